@@ -1,0 +1,158 @@
+"""Set rmqctl up and run it, from a fresh clone, with nothing but Python.
+
+    python3 dev.py demo [ARGS]    install rmqctl into .venv and run `rmqctl demo`
+    python3 dev.py test [ARGS]    install the development tools too, and run every check;
+                                  ARGS go to pytest (paths count from the project's directory)
+
+The first run creates .venv beside this file; later runs reuse it until pyproject.toml changes.
+The exit code is that of the first step that failed.
+"""
+
+import hashlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# This file is run by whatever `python3` is. It keeps to syntax that Python 3.6 can parse, and asks
+# before the first definition, so that an old one gets a sentence and not a traceback.
+if sys.version_info < (3, 11):  # noqa: UP036
+    sys.exit(
+        "dev.py: rmqctl needs Python 3.11 or newer; "
+        f"{sys.executable} is {sys.version.split()[0]}.\n"
+        "Next: install a newer Python and name it, for example: python3.12 dev.py demo"
+    )
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "rmqctl-dev-stamp"
+
+CHECKS = {
+    "ruff check": ["-m", "ruff", "check", "."],
+    "ruff format": ["-m", "ruff", "format", "--check", "."],
+    "mypy": ["-m", "mypy"],
+    "formats.generate": ["-m", "formats.generate", "--check"],
+    "pytest": ["-m", "pytest", "-n", "auto"],
+}
+
+
+def main(arguments: list[str]) -> int:
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if command == "demo":
+        return demo(rest)
+    if command == "test":
+        return test(rest)
+    asked = command in ("-h", "--help")
+    print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
+    return 0 if asked else 2
+
+
+def demo(arguments: list[str]) -> int:
+    set_up(".")
+    return run([VENV / "bin" / "rmqctl", "demo", *arguments])
+
+
+def test(pytest_arguments: list[str]) -> int:
+    set_up(".[dev]")
+    for name, command in CHECKS.items():
+        say(name)
+        extra = pytest_arguments if name == "pytest" else []
+        code = run([PYTHON, *command, *extra])
+        if code:
+            say(f"{name} failed (exit code {code}); the steps after it did not run")
+            return code
+    say("all checks passed")
+    return 0
+
+
+def set_up(requirement: str) -> None:
+    """Make .venv hold `requirement`, at the cost of one small process when it already does."""
+    usable = is_usable()
+    if usable and STAMP.is_file() and STAMP.read_text() in (stamp(requirement), stamp(".[dev]")):
+        return
+    if not usable:
+        create_venv()
+    STAMP.unlink(missing_ok=True)  # an install that is cut short must not look done
+    say(f"installing {requirement} into {VENV} (the first time takes a minute)")
+    must_succeed(
+        [PYTHON, "-m", "pip", "install", "--quiet", "--editable", requirement],
+        "installing failed; pip's own words are above",
+        "check that this machine reaches a package index (pip's settings: PIP_INDEX_URL, proxy), "
+        "then run the same command again",
+    )
+    STAMP.write_text(stamp(requirement))
+
+
+def stamp(requirement: str) -> str:
+    """What .venv was made from: the declared project, where it lies, and what was asked for."""
+    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
+    return f"{digest}\n{ROOT}\n{requirement}\n"
+
+
+def is_usable() -> bool:
+    """Tell whether .venv has a running Python, new enough and with pip."""
+    probe = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
+    try:
+        return subprocess.run([PYTHON, "-c", probe], env=ENV, capture_output=True).returncode == 0
+    except OSError:  # there is none, or what its link pointed to is gone
+        return False
+
+
+def create_venv() -> None:
+    install_it = "install it (Debian, Ubuntu: apt install python3-venv), then run this again"
+    for module in ("venv", "ensurepip"):
+        if importlib.util.find_spec(module) is None:
+            fail(f"{sys.executable} comes without the module {module}", install_it)
+    say(f"creating {VENV}")
+    must_succeed(
+        [sys.executable, "-m", "venv", "--clear", VENV],
+        f"creating {VENV} failed; Python's own words are above",
+        "see that this directory is writable and its disk not full; if a module is missing, "
+        + install_it,
+    )
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the caller's environment without what would lead the new interpreter astray."""
+    astray = {"PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
+    environment = {name: value for name, value in os.environ.items() if name not in astray}
+    environment.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    if not environment.get("HOME"):
+        environment.pop("HOME", None)  # an empty one would put pip's cache into /
+    return environment
+
+
+ENV = clean_environment()
+
+
+def run(command: list[str | Path]) -> int:
+    """Run a step in the project's directory and return its exit code as a shell would."""
+    code = subprocess.run(command, cwd=ROOT, env=ENV).returncode
+    return code if code >= 0 else 128 - code
+
+
+def must_succeed(command: list[str | Path], problem: str, next_step: str) -> None:
+    """Run a step whose output matters only when it fails."""
+    done = subprocess.run(
+        command, cwd=ROOT, env=ENV, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    if done.returncode:
+        print(done.stdout, end="", file=sys.stderr)
+        fail(problem, next_step)
+
+
+def say(text: str) -> None:
+    print(f"dev.py: {text}", file=sys.stderr, flush=True)
+
+
+def fail(problem: str, next_step: str) -> None:
+    sys.exit(f"dev.py: {problem}.\nNext: {next_step}.")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

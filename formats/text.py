@@ -1,0 +1,153 @@
+"""Java's rules about strings, where the bytes of a store depend on them.
+
+Three things in a store come out of Java's string handling: the tags code of a queue unit and the
+key hash of an index item (`String#hashCode`), the order of a record's properties (the iteration
+order of a `java.util.HashMap`), and what malformed UTF-8 turns into when it is read. They are
+rebuilt here so that what this project writes equals what a broker writes.
+
+Left out: the order inside a `HashMap` bucket that has become a tree, which takes nine names of one
+bucket among 64 or more.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from formats.constants import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+
+# A surrogate in UTF-8 is malformed. Java replaces it as a whole, Python byte by byte.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = "\ufffd".encode()
+
+_NAME_VALUE_SEPARATOR = NAME_VALUE_SEPARATOR.encode()
+_PROPERTY_SEPARATOR = PROPERTY_SEPARATOR.encode()
+
+_INITIAL_CAPACITY = 16
+_TREEIFY_THRESHOLD = 8
+_MIN_TREEIFY_CAPACITY = 64
+
+
+def decode_utf8(data: bytes) -> str:
+    """Decode as Java's `new String(data, UTF_8)` does: malformed input becomes U+FFFD."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(_REPLACEMENT, data).decode(errors="replace")
+
+
+def encode_utf8(text: str) -> bytes:
+    """Encode as Java's `String#getBytes(UTF_8)` does: a lone surrogate becomes a question mark."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Two halves that stand side by side are one character to Java, so join them first.
+        units = text.encode("utf-16-le", "surrogatepass")
+        return units.decode("utf-16-le", "surrogatepass").encode(errors="replace")
+
+
+def string_hash_code(text: str) -> int:
+    """Return `String#hashCode`: a signed 32-bit number over the UTF-16 code units."""
+    code = 0
+    try:
+        # Each byte of Latin-1 is one code unit.
+        for unit in text.encode("latin-1"):
+            code = (31 * code + unit) & 0xFFFFFFFF
+    except UnicodeEncodeError:
+        for unit in memoryview(text.encode("utf-16", "surrogatepass")[2:]).cast("H"):
+            code = (31 * code + unit) & 0xFFFFFFFF
+    return code - 0x1_0000_0000 if code & 0x8000_0000 else code
+
+
+def tags_code(tags: str) -> int:
+    """Return the tags code of a TAGS property (`MessageExtBrokerInner#tagsString2tagsCode`)."""
+    return string_hash_code(tags)
+
+
+def index_key_hash(topic: str, key: str) -> int:
+    """Return the key hash under which a message of `topic` is indexed by `key`; never negative."""
+    code = abs(string_hash_code(f"{topic}#{key}"))
+    # Math.abs leaves Integer.MIN_VALUE negative, which IndexFile#indexKeyHashMethod maps to 0.
+    return 0 if code == 0x8000_0000 else code
+
+
+def hash_map_order(names: Iterable[str]) -> list[str]:
+    """Return the names in the order in which a fresh `HashMap` that they were put into yields them.
+
+    The names are put in the given order; a repeated one keeps its first place. Order is by bucket,
+    and within a bucket by insertion, which growing the table preserves.
+    """
+    spread_by_name = {}
+    for name in names:
+        if name not in spread_by_name:
+            code = string_hash_code(name)
+            spread_by_name[name] = code ^ ((code & 0xFFFFFFFF) >> 16)
+    mask = _table_capacity(list(spread_by_name.values())) - 1
+    return sorted(spread_by_name, key=lambda name: spread_by_name[name] & mask)
+
+
+def _table_capacity(spreads: list[int]) -> int:
+    """Return the capacity of a `HashMap` table after hashes have been put one by one."""
+    capacity = _INITIAL_CAPACITY
+    if len(spreads) <= _TREEIFY_THRESHOLD:
+        return capacity
+    for count in range(1, len(spreads) + 1):
+        bucket = spreads[count - 1] & (capacity - 1)
+        # A crowded bucket of a small table grows the table (HashMap#treeifyBin) ...
+        if capacity < _MIN_TREEIFY_CAPACITY:
+            neighbours = sum(s & (capacity - 1) == bucket for s in spreads[: count - 1])
+            if neighbours >= _TREEIFY_THRESHOLD:
+                capacity *= 2
+        # ... and so does a table that is more than three quarters full.
+        if count * 4 > capacity * 3:
+            capacity *= 2
+    return capacity
+
+
+def split_properties(data: bytes) -> list[tuple[bytes, bytes | None]]:
+    """Return the entries of stored properties as they stand there, dropping nothing.
+
+    The value is None in an entry without a separator. A trailing 0x02 yields a last entry
+    `(b"", None)`; no bytes yield no entries. `join_properties` gives back the same bytes.
+    """
+    if not data:
+        return []
+    entries: list[tuple[bytes, bytes | None]] = []
+    for entry in data.split(_PROPERTY_SEPARATOR):
+        name, separator, value = entry.partition(_NAME_VALUE_SEPARATOR)
+        entries.append((name, value if separator else None))
+    return entries
+
+
+def join_properties(entries: Iterable[tuple[bytes, bytes | None]]) -> bytes:
+    """Return the stored form of entries as `split_properties` yields them."""
+    return _PROPERTY_SEPARATOR.join(
+        name if value is None else name + _NAME_VALUE_SEPARATOR + value for name, value in entries
+    )
+
+
+def decode_properties(data: bytes) -> dict[str, str]:
+    """Return the properties that RocketMQ sees in a record (`string2messageProperties`).
+
+    An entry without a separator, with an empty name or with an empty value is dropped; of a
+    repeated name the last value counts. Any bytes are accepted.
+    """
+    properties = {}
+    for entry in decode_utf8(data).split(PROPERTY_SEPARATOR):
+        name, _, value = entry.partition(NAME_VALUE_SEPARATOR)
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> bytes:
+    """Return the stored form of properties (`MessageDecoder#messageProperties2String` of 4.9.3).
+
+    The mapping's order is the order in which a producer set them; the result has `HashMap` order
+    and no trailing separator. A value of None is skipped, an empty one is written.
+    """
+    # None values still occupy a place in the map, so they take part in the order.
+    entries = (
+        f"{name}{NAME_VALUE_SEPARATOR}{value}"
+        for name in hash_map_order(properties)
+        if (value := properties[name]) is not None
+    )
+    return encode_utf8(PROPERTY_SEPARATOR.join(entries))

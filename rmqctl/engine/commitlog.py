@@ -1,0 +1,295 @@
+"""``CommitLog``: the files of ``commitlog/`` as one log, read at a place, walked and appended to.
+
+A walk yields records, blanks and damage in order of place and closes with :class:`End`; it never
+raises on bytes and never just stops. Finding the end of the log costs no walk of whole files: it
+starts at the newest record that a queue unit proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.record import (
+    BLANK,
+    Blank,
+    Damage,
+    End,
+    Entry,
+    Record,
+    crc_matches,
+    find_next,
+    read_entry,
+)
+from rmqctl.errors import DamagedStore, FileLengthContradiction, NoRecordAt
+
+
+class Step(NamedTuple):
+    """One step of a walk: what stands at a place, and the place after it."""
+
+    entry: Entry
+    number: int
+    position: int
+
+
+class LogEnd(NamedTuple):
+    """The end of the log as an opening store sees it.
+
+    ``store_timestamp`` is that of the last record (0 when unknown); ``obstacle`` is damage behind
+    which newer records stand: a writer must not go on there.
+    """
+
+    offset: int
+    store_timestamp: int
+    obstacle: Damage | None
+
+
+class CommitLog:
+    """The log below ``directory``; ``file_size`` is the size of a new file."""
+
+    def __init__(
+        self, directory: Path, file_size: int, *, writable_root: Path | None = None
+    ) -> None:
+        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
+        self.file_size = file_size
+        self.write_offset = -1
+
+    @property
+    def min_offset(self) -> int:
+        """First offset of the log; 0 without files."""
+        return max(self.files.min_offset, 0)
+
+    def check_lengths(self) -> None:
+        """What ``MappedFileQueue#load`` refuses a writer must refuse too.
+
+        :raises FileLengthContradiction: a file has another length than its neighbours.
+        """
+        for entry in self.files.entries:
+            if entry.size != self.file_size:
+                raise FileLengthContradiction(
+                    path=str(entry.path),
+                    found=entry.size,
+                    expected=self.file_size,
+                    why="every commit log file has the same length",
+                )
+
+    # --- reading -------------------------------------------------------------------------
+
+    def locate(self, physical_offset: int) -> tuple[MappedFile, int]:
+        """File and position of an offset; :raises NoRecordAt: it lies in no file."""
+        mapped = self.files.find(physical_offset)
+        if mapped is None:
+            raise NoRecordAt(
+                physical_offset=physical_offset,
+                reason=f"the log has {self.min_offset} to {self.files.end_offset}",
+            )
+        return mapped, physical_offset - mapped.file_from_offset
+
+    def entry_at(self, physical_offset: int) -> Entry:
+        """What stands at an offset; :raises NoRecordAt: the offset lies in no file."""
+        mapped, position = self.locate(physical_offset)
+        return read_entry(mapped.buffer, position, mapped.size, physical_offset)
+
+    def record_at(self, physical_offset: int) -> Record:
+        """The record that starts at an offset; :raises NoRecordAt: none does."""
+        entry = self.entry_at(physical_offset)
+        if isinstance(entry, Record):
+            return entry
+        if isinstance(entry, Damage):
+            reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
+        else:
+            reason = "a blank stands there" if isinstance(entry, Blank) else "nothing was written"
+        raise NoRecordAt(physical_offset=physical_offset, reason=reason)
+
+    def find_record(self, physical_offset: int) -> Record | None:
+        """The record that starts at an offset, or None."""
+        if physical_offset < 0 or self.files.index_of(physical_offset) < 0:
+            return None
+        entry = self.entry_at(physical_offset)
+        return entry if isinstance(entry, Record) else None
+
+    def body(self, record: Record) -> bytes:
+        """A copy of the stored body."""
+        mapped, _ = self.locate(record.physical_offset)
+        return mapped.read(record.body_position, record.body_length)
+
+    def walk(self, start: int | None = None, end: int | None = None) -> Iterator[Entry]:
+        """Every entry that starts in ``[start, end)``, in order, closed by :class:`End`.
+
+        ``start`` must be a record's start; None is the log's first. With ``end`` given the walk
+        closes with ``End(end)`` at the first entry at or after it.
+        """
+        number = 0 if start is None else self.files.index_of(start)
+        if number < 0 or not self.files.entries:
+            yield End(max(start or 0, self.min_offset))
+            return
+        position = 0 if start is None else start - self.files.entries[number].file_from_offset
+        while True:
+            step = self.step(number, position)
+            if end is not None and step.entry.physical_offset >= end:
+                yield End(end)
+                return
+            yield step.entry
+            if isinstance(step.entry, End):
+                return
+            number, position = step.number, step.position
+
+    def step(self, number: int, position: int) -> Step:
+        """Reads one entry and finds the place after it; damage gets its true length here."""
+        entries = self.files.entries
+        if number == len(entries):
+            return Step(End(self.files.end_offset), number, 0)
+        if position < 0:
+            # A file is missing before this one: step() was sent here to say so.
+            before = entries[number - 1]
+            start = before.file_from_offset + before.size
+            length = entries[number].file_from_offset - start
+            gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
+            return Step(gap, number, 0)
+        mapped = self.files.file(number)
+        offset = mapped.file_from_offset + position
+        entry = read_entry(mapped.buffer, position, mapped.size, offset)
+        if isinstance(entry, Record):
+            return Step(entry, number, position + entry.total_size)
+        if isinstance(entry, Blank):
+            return Step(entry, *self._next_file(number))
+        return self._irregular(entry, number, position)
+
+    def _irregular(self, entry: Damage | End, number: int, position: int) -> Step:
+        mapped = self.files.file(number)
+        offset = mapped.file_from_offset + position
+        if isinstance(entry, End):
+            entry = Damage(offset, 0, "zeroed-records", "a record", "zeros")
+        takes_rest = entry.reason == "blank-size-mismatch"
+        following = mapped.size if takes_rest else find_next(mapped, position + 1)
+        if following < mapped.size:
+            return Step(entry._replace(length=following - position), number, following)
+        if takes_rest or self._holds_entries(number + 1):
+            rest = entry._replace(length=mapped.size - position)
+            return Step(rest, *self._next_file(number))
+        residue = mapped.size - mapped.first_nonzero(position, mapped.size)
+        if residue == 0:
+            return Step(End(offset), number, position)
+        return Step(End(offset, residue, *entry[2:]), number, position)
+
+    def _next_file(self, number: int) -> tuple[int, int]:
+        """The place after a file: the next one's start, or -1 there when it is not adjacent."""
+        entries = self.files.entries
+        adjacent = number + 1 == len(entries) or (
+            entries[number].file_from_offset + entries[number].size
+            == entries[number + 1].file_from_offset
+        )
+        return number + 1, 0 if adjacent else -1
+
+    def _holds_entries(self, number: int) -> bool:
+        """Whether any file from ``number`` on has a record or blank in it."""
+        for later in range(number, len(self.files.entries)):
+            mapped = self.files.file(later)
+            if find_next(mapped, 0) < mapped.size:
+                return True
+        return False
+
+    # --- the end -------------------------------------------------------------------------
+
+    def find_end(self, newest: Iterable[tuple[int, int]]) -> LogEnd:
+        """Finds the end from ``newest``: (physical offset, size) of each queue's last unit.
+
+        The newest unit that points to a record of its size is where a short walk starts; without
+        one it starts at the last file that holds anything.
+        """
+        start, last = self._proven_start(newest)
+        timestamp = 0 if last is None else last.store_timestamp
+        for entry in self.walk(start):
+            if isinstance(entry, Record):
+                mapped, _ = self.locate(entry.physical_offset)
+                if not crc_matches(mapped.buffer, entry):
+                    entry = Damage(
+                        entry.physical_offset, entry.total_size, "body-crc-mismatch", "", ""
+                    )
+            if isinstance(entry, Record):
+                timestamp = entry.store_timestamp
+            elif isinstance(entry, End):
+                return LogEnd(entry.physical_offset, timestamp, None)
+            elif isinstance(entry, Damage):
+                return LogEnd(entry.physical_offset, timestamp, self._obstacle(entry, timestamp))
+        raise AssertionError("a walk closes with End")
+
+    def _proven_start(self, newest: Iterable[tuple[int, int]]) -> tuple[int | None, Record | None]:
+        for physical_offset, size in sorted(newest, reverse=True):
+            record = self.find_record(physical_offset)
+            if record is not None and record.total_size == size:
+                return physical_offset + size, record
+        for number in range(len(self.files.entries) - 1, 0, -1):
+            mapped = self.files.file(number)
+            entry = read_entry(mapped.buffer, 0, mapped.size, mapped.file_from_offset)
+            if isinstance(entry, Record | Blank):
+                return mapped.file_from_offset, None
+        return None, None
+
+    def _obstacle(self, damage: Damage, timestamp: int) -> Damage | None:
+        """The damage, when what stands behind it is newer than what stands before it.
+
+        Older records behind the end are what a truncation by the engine left: its bytes stay
+        until they are overwritten.
+        """
+        for entry in self.walk(damage.physical_offset):
+            if isinstance(entry, Record):
+                return damage if entry.store_timestamp >= timestamp else None
+        return None
+
+    # --- appending -----------------------------------------------------------------------
+
+    def start_writing(self, end: LogEnd) -> None:
+        """Takes ``end`` as the place of the next append.
+
+        :raises DamagedStore: newer records stand behind damage there, and would be lost.
+        """
+        if end.obstacle is not None:
+            raise DamagedStore(
+                reason=f"newer records stand behind a damaged place ({end.obstacle.reason}), and "
+                "an append would overwrite them",
+                physical_offset=end.obstacle.physical_offset,
+            )
+        self.write_offset = end.offset
+
+    def file_for(self, size: int) -> tuple[MappedFile, int, bool]:
+        """File and position for the next ``size`` bytes of records; rolls when they do not fit.
+
+        As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
+        blank fills the file and the next one is made. The third value says whether it rolled.
+
+        :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
+            is as it was, or ends with a blank, both valid.
+        """
+        mapped = self.files.find(self.write_offset)
+        if mapped is None:
+            mapped = self.files.append_file(self.write_offset)
+        position = self.write_offset - mapped.file_from_offset
+        if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
+            mapped.reserve(position, size)
+            return mapped, position, False
+        mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
+        following = mapped.file_from_offset + mapped.size
+        mapped.write(position, BLANK.pack(mapped.size - position, BLANK_MAGIC_CODE))
+        self.write_offset = following
+        fresh = self.files.find(following)
+        if fresh is None:
+            fresh = self.files.append_file(following)
+        fresh.reserve(0, size)
+        return fresh, 0, True
+
+    def store(self, mapped: MappedFile, position: int, encoded: bytes) -> int:
+        """Stores one encoded record at the place that :meth:`file_for` gave; its offset."""
+        mapped.write(position, encoded)
+        offset = mapped.file_from_offset + position
+        self.write_offset = offset + len(encoded)
+        return offset
+
+    def flush(self) -> None:
+        self.files.flush()
+
+    def close(self) -> None:
+        self.files.close()

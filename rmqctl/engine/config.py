@@ -1,0 +1,130 @@
+"""``MessageStoreConfig``: sizes and switches of a store, by the broker's own property names.
+
+File sizes are taken from the files. What they do not tell (the split of an index file into slots
+and items, the sizes of an empty store) comes from a ``broker.conf``, else from RocketMQ's
+defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from formats import constants
+from formats.geometry import Geometry
+from rmqctl.errors import BrokerConfError
+
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStoreConfig:
+    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files.
+
+    ``explicit`` names the fields that a ``broker.conf`` has set: only those contradict a file.
+    """
+
+    mapped_file_size_commit_log: int = constants.DEFAULT_MAPPED_FILE_SIZE_COMMIT_LOG
+    mapped_file_size_consume_queue: int = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE
+    mapped_file_size_consume_queue_ext: int = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
+    enable_consume_queue_ext: bool = False
+    max_hash_slot_num: int = constants.DEFAULT_MAX_HASH_SLOT_NUM
+    max_index_num: int = constants.DEFAULT_MAX_INDEX_NUM
+    message_index_enable: bool = True
+    max_message_size: int = constants.DEFAULT_MAX_MESSAGE_SIZE
+    message_delay_level: str = constants.DEFAULT_MESSAGE_DELAY_LEVEL
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    max_msgs_num_batch: int = 64
+    max_transfer_bytes_on_message_in_memory: int = 256 * 1024
+    max_transfer_count_on_message_in_memory: int = 32
+    store_path_commit_log: str = ""
+    explicit: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def index_geometry(self) -> Geometry:
+        return Geometry(self.max_hash_slot_num, self.max_index_num)
+
+    def is_explicit(self, name: str) -> bool:
+        return name in self.explicit
+
+    def delay_levels(self) -> list[int]:
+        """Delays in milliseconds; level ``i`` is item ``i - 1``
+        (``ScheduleMessageService#parseDelayLevel``)."""
+        levels = []
+        for text in self.message_delay_level.split():
+            number, unit = text[:-1], text[-1:]
+            if unit not in _UNITS or not number.isdecimal():
+                raise BrokerConfError(
+                    path="messageDelayLevel", reason=f"{text!r} is not a number and one of s m h d"
+                )
+            levels.append(int(number) * _UNITS[unit])
+        return levels
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+#: broker.conf's spelling → field; brokers have both spellings of "mapped" in the wild.
+_PROPERTIES = {_camel(f.name): f for f in fields(MessageStoreConfig) if f.name != "explicit"}
+_PROPERTIES |= {
+    name.replace("mappedFile", "mapedFile"): f
+    for name, f in _PROPERTIES.items()
+    if name.startswith("mappedFile")
+}
+_POSITIVE = ("mapped_file_size", "max_")
+
+
+def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreConfig:
+    """Reads ``name=value`` lines (Java properties); names that shape no file are passed over.
+
+    :raises BrokerConfError: a value that is not of its type, or not positive.
+    """
+    values: dict[str, object] = {}
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            name, separator, value = line.partition(":")
+        known = _PROPERTIES.get(name.strip())
+        if known is None:
+            continue
+        values[known.name] = _value(known.name, str(known.type), value.strip(), source, number)
+    size = values.get("mapped_file_size_consume_queue")
+    if isinstance(size, int):
+        # MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up to a whole unit.
+        unit = constants.CQ_STORE_UNIT_SIZE
+        values["mapped_file_size_consume_queue"] = -(-size // unit) * unit
+    return replace(MessageStoreConfig(), explicit=frozenset(values), **values)  # type: ignore[arg-type]
+
+
+def load_broker_conf(path: str | Path) -> MessageStoreConfig:
+    """Reads a ``broker.conf``; :raises BrokerConfError: it cannot be read or is not one."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BrokerConfError(path=str(path), reason=reason) from error
+    return parse_broker_conf(text, str(path))
+
+
+def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise BrokerConfError(
+                path=source, reason=f"line {number}: {text!r} is neither true nor false"
+            )
+        return text.lower() == "true"
+    if kind == "int":
+        if not text.isdecimal() or (name.startswith(_POSITIVE) and int(text) == 0):
+            raise BrokerConfError(
+                path=source, reason=f"line {number}: {text!r} is not a positive whole number"
+            )
+        if int(text) > 0x7FFFFFFF:
+            raise BrokerConfError(path=source, reason=f"line {number}: {text} exceeds a Java int")
+        return int(text)
+    return text

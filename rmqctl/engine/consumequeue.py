@@ -1,0 +1,239 @@
+"""``ConsumeQueue``: the units of one topic and queue number, 20 bytes each.
+
+Queue offset = byte offset / 20. A unit is valid when its offset is not negative and its size is
+positive; zeros were never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants, layouts
+from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, is_ext_addr
+from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.errors import FileLengthContradiction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNIT = Struct(layouts.QUEUE_UNIT.format)
+UNIT_SIZE = UNIT.size
+PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
+_MAX_ROWS_COPIED = 4096
+
+
+class Unit(NamedTuple):
+    """One queue unit. ``tags_code`` may be an address in ``consumequeue_ext/``."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+
+    @property
+    def is_written(self) -> bool:
+        return self.physical_offset >= 0 and self.size > 0
+
+    @property
+    def is_pre_blank(self) -> bool:
+        """Whether it fills the place before the first unit (``ConsumeQueue#fillPreBlank``)."""
+        return self == constants.PRE_BLANK_UNIT
+
+
+class ConsumeQueue:
+    """One queue. ``min_offset`` and ``max_offset`` are queue offsets, the latter the next one to
+    be written; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        *,
+        ext: ConsumeQueueExt | None = None,
+        writable_root: Path | None = None,
+    ) -> None:
+        """Maps the queue; nothing is read but its last units.
+
+        :raises FileLengthContradiction: a file's length is not ``file_size``.
+        """
+        self.topic = topic
+        self.queue_id = queue_id
+        self.ext = ext
+        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=2)
+        for entry in self.files.entries:
+            if entry.size != file_size:
+                raise FileLengthContradiction(
+                    path=str(entry.path),
+                    found=entry.size,
+                    expected=file_size,
+                    why="every consume queue file has the same length",
+                )
+        self.min_offset = 0
+        self._wrote = self._find_end()
+        self.max_physical_offset = self._max_physical_offset()
+
+    @property
+    def max_offset(self) -> int:
+        return self._wrote // UNIT_SIZE
+
+    def _find_end(self) -> int:
+        """Byte offset after the last valid unit: a bisection in the last file that holds one."""
+        for number in range(len(self.files.entries) - 1, -1, -1):
+            mapped = self.files.file(number)
+            low, high = 0, mapped.size // UNIT_SIZE
+            while low < high:
+                middle = (low + high) // 2
+                if Unit._make(UNIT.unpack_from(mapped.buffer, middle * UNIT_SIZE)).is_written:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low or number == 0:
+                return mapped.file_from_offset + low * UNIT_SIZE
+        return 0
+
+    def _max_physical_offset(self) -> int:
+        last = self.unit(self.max_offset - 1)
+        return -1 if last is None or last.is_pre_blank else last.physical_offset + last.size
+
+    def cut(self, log_min: int, log_end: int) -> None:
+        """Applies the log's range as the broker's start does: units at or beyond ``log_end`` are
+        not there (``truncateDirtyLogicFiles``), those below ``log_min`` are passed over
+        (``correctMinOffset``). Bytes stay as they are.
+        """
+        low, high = self._first_file_offset(), self.max_offset
+        while low < high:
+            last = self.unit(high - 1)
+            if last is None or last.physical_offset < log_end:
+                break
+            high = self._bisect(low, high, log_end)
+        self._wrote = high * UNIT_SIZE
+        self.max_physical_offset = self._max_physical_offset()
+        # Without expired files the engine stops at the first unit, a pre-blank one too.
+        self.min_offset = self._bisect(low, high, log_min) if log_min else low
+
+    def _first_file_offset(self) -> int:
+        return max(self.files.min_offset, 0) // UNIT_SIZE
+
+    def _bisect(self, low: int, high: int, physical_offset: int) -> int:
+        """First queue offset in the range whose record is at or after ``physical_offset``."""
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """The unit at a queue offset, as it stands in the file; None outside the files."""
+        mapped = self.files.find(queue_offset * UNIT_SIZE) if queue_offset >= 0 else None
+        if mapped is None:
+            return None
+        position = queue_offset * UNIT_SIZE - mapped.file_from_offset
+        if position + UNIT_SIZE > mapped.size:
+            return None
+        return Unit._make(UNIT.unpack_from(mapped.buffer, position))
+
+    def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """``(queue offset, unit)`` for ``[start, end)``; places in no file are left out."""
+        while start < end:
+            mapped = self.files.find(start * UNIT_SIZE)
+            if mapped is None:
+                following = [e for e in self.files.entries if e.file_from_offset > start * UNIT_SIZE]
+                if not following:
+                    return
+                start = following[0].file_from_offset // UNIT_SIZE
+                continue
+            position = start * UNIT_SIZE - mapped.file_from_offset
+            count = min((mapped.size - position) // UNIT_SIZE, end - start, _MAX_ROWS_COPIED)
+            if count <= 0:
+                return
+            window = mapped.read(position, count * UNIT_SIZE)
+            for values in UNIT.iter_unpack(window):
+                yield start, Unit._make(values)
+                start += 1
+
+    def tags_code(self, unit: Unit) -> int | None:
+        """The unit's tags code, looked up in ``consumequeue_ext/`` when it is an address there;
+        None when nothing stands there."""
+        if not is_ext_addr(unit.tags_code):
+            return unit.tags_code
+        found = self.ext.get(unit.tags_code) if self.ext is not None else None
+        return None if found is None else found.tags_code
+
+    def put_message_position_info(
+        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
+    ) -> bool:
+        """Appends one unit (``ConsumeQueue#putMessagePositionInfo``); False: skipped as known.
+
+        A gap is not filled: like the engine's, the unit lands at the current end.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
+        """
+        if physical_offset + size <= self.max_physical_offset:
+            return False
+        expected = queue_offset * UNIT_SIZE
+        mapped = self._file_for_next(expected)
+        if queue_offset != 0 and expected < self._wrote:
+            return False
+        position = self._wrote - mapped.file_from_offset
+        mapped.reserve(position, UNIT_SIZE)
+        mapped.write(position, UNIT.pack(physical_offset, size, tags_code))
+        self._wrote += UNIT_SIZE
+        self.max_physical_offset = physical_offset + size
+        return True
+
+    def reserve_next(self) -> None:
+        """Makes sure that the next unit can be stored, before its record is.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
+        """
+        if not self.files.entries:
+            return  # Where the first file begins depends on the first unit.
+        mapped = self._file_for_next(self._wrote)
+        mapped.reserve(self._wrote - mapped.file_from_offset, UNIT_SIZE)
+
+    def _file_for_next(self, expected: int) -> MappedFile:
+        """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
+        if not self.files.entries:
+            mapped = self.files.append_file(expected - expected % self.files.file_size)
+            before = expected - mapped.file_from_offset
+            if before:
+                mapped.reserve(0, before)
+                mapped.write(0, PRE_BLANK * (before // UNIT_SIZE))
+                self.min_offset = expected // UNIT_SIZE
+            self._wrote = expected
+            return mapped
+        found = self.files.find(self._wrote)
+        return found if found is not None else self.files.append_file(self._wrote)
+
+    def window(self, start: int, count: int) -> NDArray[np.void]:
+        """Up to ``count`` units from queue offset ``start``, as one array of the unit's dtype.
+
+        Copied, so the caller keeps it; short at the end of a file, empty outside the files.
+        """
+        import numpy as np
+
+        from formats.derive import dtype_of
+
+        mapped = self.files.find(start * UNIT_SIZE) if start >= 0 else None
+        data = b""
+        if mapped is not None:
+            position = start * UNIT_SIZE - mapped.file_from_offset
+            data = mapped.read(position, min(count, (mapped.size - position) // UNIT_SIZE) * UNIT_SIZE)
+        return np.frombuffer(data, dtype_of(layouts.QUEUE_UNIT))
+
+    def flush(self) -> None:
+        self.files.flush()
+
+    def close(self) -> None:
+        self.files.close()
+        if self.ext is not None:
+            self.ext.close()

@@ -1,0 +1,501 @@
+"""``IndexFile`` and ``IndexService``: messages by key.
+
+A file is a header, hash slots and items; an item points to the previous one of its slot. Items
+are written first, then slots, then the header, and the header counts a message's items at once:
+after a kill the items that it does not count can be undone exactly (:meth:`IndexFile.repair`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import layouts
+from formats.geometry import Geometry
+from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.paths import scan_names
+from rmqctl.errors import CannotRead, FileLengthContradiction
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.dispatch import KeyBatch
+
+_HEADER = Struct(layouts.INDEX_HEADER.format)
+_ITEM = Struct(layouts.INDEX_ITEM.format)
+_SLOT = Struct(layouts.INDEX_SLOT.format)
+_INT_MAX = 0x7FFFFFFF
+_NO_ITEM = 0
+
+
+class IndexHeader(NamedTuple):
+    """The header's six fields; ``index_count`` is the number of the next item, from 1."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+class IndexItem(NamedTuple):
+    """One item as stored."""
+
+    key_hash: int
+    physical_offset: int
+    time_diff_seconds: int
+    prev_index_no: int
+
+
+def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
+    """Seconds since the file's begin, clamped to a Java int; 0 while the begin is not known."""
+    if begin_timestamp <= 0:
+        return 0
+    # Java divides towards zero; below zero the result is clamped anyway.
+    return min(max((store_timestamp - begin_timestamp) // 1000, 0), _INT_MAX)
+
+
+class IndexFile:
+    """One index file of a known geometry. ``header`` is what the file's header says, with
+    ``index_count`` of at least 1 (``IndexHeader#load``)."""
+
+    def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
+        """:raises FileLengthContradiction: the file has another length than its geometry."""
+        if mapped.size != geometry.file_size:
+            mapped.close()
+            raise FileLengthContradiction(
+                path=str(mapped.path),
+                found=mapped.size,
+                expected=geometry.file_size,
+                why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
+                f"{geometry.index_num} items (maxIndexNum)",
+            )
+        self.mapped = mapped
+        self.geometry = geometry
+        self.header = IndexHeader._make(_HEADER.unpack_from(mapped.buffer, 0))
+        if self.header.index_count <= 0:
+            self.header = self.header._replace(index_count=1)
+
+    @property
+    def path(self) -> Path:
+        return self.mapped.path
+
+    @property
+    def item_count(self) -> int:
+        """Items that the header counts, never more than fit."""
+        return min(self.header.index_count, self.geometry.index_num) - 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.header.index_count >= self.geometry.index_num
+
+    def item(self, index_no: int) -> IndexItem:
+        return IndexItem._make(
+            _ITEM.unpack_from(self.mapped.buffer, self.geometry.item_position(index_no))
+        )
+
+    def slot(self, slot: int) -> int:
+        """Number of the slot's newest item, 0 when it is empty."""
+        value: int = _SLOT.unpack_from(self.mapped.buffer, self.geometry.slot_position(slot))[0]
+        return value
+
+    def is_time_matched(self, begin: int, end: int) -> bool:
+        """Whether the file's time range meets the asked one (``IndexFile#isTimeMatched``)."""
+        first, last = self.header.begin_timestamp, self.header.end_timestamp
+        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+    def chain(self, key_hash: int) -> Iterator[tuple[int, IndexItem]]:
+        """``(number, item)`` of the slot of a key hash, newest first.
+
+        Ends as the engine's walk does, and at the first link that does not go back: a cycle in a
+        damaged file cannot hold it.
+        """
+        index_no = self.slot(key_hash % self.geometry.hash_slot_num)
+        if index_no > self.header.index_count or self.header.index_count <= 1:
+            return
+        while 0 < index_no < self.geometry.index_num:
+            item = self.item(index_no)
+            yield index_no, item
+            if item.prev_index_no >= index_no:
+                return
+            index_no = item.prev_index_no
+
+    def select(self, key_hash: int, begin: int, end: int) -> Iterator[tuple[int, IndexItem]]:
+        """Items of a key hash within a time range, newest first (``selectPhyOffset``)."""
+        for index_no, item in self.chain(key_hash):
+            if item.time_diff_seconds < 0:
+                return
+            time = self.header.begin_timestamp + item.time_diff_seconds * 1000
+            if item.key_hash == key_hash and begin <= time <= end:
+                yield index_no, item
+            if time < begin:
+                return
+
+    # --- writing -------------------------------------------------------------------------
+
+    def inherit(self, previous: IndexHeader | None) -> None:
+        """Gives a new file its first header: the end of the file before it, when there is one."""
+        begin_offset = max(previous.end_phy_offset, 0) if previous else 0
+        begin_time = max(previous.end_timestamp, 0) if previous else 0
+        self._store_header(
+            IndexHeader(begin_time, begin_time, begin_offset, begin_offset, 0, 1), False
+        )
+
+    def put_keys(self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int) -> int:
+        """Adds one message's items (``IndexFile#putKey``); how many fitted.
+
+        :raises OSError: the disk is full; the file is as it was.
+        """
+        header = self.header
+        fitting = key_hashes[: self.geometry.index_num - header.index_count]
+        if not fitting:
+            return 0
+        count, slot_count = header.index_count, header.hash_slot_count
+        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        slots: dict[int, int] = {}
+        items = []
+        for key_hash in fitting:
+            slot = key_hash % self.geometry.hash_slot_num
+            previous = slots[slot] if slot in slots else self._linkable(self.slot(slot), count)
+            slot_count += previous == _NO_ITEM
+            slots[slot] = count
+            diff = time_diff_seconds(store_timestamp, begin_time)
+            items.append(_ITEM.pack(key_hash, physical_offset, diff, previous))
+            if count <= 1:
+                begin_time, begin_offset = store_timestamp, physical_offset
+            count += 1
+        position = self.geometry.item_position(header.index_count)
+        self.mapped.reserve(0, _HEADER.size)
+        self.mapped.reserve(position, len(items) * _ITEM.size)
+        for slot in slots:
+            self.mapped.reserve(self.geometry.slot_position(slot), _SLOT.size)
+        self.mapped.write(position, b"".join(items))
+        for slot, value in slots.items():
+            self.mapped.write(self.geometry.slot_position(slot), _SLOT.pack(value))
+        self._store_header(
+            IndexHeader(
+                begin_time, store_timestamp, begin_offset, physical_offset, slot_count, count
+            )
+        )
+        return len(fitting)
+
+    @staticmethod
+    def _linkable(slot_value: int, index_count: int) -> int:
+        """A slot value as ``putKey`` takes it: out of range counts as empty."""
+        return slot_value if 0 < slot_value <= index_count else _NO_ITEM
+
+    def put_key_batch(self, keys: KeyBatch, start: int) -> int:
+        """Adds items ``start`` … of a batch, as many as fit; the number after the last one.
+
+        The batch's arrays are parallel and in log order.
+
+        :raises OSError: the disk is full; the file is as it was.
+        """
+        import numpy as np
+
+        header = self.header
+        end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
+        if end <= start:
+            return start
+        key_hash = keys.key_hash[start:end]
+        stamps, offsets = keys.store_timestamp[start:end], keys.physical_offset[start:end]
+        count = header.index_count
+        number = np.arange(count, count + end - start, dtype=np.int32)
+        slots = self.slot_array(writable=True)
+        links = link_items(key_hash % self.geometry.hash_slot_num, number, slots, count)
+        items = np.zeros(end - start, item_dtype())
+        items["key_hash"] = key_hash
+        items["physical_offset"] = offsets
+        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        first_diff = time_diff_seconds(int(stamps[0]), begin_time)
+        if count <= 1:
+            begin_time, begin_offset = int(stamps[0]), int(offsets[0])
+        items["time_diff_seconds"] = time_diff_array(stamps, begin_time)
+        if count <= 1:
+            items["time_diff_seconds"][0] = first_diff
+        items["prev_index_no"] = links.previous
+        position = self.geometry.item_position(count)
+        self.mapped.reserve(0, self.geometry.slot_position(self.geometry.hash_slot_num))
+        self.mapped.reserve(position, items.nbytes)
+        self.mapped.write(position, items.tobytes())
+        slots[links.slot] = links.newest
+        self.mapped.mark_dirty(0, position)
+        del slots
+        self._store_header(
+            IndexHeader(
+                begin_time,
+                int(stamps[-1]),
+                begin_offset,
+                int(offsets[-1]),
+                header.hash_slot_count + links.fresh_slots,
+                count + end - start,
+            )
+        )
+        return end
+
+    def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
+        """The slots as one array over the map; drop it before the file is closed."""
+        import numpy as np
+
+        array = np.frombuffer(
+            self.mapped.buffer, ">i4", self.geometry.hash_slot_num, self.geometry.slot_position(0)
+        )
+        assert array.flags.writeable or not writable
+        return array
+
+    def items(self, start: int, count: int) -> NDArray[np.void]:
+        """A copy of up to ``count`` counted items from number ``start``, as an array."""
+        import numpy as np
+
+        count = max(0, min(count, self.item_count + 1 - start))
+        data = self.mapped.read(self.geometry.item_position(start), count * _ITEM.size)
+        return np.frombuffer(data, item_dtype())
+
+    def _store_header(self, header: IndexHeader, reserved: bool = True) -> None:
+        if not reserved:
+            self.mapped.reserve(0, _HEADER.size)
+        self.mapped.write(0, _HEADER.pack(*header))
+        self.header = header
+
+    def repair(self, store_timestamp_at: Callable[[int], int | None]) -> int:
+        """Undoes items that a killed writer stored but did not count; how many.
+
+        An item keeps the slot's former value, so undoing them newest first restores the slots.
+        ``store_timestamp_at`` tells a record's store time, for the header's end.
+        """
+        first = last = self.header.index_count
+        blank = _ITEM.pack(0, 0, 0, 0)
+        while last < self.geometry.index_num and self.item(last) != _ITEM.unpack(blank):
+            last += 1
+        for index_no in range(last - 1, first - 1, -1):
+            item = self.item(index_no)
+            slot = max(item.key_hash, 0) % self.geometry.hash_slot_num
+            if self.slot(slot) == index_no:
+                self.mapped.write(
+                    self.geometry.slot_position(slot), _SLOT.pack(item.prev_index_no)
+                )
+            self.mapped.write(self.geometry.item_position(index_no), blank)
+        if first > 1:
+            newest = self.item(first - 1).physical_offset
+            timestamp = store_timestamp_at(newest)
+            if timestamp is not None and newest != self.header.end_phy_offset:
+                self._store_header(
+                    self.header._replace(end_phy_offset=newest, end_timestamp=timestamp)
+                )
+        return last - first
+
+    def items_of_last_message(self) -> int:
+        """How many counted items at the end belong to the message at ``end_phy_offset``."""
+        index_no = self.item_count
+        while index_no > 0 and self.item(index_no).physical_offset == self.header.end_phy_offset:
+            index_no -= 1
+        return self.item_count - index_no
+
+    def flush(self) -> None:
+        self.mapped.flush()
+
+    def close(self) -> None:
+        self.mapped.close()
+
+
+class Links(NamedTuple):
+    """How a run of items hangs on its slots: ``previous`` of each item, then for every slot that
+    was touched its number and its newest item; ``fresh_slots`` were empty before."""
+
+    previous: NDArray[np.int32]
+    slot: NDArray[np.int64]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+def link_items(
+    slot: NDArray[np.integer], number: NDArray[np.int32], newest_of_slot: NDArray[np.int32], count: int
+) -> Links:
+    """The links of consecutive items: what ``putKey`` gives one after the other.
+
+    ``slot`` and ``number`` are parallel; ``newest_of_slot`` is the state before them, ``count``
+    the header's index count then. Values out of range count as empty.
+    """
+    import numpy as np
+
+    order = np.argsort(slot, kind="stable")
+    sorted_slot, sorted_number = slot[order], number[order]
+    first = np.empty(len(order), bool)
+    first[0] = True
+    np.not_equal(sorted_slot[1:], sorted_slot[:-1], out=first[1:])
+    head = sorted_slot[first]
+    before = newest_of_slot[head].astype(np.int32)
+    before[(before < 0) | (before > count)] = _NO_ITEM
+    sorted_previous = np.empty(len(order), np.int32)
+    sorted_previous[1:] = sorted_number[:-1]
+    sorted_previous[first] = before
+    previous = np.empty(len(order), np.int32)
+    previous[order] = sorted_previous
+    last = np.append(np.flatnonzero(first)[1:], len(order)) - 1
+    return Links(previous, head, sorted_number[last], int((before == _NO_ITEM).sum()))
+
+
+def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[np.int64]:
+    """:func:`time_diff_seconds` for an array of store timestamps."""
+    import numpy as np
+
+    if begin_timestamp <= 0:
+        return np.zeros(len(stamps), np.int64)
+    return np.clip((stamps - begin_timestamp) // 1000, 0, _INT_MAX)
+
+
+def item_dtype() -> np.dtype[np.void]:
+    from formats.derive import dtype_of
+
+    return dtype_of(layouts.INDEX_ITEM)
+
+
+class QueryItem(NamedTuple):
+    """One hit of an index query: the file, the number of the item in it, the item."""
+
+    path: Path
+    index_no: int
+    item: IndexItem
+    store_time: int
+
+
+class IndexService:
+    """The files of ``index/`` in order of their names, opened when they are needed."""
+
+    def __init__(
+        self, directory: Path, geometry: Geometry, *, writable_root: Path | None = None
+    ) -> None:
+        self.directory = directory
+        self.geometry = geometry
+        self.root = writable_root
+        self.paths: list[Path] = []
+        self.foreign: list[str] = []
+        for name in scan_names(directory):
+            path = directory / name
+            if is_index_name(name) and not path.is_dir():
+                self.paths.append(path)
+            else:
+                self.foreign.append(name)
+        self._last: IndexFile | None = None
+
+    def open(self, path: Path) -> IndexFile:
+        """Opens one file for reading; the caller closes it."""
+        return IndexFile(MappedFile.open(path), self.geometry)
+
+    def files(self) -> Iterator[IndexFile]:
+        """Every file in order, each open only while it is looked at."""
+        for path in self.paths:
+            file = self.open(path)
+            try:
+                yield file
+            finally:
+                file.close()
+
+    def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
+        """Items of a key hash, newest file first (``IndexService#queryOffset``)."""
+        for path in reversed(self.paths):
+            file = self.open(path)
+            try:
+                if file.is_time_matched(begin, end):
+                    for index_no, item in file.select(key_hash, begin, end):
+                        time = file.header.begin_timestamp + item.time_diff_seconds * 1000
+                        yield QueryItem(path, index_no, item, time)
+                if file.header.begin_timestamp < begin:
+                    return
+            finally:
+                file.close()
+
+    # --- writing -------------------------------------------------------------------------
+
+    def last(self) -> IndexFile | None:
+        """The newest file, open for writing; None when there is none."""
+        if self._last is None and self.paths:
+            assert self.root is not None, "opened for reading"
+            mapped = MappedFile.open_writable(self.root, self.paths[-1])
+            self._last = IndexFile(mapped, self.geometry)
+        return self._last
+
+    def last_or_new(self) -> IndexFile:
+        """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
+
+        :raises CannotWrite: a new one is needed and cannot be made.
+        """
+        last = self.last()
+        if last is not None and not last.is_full:
+            return last
+        assert self.root is not None, "opened for reading"
+        path = self.directory / self._new_name()
+        fresh = IndexFile(MappedFile.create(self.root, path, self.geometry.file_size), self.geometry)
+        fresh.inherit(last.header if last is not None else None)
+        if last is not None:
+            last.flush()
+            last.close()
+        self.paths.append(path)
+        self._last = fresh
+        return fresh
+
+    def _new_name(self) -> str:
+        """A name of the current local time, after every existing one."""
+        name = datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
+        newest = max([p.name for p in self.paths], default="")
+        return name if name > newest else str(int(newest) + 1)
+
+    def put_message(
+        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
+    ) -> list[int]:
+        """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
+
+        The file is made before anything is checked: a first message without keys makes one too.
+        A message that the file already ends with gets only the items that are missing.
+        """
+        file = self.last_or_new()
+        filled: list[int] = []
+        end = file.header.end_phy_offset
+        if physical_offset < end:
+            return filled
+        pending = list(key_hashes)
+        if physical_offset == end and file.item_count:
+            pending = pending[file.items_of_last_message() :]
+        while pending:
+            pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+            if pending:
+                file = self.last_or_new()
+        return filled
+
+    def put_batch(self, keys: KeyBatch) -> list[int]:
+        """:meth:`put_message` for a batch; end timestamps of files that it filled."""
+        import numpy as np
+
+        file = self.last_or_new()
+        filled: list[int] = []
+        at = int(np.searchsorted(keys.physical_offset, file.header.end_phy_offset, "left"))
+        if at < len(keys.key_hash) and keys.physical_offset[at] == file.header.end_phy_offset:
+            at += file.items_of_last_message() if file.item_count else 0
+        while at < len(keys.key_hash):
+            at = file.put_key_batch(keys, at)
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+            if at < len(keys.key_hash):
+                file = self.last_or_new()
+        return filled
+
+    def flush(self) -> None:
+        if self._last is not None:
+            self._last.flush()
+
+    def close(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a name is one that the engine gives: ``yyyyMMddHHmmssSSS``."""
+    return len(name) == 17 and name.isascii() and name.isdigit()

@@ -1,0 +1,267 @@
+"""``MappedFile`` and ``MappedFileQueue``: the one mmap engine under log, queues and index.
+
+A file has a fixed size and is mapped whole, which costs nothing until its pages are touched.
+New files are sparse, have their full length at once and are durable (file and directory entry are
+synced). Before bytes are stored through the map their blocks are allocated: a full disk is then
+an ``OSError`` at a known place, and never a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.paths import open_for_reading, open_for_writing, scan_names, writing_error
+from rmqctl.errors import CannotRead
+
+FILE_NAME_DIGITS = 20
+_RESERVE_CHUNK = 1 << 18
+_PAGE = mmap.PAGESIZE
+_ZEROS = bytes(1 << 20)
+
+
+class MappedFile:
+    """One file of the store, mapped whole.
+
+    ``buffer`` is the map itself; it stays valid until :meth:`close`. An empty file has an empty
+    buffer. Positions are relative to the file, ``file_from_offset`` is its first offset.
+    """
+
+    __slots__ = ("_dirty", "_reserved", "buffer", "descriptor", "file_from_offset", "path", "size")
+
+    def __init__(self, path: Path, descriptor: int, file_from_offset: int, writable: bool) -> None:
+        self.path = path
+        self.file_from_offset = file_from_offset
+        self.size = os.fstat(descriptor).st_size
+        self.descriptor = descriptor
+        self._reserved: set[int] = set()
+        self._dirty: tuple[int, int] | None = None
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        try:
+            # An empty file cannot be mapped.
+            self.buffer: mmap.mmap | bytes = (
+                mmap.mmap(descriptor, self.size, access=access) if self.size else b""
+            )
+        except (OSError, ValueError) as error:
+            os.close(descriptor)
+            raise CannotRead(path=str(path), reason=str(error)) from error
+
+    @classmethod
+    def open(cls, path: Path, file_from_offset: int = 0) -> MappedFile:
+        """Maps an existing file for reading."""
+        return cls(path, open_for_reading(path), file_from_offset, False)
+
+    @classmethod
+    def open_writable(cls, root: Path, path: Path, file_from_offset: int = 0) -> MappedFile:
+        """Maps an existing file for writing; no link below ``root`` is followed."""
+        return cls(path, open_for_writing(root, path), file_from_offset, True)
+
+    @classmethod
+    def create(cls, root: Path, path: Path, size: int, file_from_offset: int = 0) -> MappedFile:
+        """Makes a sparse file of ``size`` zero bytes, durable, and maps it for writing."""
+        descriptor = open_for_writing(root, path, create=True)
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise writing_error(path, error) from error
+        return cls(path, descriptor, file_from_offset, True)
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of up to ``size`` bytes; short at the end of the file."""
+        return self.buffer[max(position, 0) : max(position, 0) + max(size, 0)]
+
+    def reserve(self, position: int, size: int) -> None:
+        """Allocates the blocks of a range, so that storing into it cannot fail.
+
+        :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
+        """
+        first, last = position // _RESERVE_CHUNK, (position + size - 1) // _RESERVE_CHUNK
+        for chunk in range(first, last + 1):
+            if chunk in self._reserved:
+                continue
+            start = chunk * _RESERVE_CHUNK
+            length = min(_RESERVE_CHUNK, self.size - start)
+            try:
+                os.posix_fallocate(self.descriptor, start, length)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise
+                # Not the whole chunk fits: what is really needed still may.
+                os.posix_fallocate(self.descriptor, position, size)
+                return
+            self._reserved.add(chunk)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Stores ``data``; the range must lie in the file and be reserved."""
+        end = position + len(data)
+        self.buffer[position:end] = data  # type: ignore[index]
+        self.mark_dirty(position, end)
+
+    def mark_dirty(self, start: int, end: int) -> None:
+        """Notes a range that was stored through the buffer, for :meth:`flush`."""
+        if self._dirty is None:
+            self._dirty = (start, end)
+        else:
+            self._dirty = (min(start, self._dirty[0]), max(end, self._dirty[1]))
+
+    def flush(self) -> None:
+        """Forces what was stored since the last flush to disk (``MappedFile#flush``).
+
+        :raises OSError: the disk failed; the bytes must not be taken for durable.
+        """
+        if self._dirty is None:
+            return
+        start = self._dirty[0] // _PAGE * _PAGE
+        self.buffer.flush(start, self._dirty[1] - start)  # type: ignore[union-attr]
+        self._dirty = None
+
+    def close(self) -> None:
+        """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
+        if self.descriptor < 0:
+            return
+        if isinstance(self.buffer, mmap.mmap):
+            try:
+                self.buffer.close()
+            except BufferError:
+                # A caller still looks at the bytes: the map goes with its last view.
+                self.buffer = b""
+        os.close(self.descriptor)
+        self.descriptor = -1
+
+    def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of a range that hold data, in order; holes (all zeros) are left out."""
+        position = start
+        while position < end:
+            try:
+                data = os.lseek(self.descriptor, position, os.SEEK_DATA)
+                hole = os.lseek(self.descriptor, data, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                data, hole = position, end
+            if data >= end:
+                return
+            yield max(data, position), min(hole, end)
+            position = hole
+
+    def first_nonzero(self, start: int, end: int) -> int:
+        """Position of the first byte in the range that is not zero; ``end`` when all are."""
+        for low, high in self.extents(start, min(end, self.size)):
+            for at in range(low, high, len(_ZEROS)):
+                piece = self.buffer[at : min(at + len(_ZEROS), high)]
+                if piece != _ZEROS[: len(piece)]:
+                    return at + len(piece) - len(piece.lstrip(b"\0"))
+        return end
+
+
+class FileEntry(NamedTuple):
+    """A file of a queue as the directory shows it."""
+
+    file_from_offset: int
+    path: Path
+    size: int
+
+
+class MappedFileQueue:
+    """``MappedFileQueue``: the files of one directory as one range of offsets.
+
+    ``file_size`` is the size of a file. ``foreign`` holds names that are no offset. At most
+    ``keep`` files stay mapped; a :class:`MappedFile` that was handed out is valid until ``keep``
+    others were asked for.
+    """
+
+    def __init__(
+        self, directory: Path, file_size: int, *, writable_root: Path | None = None, keep: int = 4
+    ) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.root = writable_root
+        self.foreign: list[str] = []
+        self.entries: list[FileEntry] = []
+        self._keep = keep
+        self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        for name in scan_names(directory):
+            if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+                self.foreign.append(name)
+                continue
+            path = directory / name
+            try:
+                size = path.stat().st_size if not path.is_dir() else -1
+            except OSError as error:
+                raise CannotRead(path=str(path), reason=error.strerror) from error
+            if size < 0 or int(name) > 0x7FFFFFFFFFFFFFFF:
+                self.foreign.append(name)
+            else:
+                self.entries.append(FileEntry(int(name), path, size))
+        self._offsets = [entry.file_from_offset for entry in self.entries]
+
+    @property
+    def min_offset(self) -> int:
+        """First offset of the first file; -1 without files (``MappedFileQueue#getMinOffset``)."""
+        return self._offsets[0] if self._offsets else -1
+
+    @property
+    def end_offset(self) -> int:
+        """First offset after the last file; 0 without files."""
+        return self._offsets[-1] + self.entries[-1].size if self.entries else 0
+
+    def index_of(self, offset: int) -> int:
+        """Number of the file that holds ``offset``; -1 when none does."""
+        number = bisect_right(self._offsets, offset) - 1
+        if number < 0 or offset >= self._offsets[number] + self.entries[number].size:
+            return -1
+        return number
+
+    def file(self, number: int) -> MappedFile:
+        """The ``number``-th file, mapped."""
+        entry = self.entries[number]
+        mapped = self._open.get(entry.file_from_offset)
+        if mapped is None:
+            if self.root is None:
+                mapped = MappedFile.open(entry.path, entry.file_from_offset)
+            else:
+                mapped = MappedFile.open_writable(self.root, entry.path, entry.file_from_offset)
+            self._remember(mapped)
+        else:
+            self._open.move_to_end(entry.file_from_offset)
+        return mapped
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
+        number = self.index_of(offset)
+        return None if number < 0 else self.file(number)
+
+    def append_file(self, file_from_offset: int) -> MappedFile:
+        """Makes the next file. :raises CannotWrite: it cannot be made; nothing is left of it."""
+        assert self.root is not None, "opened for reading"
+        path = self.directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
+        mapped = MappedFile.create(self.root, path, self.file_size, file_from_offset)
+        self.entries.append(FileEntry(file_from_offset, path, self.file_size))
+        self._offsets.append(file_from_offset)
+        self._remember(mapped)
+        return mapped
+
+    def _remember(self, mapped: MappedFile) -> None:
+        self._open[mapped.file_from_offset] = mapped
+        while len(self._open) > self._keep:
+            _, oldest = self._open.popitem(last=False)
+            oldest.flush()
+            oldest.close()
+
+    def flush(self) -> None:
+        """Forces every mapped file to disk."""
+        for mapped in self._open.values():
+            mapped.flush()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()

@@ -1,0 +1,173 @@
+"""Where things lie in a store, and how they are opened without being led astray.
+
+Names come from data: a topic is a directory name only after :func:`check_topic_directory`. A
+writer opens every path component by component below the store's root and follows no symbolic
+link; a reader opens only regular files, so that a FIFO or a device cannot hang it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.errors import (
+    CannotRead,
+    CannotWrite,
+    NotAStore,
+    StoreNotFound,
+    StoreReadOnly,
+    SymbolicLinkRefused,
+    TopicNotAllowed,
+)
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_EXT = "consumequeue_ext"
+INDEX = "index"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+LOCK = "lock"
+
+_FILE_NAME_BYTES = 255
+
+
+def topic_directory_problem(topic: str) -> str | None:
+    """Why ``topic`` cannot be a directory of its own below ``consumequeue/``; None when it can."""
+    if not topic:
+        return "it is empty"
+    if topic in (".", ".."):
+        return "it names a directory above"
+    if "/" in topic or "\\" in topic:
+        return "it contains a path separator"
+    if "\0" in topic:
+        return "it contains a NUL"
+    if len(topic.encode("utf-8", "surrogateescape")) > _FILE_NAME_BYTES:
+        return "it is longer than a file name"
+    return None
+
+
+def check_topic_directory(topic: str) -> None:
+    """:raises TopicNotAllowed: ``topic`` would leave ``consumequeue/`` or name nothing."""
+    reason = topic_directory_problem(topic)
+    if reason is not None:
+        raise TopicNotAllowed(topic=topic, reason=reason)
+
+
+def check_store(root: Path) -> None:
+    """:raises StoreNotFound: no such directory; :raises NotAStore: nothing of a store in it."""
+    if not root.is_dir():
+        if root.exists():
+            raise NotAStore(path=str(root), reason="it is a file")
+        raise StoreNotFound(path=str(root))
+    if not any((root / name).exists() for name in (COMMIT_LOG, CONSUME_QUEUE, CHECKPOINT)):
+        raise NotAStore(path=str(root), reason="it has no commitlog/, consumequeue/ or checkpoint")
+
+
+class QueueDirectory(NamedTuple):
+    """One ``consumequeue/<topic>/<queueId>``."""
+
+    topic: str
+    queue_id: int
+    path: Path
+
+
+def queue_directories(base: Path) -> Iterator[QueueDirectory]:
+    """Every queue of ``consumequeue/`` (or ``consumequeue_ext/``), sorted by topic and number.
+
+    Entries that are no queue are passed over: ``verify`` names them.
+    """
+    for topic in scan_names(base):
+        numbers = (name for name in scan_names(base / topic) if is_queue_id(name))
+        for number in sorted(numbers, key=int):
+            yield QueueDirectory(topic, int(number), base / topic / number)
+
+
+def is_queue_id(name: str) -> bool:
+    return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) < 11
+
+
+def scan_names(directory: Path | str) -> list[str]:
+    """Sorted names in a directory; an absent one, or a file in its place, is empty.
+
+    :raises CannotRead: the system refuses to list it.
+    """
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CannotRead(path=str(directory), reason=error.strerror) from error
+
+
+def open_for_reading(path: Path | str) -> int:
+    """A descriptor of a regular file; :raises CannotRead: anything else, or a refusal."""
+    try:
+        # O_NONBLOCK: opening a FIFO that somebody put here must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CannotRead(path=str(path), reason=error.strerror) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CannotRead(path=str(path), reason="it is not a regular file")
+    return descriptor
+
+
+def open_for_writing(root: Path, path: Path, *, create: bool = False, exclusive: bool = False) -> int:
+    """Opens ``path`` (below ``root``) read-write without following a link below ``root``.
+
+    With ``create`` missing directories and the file are made.
+
+    :raises SymbolicLinkRefused: a component is a link; :raises StoreReadOnly: no right to write;
+        :raises CannotWrite: anything else that the system says.
+    """
+    parts = path.relative_to(root).parts
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            below = _open_directory(directory, part, create)
+            os.close(directory)
+            directory = below
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
+        descriptor = os.open(parts[-1], flags, 0o644, dir_fd=directory)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise CannotWrite(path=str(path), reason="it is not a regular file")
+        if create:
+            os.fsync(directory)
+        return descriptor
+    except OSError as error:
+        raise writing_error(path, error) from error
+    finally:
+        os.close(directory)
+
+
+def _open_directory(parent: int, name: str, create: bool) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=parent)
+    except FileNotFoundError:
+        if not create:
+            raise
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.lstat(name, dir_fd=parent).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+    os.mkdir(name, 0o755, dir_fd=parent)
+    os.fsync(parent)
+    return os.open(name, flags, dir_fd=parent)
+
+
+def writing_error(path: Path | str, error: OSError) -> Exception:
+    """The error of rmqctl that stands for what the system said of a write."""
+    if error.errno == errno.ELOOP:
+        return SymbolicLinkRefused(path=str(path))
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return StoreReadOnly(path=str(path), reason=error.strerror)
+    return CannotWrite(path=str(path), reason=error.strerror)

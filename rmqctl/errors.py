@@ -1,0 +1,138 @@
+"""What ends a command: one class an ending, each with a message template and an exit code.
+
+Three kinds of bad news are kept apart. A *status* is RocketMQ's own answer and is returned, a
+*finding* is data about damage and is yielded, and only what cannot go on is raised from here.
+Every message says what, where, expected and found, and the next step.
+"""
+
+from typing import ClassVar
+
+
+class RmqctlError(Exception):
+    """Base of all errors of rmqctl: ``template`` filled with the keyword values.
+
+    The values stay readable as attributes of the same names, ``exit_code`` is the process's.
+    """
+
+    template: ClassVar[str] = "{reason}"
+    exit_code: ClassVar[int] = 5
+
+    def __init__(self, **values: object) -> None:
+        self.values = values
+        super().__init__(self.template.format(**values))
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self.__dict__["values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class UsageError(RmqctlError):
+    """The caller asked for something that has no meaning."""
+
+    exit_code = 2
+
+
+class TopicNotAllowed(UsageError):
+    """A topic that could not be a directory of its own below ``consumequeue/``."""
+
+    template = (
+        "topic {topic!r} cannot be a queue directory: {reason}. Use a topic of letters, digits, "
+        "'_', '-', '%' and '|'."
+    )
+
+
+class BadInputLine(UsageError):
+    """One line of a bulk input is not a message."""
+
+    template = (
+        "{source}, line {line}: {reason}. The {stored} messages before it are stored; "
+        "mend the line and go on with `tail -n +{line}`."
+    )
+
+
+class BrokerConfError(UsageError):
+    """A ``broker.conf`` that cannot be read as one."""
+
+    template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
+
+
+class StoreNotFound(RmqctlError):
+    template = (
+        "there is no directory {path}. Give the broker's storePathRootDir with --store "
+        "(or RMQCTL_STORE); `rmqctl put --create` makes a new store."
+    )
+    exit_code = 3
+
+
+class NotAStore(RmqctlError):
+    template = (
+        "{path} is not a RocketMQ store: {reason}. Give the directory that holds commitlog/ and "
+        "consumequeue/ with --store."
+    )
+    exit_code = 3
+
+
+class StoreInUse(RmqctlError):
+    template = (
+        "the store {path} is in use: another process holds its lock file. Nothing was changed. "
+        "Stop the broker (or the other rmqctl) and try again; reading commands work beside it."
+    )
+    exit_code = 4
+
+
+class StoreReadOnly(RmqctlError):
+    template = "{path} cannot be written: {reason}. Nothing was changed. Check owner and mount."
+    exit_code = 4
+
+
+class CannotRead(RmqctlError):
+    """The system refused the read: never a statement about the bytes."""
+
+    template = "cannot read {path}: {reason}. Check its owner, its rights and the disk."
+
+
+class CannotWrite(RmqctlError):
+    template = "cannot write {path}: {reason}. The store stays valid; free space and try again."
+
+
+class SymbolicLinkRefused(RmqctlError):
+    template = (
+        "{path} is a symbolic link, and writers do not follow links inside a store. "
+        "Put the real directory there (or bind-mount it), then try again."
+    )
+
+
+class FileLengthContradiction(RmqctlError):
+    template = (
+        "{path} has {found} bytes, but {expected} are expected ({why}). If the broker uses other "
+        "sizes give its broker.conf with --broker-conf; else run `rmqctl verify`."
+    )
+
+
+class DamagedStore(RmqctlError):
+    """Data on which going on would lose something."""
+
+    template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
+
+
+class UnsupportedStore(RmqctlError):
+    template = "{path}: {reason}. This version of rmqctl does not understand it; nothing was read."
+
+
+class NoRecordAt(RmqctlError):
+    template = (
+        "there is no record at physical offset {physical_offset}: {reason}. "
+        "`rmqctl walk commitlog --start N --limit 1` shows the next one."
+    )
+
+
+class NeedsConsent(RmqctlError):
+    template = "{reason} Nothing was changed. Say --yes to do it, or --dry-run to see the plan."
+    exit_code = 6
+
+
+class OutputExists(RmqctlError):
+    template = "{path} exists already and is not empty. Give a new place with --output."
+    exit_code = 6
