@@ -131,6 +131,12 @@ class ConsumeQueue:
                 high = middle
         return low
 
+    def last_unit_before(self, physical_offset: int) -> Unit | None:
+        """The last unit whose record starts at or before an offset; None when there is none."""
+        low = self._first_file_offset()
+        at = self._bisect(low, self.max_offset, physical_offset + 1) - 1
+        return self.unit(at) if at >= low else None
+
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit at a queue offset, as it stands in the file; None outside the files."""
         mapped = self.files.find(queue_offset * UNIT_SIZE) if queue_offset >= 0 else None
@@ -189,6 +195,75 @@ class ConsumeQueue:
         self._wrote += UNIT_SIZE
         self.max_physical_offset = physical_offset + size
         return True
+
+    def put_units(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+        queue_offset: NDArray[np.int64],
+    ) -> None:
+        """:meth:`put_message_position_info` for parallel arrays in log order.
+
+        A run that simply goes on where the queue ends is stored as one block.
+        """
+        import numpy as np
+
+        done = 0
+        if not self.files.entries or queue_offset[0] != self.max_offset:
+            done = self._put_one_by_one(physical_offset, size, tags_code, queue_offset)
+        rest = slice(done, None)
+        goes_on = (
+            (np.diff(queue_offset[rest], prepend=self.max_offset - 1) == 1)
+            & (np.diff(physical_offset[rest], prepend=self.max_physical_offset - 1) > 0)
+        )
+        if not goes_on.all():
+            self._put_one_by_one(
+                physical_offset[rest], size[rest], tags_code[rest], queue_offset[rest], all_rows=True
+            )
+        elif len(goes_on):
+            self._append_block(physical_offset[rest], size[rest], tags_code[rest])
+
+    def _put_one_by_one(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+        queue_offset: NDArray[np.int64],
+        *,
+        all_rows: bool = False,
+    ) -> int:
+        """Puts rows until the rest goes on at the queue's end; how many."""
+        columns = (physical_offset.tolist(), size.tolist(), tags_code.tolist(), queue_offset.tolist())
+        for done, row in enumerate(zip(*columns, strict=True)):
+            if done and not all_rows and row[3] == self.max_offset:
+                return done
+            self.put_message_position_info(*row)
+        return len(size)
+
+    def _append_block(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+    ) -> None:
+        import numpy as np
+
+        from formats.derive import dtype_of
+
+        units = np.empty(len(size), dtype_of(layouts.QUEUE_UNIT))
+        units["physical_offset"], units["size"] = physical_offset, size
+        units["tags_code"] = tags_code
+        data = units.tobytes()
+        while data:
+            mapped = self._file_for_next(self._wrote)
+            position = self._wrote - mapped.file_from_offset
+            piece = data[: mapped.size - position]
+            mapped.reserve(position, len(piece))
+            mapped.write(position, piece)
+            self._wrote += len(piece)
+            data = data[len(piece) :]
+        self.max_physical_offset = int(physical_offset[-1] + size[-1])
 
     def reserve_next(self) -> None:
         """Makes sure that the next unit can be stored, before its record is.

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.paths import open_for_reading, open_for_writing, scan_names, writing_error
+from rmqctl.engine.paths import create_file, open_for_reading, open_for_writing, scan_names
 from rmqctl.errors import CannotRead
 
 FILE_NAME_DIGITS = 20
@@ -65,15 +65,7 @@ class MappedFile:
     @classmethod
     def create(cls, root: Path, path: Path, size: int, file_from_offset: int = 0) -> MappedFile:
         """Makes a sparse file of ``size`` zero bytes, durable, and maps it for writing."""
-        descriptor = open_for_writing(root, path, create=True)
-        try:
-            os.ftruncate(descriptor, size)
-            os.fsync(descriptor)
-        except OSError as error:
-            os.close(descriptor)
-            path.unlink(missing_ok=True)
-            raise writing_error(path, error) from error
-        return cls(path, descriptor, file_from_offset, True)
+        return cls(path, create_file(root, path, size), file_from_offset, True)
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to ``size`` bytes; short at the end of the file."""

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,35 +118,77 @@ def open_for_reading(path: Path | str) -> int:
     return descriptor
 
 
-def open_for_writing(root: Path, path: Path, *, create: bool = False, exclusive: bool = False) -> int:
+def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
     """Opens ``path`` (below ``root``) read-write without following a link below ``root``.
 
-    With ``create`` missing directories and the file are made.
+    With ``create`` missing directories and an empty file are made.
 
     :raises SymbolicLinkRefused: a component is a link; :raises StoreReadOnly: no right to write;
         :raises CannotWrite: anything else that the system says.
     """
-    parts = path.relative_to(root).parts
-    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts[:-1]:
-            below = _open_directory(directory, part, create)
-            os.close(directory)
-            directory = below
-        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        if create:
-            flags |= os.O_CREAT | (os.O_EXCL if exclusive else 0)
-        descriptor = os.open(parts[-1], flags, 0o644, dir_fd=directory)
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _parent_directory(root, path, create) as directory:
+        descriptor = os.open(
+            path.name, flags | (os.O_CREAT if create else 0), 0o644, dir_fd=directory
+        )
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise CannotWrite(path=str(path), reason="it is not a regular file")
         if create:
             os.fsync(directory)
         return descriptor
+
+
+def create_file(root: Path, path: Path, size: int) -> int:
+    """Makes a sparse file of ``size`` zero bytes, durable, and opens it read-write.
+
+    The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
+    refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
+    """
+    with _parent_directory(root, path, True) as directory:
+        try:
+            descriptor = os.open(
+                ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=directory
+            )
+            named = False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+                raise
+            # A file system without unnamed files: the length follows the name at once.
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(path.name, flags, 0o644, dir_fd=directory)
+            named = True
+        try:
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+            if not named:
+                os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=directory)
+            os.fsync(directory)
+        except BaseException:
+            os.close(descriptor)
+            if named:
+                os.unlink(path.name, dir_fd=directory)
+            raise
+        return descriptor
+
+
+@contextmanager
+def _parent_directory(root: Path, path: Path, create: bool) -> Iterator[int]:
+    """A descriptor of the directory that holds ``path``, reached without following a link below
+    ``root``; system errors within become rmqctl's."""
+    directory = -1
+    try:
+        directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for part in path.relative_to(root).parts[:-1]:
+            below = _open_directory(directory, part, create)
+            os.close(directory)
+            directory = below
+        yield directory
     except OSError as error:
         raise writing_error(path, error) from error
     finally:
-        os.close(directory)
+        if directory >= 0:
+            os.close(directory)
 
 
 def _open_directory(parent: int, name: str, create: bool) -> int:
@@ -156,7 +199,8 @@ def _open_directory(parent: int, name: str, create: bool) -> int:
         if not create:
             raise
     except NotADirectoryError:
-        if stat.S_ISLNK(os.lstat(name, dir_fd=parent).st_mode):
+        # Linux says ENOTDIR of a link that must be a directory.
+        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
     os.mkdir(name, 0o755, dir_fd=parent)

@@ -1,0 +1,107 @@
+"""``ReputMessageService``: writes what dispatch says of records into queues and index.
+
+put, recovery and rebuild end here, one record or one batch at a time. Doing a record twice is
+harmless: queues and index know how far they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.queuetable import ConsumeQueueTable
+from rmqctl.engine.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.scanner import Batch
+
+
+class Reput:
+    """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
+
+    ``logics_msg_timestamp`` is the store time of the last record dispatched, and
+    ``index_msg_timestamp`` that of the last index file filled (0: none yet): the checkpoint's.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueueTable | None,
+        index: IndexService | None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.queues = queues
+        self.index = index
+        self.logics_msg_timestamp = 0
+        self.index_msg_timestamp = 0
+
+    def dispatch(self, record: Record) -> None:
+        """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
+        if self.queues is not None:
+            for unit in self.dispatcher.units(record):
+                queue = self.queues.find_or_create(unit.topic, unit.queue_id)
+                queue.put_message_position_info(
+                    unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
+                )
+        if self.index is not None:
+            filled = self.index.put_message(
+                self.dispatcher.keys(record), record.physical_offset, record.store_timestamp
+            )
+            self._note_filled(filled)
+        self.logics_msg_timestamp = record.store_timestamp
+
+    def dispatch_batch(self, batch: Batch) -> None:
+        """A batch of records; errors as in :meth:`dispatch`."""
+        from rmqctl.engine.dispatch import key_batch, unit_batch
+
+        if self.queues is not None:
+            units = unit_batch(batch, self.dispatcher)
+            for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
+                queue = self.queues.find_or_create(batch.topics.names[topic_id], queue_id)
+                queue.put_units(
+                    units.physical_offset[rows],
+                    units.size[rows],
+                    units.tags_code[rows],
+                    units.queue_offset[rows],
+                )
+        if self.index is not None:
+            self._note_filled(self.index.put_batch(key_batch(batch)))
+        self.logics_msg_timestamp = int(batch.store_timestamp[-1])
+
+    def _note_filled(self, end_timestamps: list[int]) -> None:
+        if end_timestamps:
+            self.index_msg_timestamp = end_timestamps[-1]
+
+    def flush(self) -> None:
+        """Forces queues and index to disk. :raises OSError: the disk failed."""
+        if self.queues is not None:
+            self.queues.flush()
+        if self.index is not None:
+            self.index.flush()
+
+    def close(self) -> None:
+        if self.queues is not None:
+            self.queues.close()
+        if self.index is not None:
+            self.index.close()
+
+
+def group_by_queue(
+    topic_id: NDArray[np.int64], queue_id: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """``(topic number, queue id, rows)`` of each queue in a batch; rows stay in log order."""
+    import numpy as np
+
+    if not len(topic_id):
+        return
+    code = topic_id << 32 | queue_id
+    order = np.argsort(code, kind="stable")
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
+        first = order[start]
+        yield int(topic_id[first]), int(queue_id[first]), order[start:end]
