@@ -128,6 +128,13 @@ class NoRecordAt(RmqctlError):
     )
 
 
+class NotARecordStart(NoRecordAt):
+    template = (
+        "there is no record at physical offset {physical_offset}: {reason}. "
+        "The next one starts at {next_offset}."
+    )
+
+
 class NeedsConsent(RmqctlError):
     template = "{reason} Nothing was changed. Say --yes to do it, or --dry-run to see the plan."
     exit_code = 6

@@ -175,24 +175,30 @@ class ConsumeQueue:
         return None if found is None else found.tags_code
 
     def put_message_position_info(
-        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        *,
+        max_gap: int = 0,
     ) -> bool:
         """Appends one unit (``ConsumeQueue#putMessagePositionInfo``); False: skipped as known.
 
-        A gap is not filled: like the engine's, the unit lands at the current end.
+        A gap of at most ``max_gap`` units is filled with pre-blank ones, so that the unit gets its
+        own place; else it lands at the current end, as the engine's does.
 
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
         if physical_offset + size <= self.max_physical_offset:
             return False
         expected = queue_offset * UNIT_SIZE
-        mapped = self._file_for_next(expected)
+        self._file_for_next(expected)
         if queue_offset != 0 and expected < self._wrote:
             return False
-        position = self._wrote - mapped.file_from_offset
-        mapped.reserve(position, UNIT_SIZE)
-        mapped.write(position, UNIT.pack(physical_offset, size, tags_code))
-        self._wrote += UNIT_SIZE
+        if self._wrote < expected <= self._wrote + max_gap * UNIT_SIZE:
+            self._append(PRE_BLANK * ((expected - self._wrote) // UNIT_SIZE))
+        self._append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         return True
 
@@ -202,6 +208,8 @@ class ConsumeQueue:
         size: NDArray[np.int64],
         tags_code: NDArray[np.int64],
         queue_offset: NDArray[np.int64],
+        *,
+        max_gap: int = 0,
     ) -> None:
         """:meth:`put_message_position_info` for parallel arrays in log order.
 
@@ -211,50 +219,28 @@ class ConsumeQueue:
 
         done = 0
         if not self.files.entries or queue_offset[0] != self.max_offset:
-            done = self._put_one_by_one(physical_offset, size, tags_code, queue_offset)
+            columns = (physical_offset, size, tags_code, queue_offset)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            for row in rows:
+                self.put_message_position_info(*row, max_gap=max_gap)
+                done += 1
+                if done < len(size) and queue_offset[done] == self.max_offset:
+                    break
         rest = slice(done, None)
-        goes_on = (
-            (np.diff(queue_offset[rest], prepend=self.max_offset - 1) == 1)
-            & (np.diff(physical_offset[rest], prepend=self.max_physical_offset - 1) > 0)
+        goes_on = (np.diff(queue_offset[rest], prepend=self.max_offset - 1) == 1) & (
+            np.diff(physical_offset[rest], prepend=self.max_physical_offset - 1) > 0
         )
-        if not goes_on.all():
-            self._put_one_by_one(
-                physical_offset[rest], size[rest], tags_code[rest], queue_offset[rest], all_rows=True
-            )
-        elif len(goes_on):
-            self._append_block(physical_offset[rest], size[rest], tags_code[rest])
+        if goes_on.all():
+            if len(goes_on):
+                self._append(_pack_units(physical_offset[rest], size[rest], tags_code[rest]))
+                self.max_physical_offset = int(physical_offset[-1] + size[-1])
+            return
+        columns = (physical_offset[rest], size[rest], tags_code[rest], queue_offset[rest])
+        for row in zip(*(column.tolist() for column in columns), strict=True):
+            self.put_message_position_info(*row, max_gap=max_gap)
 
-    def _put_one_by_one(
-        self,
-        physical_offset: NDArray[np.int64],
-        size: NDArray[np.int64],
-        tags_code: NDArray[np.int64],
-        queue_offset: NDArray[np.int64],
-        *,
-        all_rows: bool = False,
-    ) -> int:
-        """Puts rows until the rest goes on at the queue's end; how many."""
-        columns = (physical_offset.tolist(), size.tolist(), tags_code.tolist(), queue_offset.tolist())
-        for done, row in enumerate(zip(*columns, strict=True)):
-            if done and not all_rows and row[3] == self.max_offset:
-                return done
-            self.put_message_position_info(*row)
-        return len(size)
-
-    def _append_block(
-        self,
-        physical_offset: NDArray[np.int64],
-        size: NDArray[np.int64],
-        tags_code: NDArray[np.int64],
-    ) -> None:
-        import numpy as np
-
-        from formats.derive import dtype_of
-
-        units = np.empty(len(size), dtype_of(layouts.QUEUE_UNIT))
-        units["physical_offset"], units["size"] = physical_offset, size
-        units["tags_code"] = tags_code
-        data = units.tobytes()
+    def _append(self, data: bytes) -> None:
+        """Stores whole units at the end, over as many files as it takes."""
         while data:
             mapped = self._file_for_next(self._wrote)
             position = self._wrote - mapped.file_from_offset
@@ -263,7 +249,6 @@ class ConsumeQueue:
             mapped.write(position, piece)
             self._wrote += len(piece)
             data = data[len(piece) :]
-        self.max_physical_offset = int(physical_offset[-1] + size[-1])
 
     def reserve_next(self) -> None:
         """Makes sure that the next unit can be stored, before its record is.
@@ -312,3 +297,15 @@ class ConsumeQueue:
         self.files.close()
         if self.ext is not None:
             self.ext.close()
+
+
+def _pack_units(
+    physical_offset: NDArray[np.int64], size: NDArray[np.int64], tags_code: NDArray[np.int64]
+) -> bytes:
+    import numpy as np
+
+    from formats.derive import dtype_of
+
+    units = np.empty(len(size), dtype_of(layouts.QUEUE_UNIT))
+    units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
+    return units.tobytes()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.scanner import Batch
 
+#: Beyond it a unit's byte offset is no Java long.
+MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
 _NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -60,7 +62,9 @@ class Dispatcher:
         return [
             QueueUnit(name, queue_id, offset, record.physical_offset, record.total_size, code)
             for name, queue_id, offset in places
-            if queue_id >= 0 and offset >= 0 and topic_directory_problem(name) is None
+            if queue_id >= 0
+            and 0 <= offset <= MAX_QUEUE_OFFSET
+            and topic_directory_problem(name) is None
         ]
 
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp: int) -> int:
@@ -148,6 +152,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
     allowed = batch.topics.allowed_array()[batch.topic_id]
     has_unit = (kind != _NO_UNIT[0]) & (kind != _NO_UNIT[1]) & allowed
     has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
+    has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
     rows = np.flatnonzero(has_unit)
     columns = [
         batch.topic_id[rows],

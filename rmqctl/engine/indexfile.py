@@ -17,7 +17,7 @@ from formats import layouts
 from formats.geometry import Geometry
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.paths import scan_names
-from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.errors import DamagedStore, FileLengthContradiction
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,8 @@ _ITEM = Struct(layouts.INDEX_ITEM.format)
 _SLOT = Struct(layouts.INDEX_SLOT.format)
 _INT_MAX = 0x7FFFFFFF
 _NO_ITEM = 0
+#: More than one bulk of a killed writer can leave.
+_MOST_UNCOUNTED = 1 << 20
 
 
 class IndexHeader(NamedTuple):
@@ -78,6 +80,7 @@ class IndexFile:
         self.mapped = mapped
         self.geometry = geometry
         self.header = IndexHeader._make(_HEADER.unpack_from(mapped.buffer, 0))
+        self.stored_index_count = self.header.index_count
         if self.header.index_count <= 0:
             self.header = self.header._replace(index_count=1)
 
@@ -269,9 +272,20 @@ class IndexFile:
         ``store_timestamp_at`` tells a record's store time, for the header's end.
         """
         first = last = self.header.index_count
+        if first > 1 and self.item(first - 1) == IndexItem(0, 0, 0, 0):
+            raise DamagedStore(
+                reason=f"the header of {self.path} counts items that were never written",
+                physical_offset=self.header.end_phy_offset,
+            )
         blank = _ITEM.pack(0, 0, 0, 0)
-        while last < self.geometry.index_num and self.item(last) != _ITEM.unpack(blank):
+        while last < self.geometry.index_num and any(self.item(last)):
             last += 1
+            if last - first > _MOST_UNCOUNTED:
+                raise DamagedStore(
+                    reason=f"the header of {self.path} counts far fewer items than stand there; "
+                    "`rmqctl rebuild index` writes it anew",
+                    physical_offset=self.header.end_phy_offset,
+                )
         for index_no in range(last - 1, first - 1, -1):
             item = self.item(index_no)
             slot = max(item.key_hash, 0) % self.geometry.hash_slot_num
@@ -459,8 +473,8 @@ class IndexService:
         if physical_offset < end:
             return filled
         pending = list(key_hashes)
-        if physical_offset == end and file.item_count:
-            pending = pending[file.items_of_last_message() :]
+        if physical_offset == end:
+            pending = pending[self._items_of_last_message() :]
         while pending:
             pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
             if file.is_full:
@@ -468,6 +482,22 @@ class IndexService:
             if pending:
                 file = self.last_or_new()
         return filled
+
+    def _items_of_last_message(self) -> int:
+        """How many items the message at the end of the index has already, in however many files."""
+        count = 0
+        for path in reversed(self.paths):
+            file = self._last if self._last is not None and self._last.path == path else None
+            opened = file or self.open(path)
+            try:
+                own = opened.items_of_last_message()
+                count += own
+                if own < opened.item_count:
+                    break
+            finally:
+                if file is None:
+                    opened.close()
+        return count
 
     def put_batch(self, keys: KeyBatch) -> list[int]:
         """:meth:`put_message` for a batch; end timestamps of files that it filled."""
@@ -477,7 +507,7 @@ class IndexService:
         filled: list[int] = []
         at = int(np.searchsorted(keys.physical_offset, file.header.end_phy_offset, "left"))
         if at < len(keys.key_hash) and keys.physical_offset[at] == file.header.end_phy_offset:
-            at += file.items_of_last_message() if file.item_count else 0
+            at += self._items_of_last_message()
         while at < len(keys.key_hash):
             at = file.put_key_batch(keys, at)
             if file.is_full:

@@ -13,7 +13,7 @@ import mmap
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,6 +116,11 @@ class MappedFile:
         self.buffer.flush(start, self._dirty[1] - start)  # type: ignore[union-attr]
         self._dirty = None
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was stored since the last :meth:`flush`."""
+        return self._dirty is not None
+
     def close(self) -> None:
         """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
         if self.descriptor < 0:
@@ -180,6 +185,7 @@ class MappedFileQueue:
         self.foreign: list[str] = []
         self.entries: list[FileEntry] = []
         self._keep = keep
+        self._unsynced: set[Path] = set()
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
         for name in scan_names(directory):
             if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
@@ -245,15 +251,36 @@ class MappedFileQueue:
     def _remember(self, mapped: MappedFile) -> None:
         self._open[mapped.file_from_offset] = mapped
         while len(self._open) > self._keep:
-            _, oldest = self._open.popitem(last=False)
-            oldest.flush()
-            oldest.close()
+            self._close_file(self._open.popitem(last=False)[1])
+
+    def _close_file(self, mapped: MappedFile) -> None:
+        # Syncing is for flush(): a bulk that runs through many files need not wait for the disk.
+        if mapped.is_dirty:
+            self._unsynced.add(mapped.path)
+        mapped.close()
 
     def flush(self) -> None:
-        """Forces every mapped file to disk."""
+        """Forces everything that was stored to disk. :raises OSError: the disk failed."""
         for mapped in self._open.values():
             mapped.flush()
+        sync_files(self.take_unsynced())
+
+    def take_unsynced(self) -> set[Path]:
+        """Files that were closed before they were flushed; the caller syncs them."""
+        unsynced, self._unsynced = self._unsynced, set()
+        return unsynced
 
     def close(self) -> None:
+        """Unmaps all files; what was not flushed stays noted for :meth:`take_unsynced`."""
         while self._open:
-            self._open.popitem()[1].close()
+            self._close_file(self._open.popitem()[1])
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Forces files to disk that are no longer mapped. :raises OSError: the disk failed."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

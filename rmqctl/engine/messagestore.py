@@ -47,6 +47,7 @@ BULK_BYTES = 4 << 20
 #: A kill can leave one bulk undispatched or half dispatched, in any order of queues.
 _REDISPATCH_BYTES = 2 * BULK_BYTES
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
+_EXHAUSTED = MessageExtBrokerInner("", b"")
 
 
 def system_clock() -> int:
@@ -300,12 +301,13 @@ class MessageStore:
 
     def put_stream(
         self,
-        messages: Iterable[MessageExtBrokerInner],
+        messages: Iterable[MessageExtBrokerInner | None],
         *,
         flush: bool = True,
     ) -> Iterator[list[PutMessageResult]]:
         """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
-        in order, once it is safe (with ``flush``: on disk).
+        in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
+        the source has nothing more for now.
 
         When ``messages`` raises, what came before it is stored and yielded first.
         """
@@ -318,8 +320,10 @@ class MessageStore:
                 limit = start + BULK_BYTES
                 try:
                     while len(results) < BULK_RECORDS and self.max_offset < limit:
-                        message = next(source, None)
+                        message = next(source, _EXHAUSTED)
                         if message is None:
+                            break
+                        if message is _EXHAUSTED:
                             exhausted = True
                             break
                         encoded = self._check(message)

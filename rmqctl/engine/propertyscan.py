@@ -1,42 +1,50 @@
 """Properties of a whole batch at once: tags codes, index keys, and what does not parse.
 
-The same rules as :func:`formats.text.decode_properties`, over a matrix of property bytes: a row a
-record, grouped by length so that one long row does not widen all others.
+The same rules as :func:`formats.text.decode_properties`. First the few values that dispatch needs
+are located, then they are hashed where they lie. Nearly all properties are regular: each entry has
+one 0x01 and entries are joined by one 0x02. Those are located by numpy, the others one by one by
+:func:`locate`, so the odd cases have one plain definition.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
-from formats.text import decode_utf8, string_hash_code
+from formats.text import decode_utf8, split_properties
+from rmqctl.engine.bytecolumns import (
+    LONGEST,
+    Bytes,
+    Codes,
+    Ints,
+    by_width,
+    gather,
+    hash_codes,
+    padded,
+    rows_with_high_bytes,
+    take,
+)
 
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
+__all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan"]
 
-_WIDTHS = (64, 128, 256, 1024, 4096, 32768)
-_MATRIX_BYTES = 8 << 20
-_PADDING = 0x7E  # Neither a separator, nor a space, nor the start of a UTF-8 sequence.
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
 _SPACE = ord(constants.KEY_SEPARATOR)
-_SHIFTS = np.array([0] + [8 * (8 - n) for n in range(1, 9)], np.uint64)
-
-
-def _name_code(name: str) -> tuple[int, int]:
-    return len(name), int.from_bytes(name.encode()[:8].ljust(8, b"\0"), "big") >> (
-        8 * max(0, 8 - len(name))
-    )
-
-
-_TAGS = _name_code(constants.PROPERTY_TAGS)
-_KEYS = _name_code(constants.PROPERTY_KEYS)
-_UNIQ_KEY = _name_code(constants.PROPERTY_UNIQ_KEY)
-_DELAY = _name_code(constants.PROPERTY_DELAY_TIME_LEVEL)
-_MULTI = _name_code(constants.PROPERTY_INNER_MULTI_DISPATCH)
+_WORD = 8
+_WORD_DTYPE = np.dtype(">u8")
+_NAMES = (
+    constants.PROPERTY_TAGS,
+    constants.PROPERTY_KEYS,
+    constants.PROPERTY_UNIQ_KEY,
+    constants.PROPERTY_DELAY_TIME_LEVEL,
+    constants.PROPERTY_INNER_MULTI_DISPATCH,
+)
+_TAGS, _KEYS, _UNIQ_KEY, _DELAY, _MULTI = range(len(_NAMES))
+_NUMBER_BY_NAME = {name.encode(): number for number, name in enumerate(_NAMES)}
 
 
 @dataclass(slots=True)
@@ -59,251 +67,210 @@ class PropertyColumns:
         return cls(np.zeros(count, np.int64), none, np.empty(0, np.int32), {}, none, none)
 
 
-def gather(data: Bytes, start: Ints, width: int) -> Bytes:
-    """``(len(start), width)`` bytes from arbitrary places; what lies beyond ``data`` is zero."""
-    room = len(data) - width
-    if room < 0 or int(start.max(initial=0)) > room:
-        low = max(room, 0)
-        tail = np.zeros(len(data) - low + width, np.uint8)
-        tail[: len(data) - low] = data[low:]
-        rows = np.empty((len(start), width), np.uint8)
-        inside = start < low
-        if inside.any():
-            rows[inside] = gather(data, start[inside], width)
-        outside = np.minimum(start[~inside] - low, len(tail) - width)
-        rows[~inside] = gather(tail, outside, width)
-        return rows
-    places = np.ndarray((room + 1,), np.dtype((np.void, width)), data, strides=(1,))
-    return places[start].view(np.uint8).reshape(len(start), width)
+def properties_problem(data: bytes) -> str | None:
+    """Why stored properties do not parse; None when they do.
+
+    Every entry that is not empty must have a 0x01, no byte may be a NUL, and all must be UTF-8.
+    Empty names and values, repeated names and surplus separators lose entries, but they parse.
+    """
+    if b"\0" in data:
+        return "they hold a NUL"
+    if any(name and value is None for name, value in split_properties(data)):
+        return "an entry has no separator between name and value"
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "they are not UTF-8"
+    return None
+
+
+def locate(data: bytes) -> dict[int, tuple[int, int]]:
+    """``(position, length)`` of the values of :data:`_NAMES` as ``decode_properties`` has them."""
+    found = {}
+    position = 0
+    for name, value in split_properties(data):
+        number = _NUMBER_BY_NAME.get(name)
+        if value and number is not None:
+            found[number] = (position + len(name) + 1, len(value))
+        position += len(name) + 1 + (0 if value is None else len(value) + 1)
+    return found
+
+
+class _Values(NamedTuple):
+    """Where the values of each of :data:`_NAMES` lie, by row: length 0 where a row has none."""
+
+    position: Ints
+    length: Ints
+
+    def of(self, number: int) -> tuple[Ints, Ints, Ints]:
+        """Rows that have a value, its positions and lengths."""
+        rows = np.flatnonzero(self.length[number])
+        if len(rows) == self.length.shape[1]:
+            return rows, self.position[number], self.length[number]
+        return rows, self.position[number][rows], self.length[number][rows]
 
 
 def scan(
-    data: Bytes, start: Ints, length: Ints, key_prefix: NDArray[np.uint32], *, check: bool
+    data: Bytes, start: Ints, length: Ints, key_prefix: Codes, *, check: bool
 ) -> PropertyColumns:
     """Reads the properties at ``start`` (``length`` bytes each) of every row.
 
-    ``key_prefix`` is the hash of ``topic#`` of each row. With ``check`` rows are reported whose
-    properties hold a NUL, an entry without a name, or malformed UTF-8.
+    ``key_prefix`` is the hash of ``topic#`` of each row. With ``check`` the rows are reported that
+    have a :func:`properties_problem`.
     """
-    columns = PropertyColumns.empty(len(start))
-    parts: list[_Part] = []
-    narrower = 0
-    for width in _WIDTHS:
-        rows = np.flatnonzero((length > narrower) & (length <= width))
-        narrower = width
-        step = max(1, _MATRIX_BYTES // width)
-        for at in range(0, len(rows), step):
-            chunk = rows[at : at + step]
-            parts.append(_Part(data, start[chunk], length[chunk], width, chunk, check))
-    keys: list[tuple[Ints, Ints, NDArray[np.uint32]]] = []
-    for part in parts:
-        part.put_tags(columns.tags_code)
-        keys += part.keys(key_prefix)
-        columns.delay_levels.update(part.delay_levels())
-    if parts:
-        columns.malformed = np.unique(np.concatenate([part.malformed for part in parts]))
-        columns.multi_dispatch_rows = np.unique(np.concatenate([p.multi_rows() for p in parts]))
-    if keys:
-        row = np.concatenate([k[0] for k in keys])
-        # UNIQ_KEY comes first; the tokens of KEYS are already in their order.
-        order = np.argsort(row * 2 + np.concatenate([k[1] for k in keys]), kind="stable")
-        code = np.concatenate([k[2] for k in keys])[order]
-        columns.key_row = row[order]
-        columns.key_hash = _index_hash(code)
+    count = len(start)
+    values = _Values(*(np.zeros((len(_NAMES), count), np.int64) for _ in range(2)))
+    malformed: list[int] = []
+    # One 0x02 at the end is how some versions write it, and empty properties need no look.
+    trimmed = length - ((data[start + length - 1] == _PROPERTY) & (length > 0))
+    for width, rows in by_width(trimmed + _WORD * (trimmed > 0)):
+        part = _Part(data, start[rows], trimmed[rows], width)
+        numbers = np.arange(count)[rows]
+        part.put(values, numbers)
+        for row in numbers[part.irregular].tolist():
+            for name, (at, size) in locate(_text(data, start[row], length[row])).items():
+                values.position[name, row] = start[row] + at
+                values.length[name, row] = size
+        if check:
+            malformed += [
+                row
+                for row in numbers[part.suspects()].tolist()
+                if properties_problem(_text(data, start[row], length[row])) is not None
+            ]
+    columns = PropertyColumns.empty(count)
+    rows, at, size = values.of(_TAGS)
+    columns.tags_code[rows] = hash_codes(data, at, size).view(np.int32)
+    columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
+    rows, at, size = values.of(_DELAY)
+    columns.delay_levels = {
+        row: decode_utf8(_text(data, low, many))
+        for row, low, many in zip(rows.tolist(), at, size, strict=True)
+    }
+    columns.multi_dispatch_rows = values.of(_MULTI)[0]
+    columns.malformed = np.array(sorted(malformed), np.int64)
     return columns
 
 
-def _index_hash(code: NDArray[np.uint32]) -> NDArray[np.int32]:
+def _text(data: Bytes, position: int | np.int64, length: int | np.int64) -> bytes:
+    return data[position : position + length].tobytes()
+
+
+class _Part:
+    """Properties of similar length as one matrix, of which the regular rows are taken apart.
+
+    ``irregular`` are the rows that are not; ``width`` is at least 8 more than any length.
+    """
+
+    def __init__(self, data: Bytes, start: Ints, length: Ints, width: int) -> None:
+        # As wide as it must be, in whole words.
+        width = min(width, -(-(int(length.max()) + _WORD) // _WORD) * _WORD)
+        self._start, self._length, self._width = start, length, width
+        self._matrix = padded(data, start, length, width)
+        self._flat = self._matrix.reshape(-1)
+        # An end for the last entry as well makes entries pairs of separators.
+        self._flat[np.arange(len(start)) * width + length] = _PROPERTY
+        place = np.flatnonzero((self._flat - np.uint8(_NAME_VALUE)) < 2)
+        place, self.irregular = self._regular(place, self._flat[place] == _PROPERTY)
+        self._name_end, self._value_end = place[0::2], place[1::2]
+
+    def _regular(self, place: Ints, is_end: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """The separators of the rows in which 0x01 and 0x02 alternate, and all other rows."""
+        # The last one of a row is always a 0x02, so alternating within rows is alternating at all.
+        if len(place) % 2 == 0 and is_end[1::2].all() and not is_end[0::2].any():
+            return place, np.empty(0, np.int64)
+        row = place // self._width
+        count = np.bincount(row, minlength=len(self._start))
+        first = np.cumsum(count) - count
+        odd = ((np.arange(len(place)) - first[row]) & 1).astype(bool)
+        bad = np.zeros(len(self._start), bool)
+        bad[row[odd != is_end]] = True
+        return place[~bad[row]], np.flatnonzero(bad)
+
+    def put(self, values: _Values, numbers: Ints) -> None:
+        """Writes down the values in regular rows; ``numbers`` are the rows' numbers there."""
+        if not len(self._value_end):
+            return
+        row = self._value_end // self._width
+        begin = row * self._width
+        np.maximum(begin[1:], self._value_end[:-1] + 1, out=begin[1:])
+        size = self._value_end - self._name_end - 1
+        # With the 0x01 behind it a short name is known by its first bytes alone.
+        word = take(self._flat, begin, _WORD_DTYPE).astype(np.uint64)
+        name_length = self._name_end - begin
+        for number, name in enumerate(_NAMES):
+            head = (name + constants.NAME_VALUE_SEPARATOR).encode()[:_WORD]
+            shift = np.uint64(8 * (_WORD - len(head)))
+            same = (word >> shift) == np.uint64(int.from_bytes(head, "big"))
+            if len(name) >= _WORD:
+                same &= name_length == len(name)
+            entry = np.flatnonzero(same & (size > 0))
+            if len(name) > _WORD:
+                entry = self._with_name(entry, begin, name.encode())
+            if len(entry):
+                # Of a repeated name the last one counts, and so does the last one stored here.
+                at = row[entry]
+                column = self._name_end[entry] + 1 - at * self._width
+                values.position[number, numbers[at]] = self._start[at] + column
+                values.length[number, numbers[at]] = size[entry]
+
+    def _with_name(self, entry: Ints, begin: Ints, name: bytes) -> Ints:
+        if len(entry):
+            same = gather(self._flat, begin[entry], len(name)) == np.frombuffer(name, np.uint8)
+            entry = entry[same.all(axis=1)]
+        return entry
+
+    def suspects(self) -> Ints:
+        """Rows that may have a :func:`properties_problem`; all others have none."""
+        suspects = [self.irregular, rows_with_high_bytes(self._matrix)]
+        zeros = self._width - 1 - self._length
+        if np.count_nonzero(self._flat) != self._flat.size - int(zeros.sum()):
+            suspects.append(np.flatnonzero(np.count_nonzero(self._matrix == 0, axis=1) != zeros))
+        return np.unique(np.concatenate(suspects))
+
+
+def _keys(data: Bytes, values: _Values, key_prefix: Codes) -> tuple[Ints, NDArray[np.int32]]:
+    """Row and hash of every key: of a row UNIQ_KEY comes first, then the tokens of KEYS."""
+    unique_row, *unique = values.of(_UNIQ_KEY)
+    token_row, *tokens = _tokens(data, *values.of(_KEYS))
+    rows = len(key_prefix)
+    # Two ascending runs become one: each key goes behind as many as there are before it.
+    unique_count = np.cumsum(np.bincount(unique_row, minlength=rows))
+    token_count = np.cumsum(np.bincount(token_row, minlength=rows))
+    before = token_count[unique_row] - np.bincount(token_row, minlength=rows)[unique_row]
+    unique_at = np.arange(len(unique_row)) + before
+    token_at = np.arange(len(token_row)) + unique_count[token_row]
+    key_row = np.empty(len(unique_row) + len(token_row), np.int64)
+    code = np.empty(len(key_row), np.uint32)
+    for at, row, place in ((unique_at, unique_row, unique), (token_at, token_row, tokens)):
+        key_row[at] = row
+        code[at] = hash_codes(data, *place, key_prefix[row])
+    return key_row, _index_hash(code)
+
+
+def _tokens(data: Bytes, row: Ints, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Splits KEYS at single spaces, empty tokens dropped: row, position and length of each."""
+    found = [np.empty(0, np.int64)]
+    for width, part in by_width(length):
+        low = start[part]
+        flat = padded(data, low, length[part], width).reshape(-1)
+        space = np.flatnonzero(flat == _SPACE)
+        if len(space):
+            at = space // width
+            found.append(low[at] + (space - at * width))
+    space = np.sort(np.concatenate(found))
+    if not len(space):
+        return row, start, length
+    # Records ascend in the file, and so do all of these places.
+    owner = np.searchsorted(start, space, "right") - 1
+    starts = np.sort(np.concatenate([start, space + 1]))
+    sizes = np.sort(np.concatenate([start + length, space])) - starts
+    rows = np.sort(np.concatenate([row, row[owner]]))
+    real = sizes > 0
+    return rows[real], starts[real], sizes[real]
+
+
+def _index_hash(code: Codes) -> NDArray[np.int32]:
     """``IndexFile#indexKeyHashMethod``: the absolute value, Integer.MIN_VALUE → 0."""
     signed = np.abs(code.view(np.int32))
     signed[signed < 0] = 0
     return signed
-
-
-class _Part:
-    """Rows of similar length as one matrix, and the entries found in it.
-
-    ``entry_*`` are parallel: the row in the matrix, where the name begins and how long it is, where
-    the value begins and ends, all as positions in the flattened matrix.
-    """
-
-    def __init__(
-        self, data: Bytes, start: Ints, length: Ints, width: int, rows: Ints, check: bool
-    ) -> None:
-        self.rows = rows
-        self._width = width
-        matrix = gather(data, start, width)
-        if not (length == width).all():
-            matrix = np.where(np.arange(width) < length[:, None], matrix, np.uint8(_PADDING))
-        self._flat = matrix.reshape(-1)
-        row_start = np.arange(len(rows), dtype=np.int64) * width
-        self._row_end = row_start + length
-        low = np.flatnonzero(self._flat < _SPACE)
-        kind = self._flat[low]
-        separator = (kind == _NAME_VALUE) | (kind == _PROPERTY)
-        place, kind = low[separator], kind[separator]
-        row = place // width
-        new_row = np.ones(len(place), bool)
-        np.not_equal(row[1:], row[:-1], out=new_row[1:])
-        after_entry = np.ones(len(place), bool)
-        np.equal(kind[:-1], _PROPERTY, out=after_entry[1:])
-        # The first 0x01 of an entry ends its name; later ones belong to the value.
-        keep = (kind == _PROPERTY) | new_row | after_entry
-        place, kind, row = place[keep], kind[keep], row[keep]
-        same_before = np.zeros(len(place), bool)
-        np.equal(row[1:], row[:-1], out=same_before[1:])
-        begin = np.where(same_before, np.append(np.int64(0), place[:-1]) + 1, row_start[row])
-        same_after = np.append(same_before[1:], False)
-        stop = np.where(same_after, np.append(place[1:], 0), self._row_end[row])
-        name = np.flatnonzero(kind == _NAME_VALUE)
-        name_length, value_length = place[name] - begin[name], stop[name] - place[name] - 1
-        self.malformed = (
-            self._find_malformed(low[kind_is_nul(self._flat, low)], place, kind, row, begin, stop)
-            if check
-            else np.empty(0, np.int64)
-        )
-        real = (name_length > 0) & (value_length > 0)
-        name = name[real]
-        self.entry_row = row[name]
-        self.value_start = place[name] + 1
-        self.value_end = stop[name]
-        self._name_length = name_length[real]
-        self._name_code = self._codes(begin[name])
-
-    def _codes(self, begin: Ints) -> NDArray[np.uint64]:
-        """The first eight bytes of each name as a number, as :func:`_name_code` has it."""
-        if not len(begin):
-            return np.empty(0, np.uint64)
-        words = gather(self._flat, begin, 8).view(">u8").reshape(-1).astype(np.uint64)
-        return words >> _SHIFTS[np.minimum(self._name_length, 8)]
-
-    def _find_malformed(
-        self, nul: Ints, place: Ints, kind: Bytes, row: Ints, begin: Ints, stop: Ints
-    ) -> Ints:
-        """Rows with a NUL, with an entry that has no 0x01, or with malformed UTF-8."""
-        bad = [nul // self._width]
-        first_of_row = np.zeros(len(self.rows), bool)
-        first_of_row[row] = True
-        bad.append(np.flatnonzero(~first_of_row))  # Not a single separator in it.
-        ends = kind == _PROPERTY
-        after_name = np.zeros(len(place), bool)
-        if len(place):
-            after_name[1:] = (kind[:-1] == _NAME_VALUE) & (row[1:] == row[:-1])
-        bad.append(row[ends & ~after_name & (place > begin)])
-        last = np.append(row[1:] != row[:-1], True) if len(row) else np.empty(0, bool)
-        bad.append(row[last & ends & (stop > place + 1)])
-        high = np.flatnonzero(self._flat >= 0x80) // self._width
-        for candidate in np.unique(high).tolist():
-            at = candidate * self._width
-            try:
-                bytes(self._flat[at : self._row_end[candidate]]).decode()
-            except UnicodeDecodeError:
-                bad.append(np.array([candidate], np.int64))
-        return self.rows[np.unique(np.concatenate(bad))]
-
-    def _entries(self, name: tuple[int, int]) -> Ints:
-        """The last entry of a name in each row: of a repeated one the last counts."""
-        found = np.flatnonzero((self._name_length == name[0]) & (self._name_code == name[1]))
-        if len(found) > 1:
-            row = self.entry_row[found]
-            found = found[np.append(row[1:] != row[:-1], True)]
-        return found
-
-    def put_tags(self, tags_code: Ints) -> None:
-        entry = self._entries(_TAGS)
-        if len(entry):
-            code = self._hash(self.value_start[entry], self.value_end[entry])
-            tags_code[self.rows[self.entry_row[entry]]] = code.view(np.int32)
-
-    def delay_levels(self) -> dict[int, str]:
-        return {
-            int(self.rows[self.entry_row[entry]]): self._text(
-                int(self.value_start[entry]), int(self.value_end[entry])
-            )
-            for entry in self._entries(_DELAY)
-        }
-
-    def multi_rows(self) -> Ints:
-        """Rows that may name extra queues; the first eight bytes of the name decide."""
-        found = (self._name_length == _MULTI[0]) & (self._name_code == _MULTI[1])
-        return self.rows[self.entry_row[found]]
-
-    def keys(self, key_prefix: NDArray[np.uint32]) -> list[tuple[Ints, Ints, NDArray[np.uint32]]]:
-        """``(row, 0 for UNIQ_KEY or 1 for KEYS, hash of "topic#key")`` of every key."""
-        unique = self._entries(_UNIQ_KEY)
-        found = [
-            (self.entry_row[unique], 0, self.value_start[unique], self.value_end[unique]),
-            self._key_tokens(),
-        ]
-        keys = []
-        for row, order, start, end in found:
-            if len(row):
-                at = self.rows[row]
-                code = self._hash(start, end, key_prefix[at])
-                keys.append((at, np.full(len(at), order, np.int64), code))
-        return keys
-
-    def _key_tokens(self) -> tuple[Ints, int, Ints, Ints]:
-        """The tokens of KEYS, split at single spaces, empty ones dropped."""
-        entry = self._entries(_KEYS)
-        start, end, row = self.value_start[entry], self.value_end[entry], self.entry_row[entry]
-        space = np.flatnonzero(self._flat == _SPACE)
-        owner = np.searchsorted(start, space, "right") - 1
-        inside = owner >= 0
-        inside[inside] = space[inside] < end[owner[inside]]
-        space, owner = space[inside], owner[inside]
-        starts = np.sort(np.concatenate([start, space + 1]))
-        ends = np.sort(np.concatenate([end, space]))
-        rows = np.sort(np.concatenate([row, row[owner]]))
-        real = ends > starts
-        return rows[real], 1, starts[real], ends[real]
-
-    def _hash(
-        self, start: Ints, end: Ints, prefix: NDArray[np.uint32] | None = None
-    ) -> NDArray[np.uint32]:
-        """``String#hashCode`` of each value, continued from ``prefix`` where given."""
-        length = end - start
-        code = np.zeros(len(start), np.uint32)
-        for size in np.unique(length).tolist():
-            at = np.flatnonzero(length == size)
-            powers, power = _powers(size)
-            rows = gather(self._flat, start[at], size)
-            # Unsigned 32-bit numbers wrap as Java's do.
-            code[at] = (rows * powers).sum(axis=1, dtype=np.uint32)
-            if prefix is not None:
-                code[at] += prefix[at] * power
-            wide = np.flatnonzero((rows >= 0x80).any(axis=1))
-            for index in at[wide].tolist():
-                code[index] = self._hash_text(
-                    int(start[index]), int(end[index]), 0 if prefix is None else int(prefix[index])
-                )
-        return code
-
-    def _hash_text(self, start: int, end: int, prefix: int) -> int:
-        text = self._text(start, end)
-        units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-        return (string_hash_code(text) + prefix * pow(31, units, 1 << 32)) & 0xFFFFFFFF
-
-    def _text(self, start: int, end: int) -> str:
-        return decode_utf8(self._flat[start:end].tobytes())
-
-
-def kind_is_nul(flat: Bytes, place: Ints) -> NDArray[np.bool_]:
-    """Which of the places hold a NUL."""
-    nul: NDArray[np.bool_] = flat[place] == 0
-    return nul
-
-
-_power_cache: dict[int, tuple[NDArray[np.uint32], np.uint32]] = {}
-
-
-def _powers(size: int) -> tuple[NDArray[np.uint32], np.uint32]:
-    """31^(size-1) … 31^0 modulo 2^32, and 31^size."""
-    cached = _power_cache.get(size)
-    if cached is None:
-        powers = [1]
-        for _ in range(size):
-            powers.append(powers[-1] * 31 & 0xFFFFFFFF)
-        cached = np.array(powers[size - 1 :: -1] if size else [], np.uint32), np.uint32(powers[size])
-        _power_cache[size] = cached
-    return cached

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
+from rmqctl.engine.mappedfile import sync_files
 from rmqctl.engine.paths import QueueDirectory, check_topic_directory, queue_directories
 
 _KEEP = 96
@@ -37,6 +38,7 @@ class ConsumeQueueTable:
         self._root = writable_root
         self._log_range = log_range
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
+        self._unsynced: set[Path] = set()
 
     def directories(self) -> Iterator[QueueDirectory]:
         """Every queue that has a directory, sorted by topic and number."""
@@ -72,16 +74,20 @@ class ConsumeQueueTable:
             queue.cut(*self._log_range())
         self._open[topic, queue_id] = queue
         while len(self._open) > _KEEP:
-            _, oldest = self._open.popitem(last=False)
-            if self._root is not None:
-                oldest.flush()
-            oldest.close()
+            self._close_queue(self._open.popitem(last=False)[1])
         return queue
 
+    def _close_queue(self, queue: ConsumeQueue) -> None:
+        queue.close()
+        self._unsynced |= queue.files.take_unsynced()
+
     def flush(self) -> None:
+        """Forces every queue to disk. :raises OSError: the disk failed."""
         for queue in self._open.values():
             queue.flush()
+        unsynced, self._unsynced = self._unsynced, set()
+        sync_files(unsynced)
 
     def close(self) -> None:
         while self._open:
-            self._open.popitem()[1].close()
+            self._close_queue(self._open.popitem()[1])

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.scanner import Batch
+    from rmqctl.engine.dispatch import KeyBatch, UnitBatch
+    from rmqctl.engine.scanner import Batch, TopicTable
 
 
 class Reput:
@@ -39,6 +40,8 @@ class Reput:
         self.index = index
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
+        #: Units that damage may have swallowed: so long a gap in a queue is filled.
+        self.max_gap = 0
 
     def dispatch(self, record: Record) -> None:
         """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
@@ -59,19 +62,27 @@ class Reput:
         """A batch of records; errors as in :meth:`dispatch`."""
         from rmqctl.engine.dispatch import key_batch, unit_batch
 
-        if self.queues is not None:
-            units = unit_batch(batch, self.dispatcher)
-            for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
-                queue = self.queues.find_or_create(batch.topics.names[topic_id], queue_id)
-                queue.put_units(
-                    units.physical_offset[rows],
-                    units.size[rows],
-                    units.tags_code[rows],
-                    units.queue_offset[rows],
-                )
-        if self.index is not None:
-            self._note_filled(self.index.put_batch(key_batch(batch)))
+        self.put_units(unit_batch(batch, self.dispatcher), batch.topics)
+        self.put_keys(key_batch(batch))
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])
+
+    def put_units(self, units: UnitBatch, topics: TopicTable) -> None:
+        """Units of a batch, or of several in log order."""
+        if self.queues is None:
+            return
+        for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
+            self.queues.find_or_create(topics.names[topic_id], queue_id).put_units(
+                units.physical_offset[rows],
+                units.size[rows],
+                units.tags_code[rows],
+                units.queue_offset[rows],
+                max_gap=self.max_gap,
+            )
+
+    def put_keys(self, keys: KeyBatch) -> None:
+        """Index keys of a batch."""
+        if self.index is not None:
+            self._note_filled(self.index.put_batch(keys))
 
     def _note_filled(self, end_timestamps: list[int]) -> None:
         if end_timestamps:

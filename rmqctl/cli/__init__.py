@@ -1,0 +1,1 @@
+"""The command line: the only room with a user. Options, rows on stdout, exit codes."""

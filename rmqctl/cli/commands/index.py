@@ -1,0 +1,105 @@
+"""``rmqctl index query|info``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.options import (
+    INT_MAX,
+    Settings,
+    Whole,
+    body_option,
+    common,
+    group,
+    time_range,
+    topic_option,
+)
+from rmqctl.cli.options import command as make
+
+
+@group(
+    "index",
+    examples=[
+        "rmqctl index query --store DIR --topic orders --key order-42",
+        "rmqctl index info --store DIR",
+    ],
+)
+def command() -> None:
+    """Find messages by key, and look at the index files."""
+
+
+@make(
+    "query",
+    examples=[
+        "rmqctl index query --store DIR --topic orders --key order-42",
+        "rmqctl index query --topic orders --key order-42 --since -1d --body utf8 --json",
+        "rmqctl index query --topic orders --key order-42 --raw",
+    ],
+    exits={1: "nothing matched"},
+)
+@topic_option(required=True)
+@click.option("--key", metavar="KEY", required=True, help="One of KEYS, or the UNIQ_KEY.")
+@click.option(
+    "--max",
+    "max_messages",
+    metavar="N",
+    type=Whole(1, INT_MAX),
+    default=64,
+    show_default=True,
+    help="The newest N.",
+)
+@time_range
+@click.option("--raw", is_flag=True, help="Show the index items of the key's hash.")
+@body_option
+@common
+def query(
+    settings: Settings,
+    topic: str,
+    key: str,
+    max_messages: int,
+    since: int | None,
+    until: int | None,
+    raw: bool,
+    body: str,
+) -> int:
+    """Find messages by topic and key.
+
+    Prints rows of type message in log order, then a summary. The index knows hashes only: each
+    hit is compared with its record, and those of another topic or key are counted as collisions.
+    """
+    from rmqctl.operations import index
+
+    with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
+        if raw:
+            rows = index.query_items(
+                store, topic, key, max_items=max_messages, since=since, until=until
+            )
+        else:
+            rows = index.query(
+                store, topic, key, max_messages=max_messages, since=since, until=until, body=body
+            )
+        summary = writer.rows(rows)
+    found = summary["items"] if raw else summary["messages"]
+    if not found and not summary["index_files"]:
+        settings.note(
+            "note: the store has no index files: make them with `rmqctl rebuild index`, or search "
+            f"the log with `rmqctl walk commitlog --topic {topic}`."
+        )
+    return int(not found)
+
+
+@make("info", examples=["rmqctl index info --store DIR", "rmqctl index info --format ndjson"])
+@common
+def info(settings: Settings) -> None:
+    """List the index files: header and fill.
+
+    Prints rows of type index_file, then a summary.
+    """
+    from rmqctl.operations.index import index_info
+
+    with settings.open() as store, settings.writer("index_file") as writer:
+        writer.rows(index_info(store))
+
+
+command.add_command(query)
+command.add_command(info)

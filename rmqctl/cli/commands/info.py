@@ -1,0 +1,20 @@
+"""``rmqctl info``."""
+
+from __future__ import annotations
+
+from rmqctl.cli.options import Settings, common
+from rmqctl.cli.options import command as make
+
+
+@make("info", examples=["rmqctl info --store DIR", "rmqctl info --json"])
+@common
+def command(settings: Settings) -> None:
+    """Show the store at a glance: files, offsets, state.
+
+    Prints one row of type store. Nothing is walked, so it takes no longer on a big store; what it
+    does not understand (files of later versions) it names.
+    """
+    from rmqctl.operations.info import info
+
+    with settings.open() as store, settings.writer(vertical=True) as writer:
+        writer.row(info(store))

@@ -1,0 +1,152 @@
+"""``rmqctl put``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import (
+    INT_MAX,
+    LONG_MAX,
+    OFFSET,
+    QUEUE_ID,
+    WRITING_EXITS,
+    Settings,
+    Whole,
+    common,
+)
+from rmqctl.cli.options import command as make
+
+
+@make(
+    "put",
+    examples=[
+        "rmqctl put --store DIR --create --topic orders --body 'hello' --tags paid --keys order-42",
+        "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
+        "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
+        "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
+        "jq -c … | rmqctl put --from -",
+    ],
+    exits=WRITING_EXITS
+    | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
+)
+@click.option("--topic", metavar="TOPIC", help="Topic; with --from: of lines that name none.")
+@click.option("--queue-id", metavar="N", type=QUEUE_ID, help="Queue of the topic.  [default: 0]")
+@click.option("--tags", metavar="TAG", help="Tag (property TAGS).")
+@click.option("--keys", metavar="'K1 K2'", help="Keys to find it by, space between (KEYS).")
+@click.option("--property", metavar="NAME=VALUE", multiple=True, help="Property; repeatable.")
+@click.option("--body", metavar="TEXT", help="Body, stored as UTF-8.")
+@click.option("--body-file", metavar="FILE", type=click.File("rb"), help="Body; - is stdin.")
+@click.option(
+    "--flag", metavar="N", type=Whole(-INT_MAX - 1, INT_MAX), help="The producer's own flag."
+)
+@click.option("--born-host", metavar="ADDR:PORT", help="Producer.  [default: 127.0.0.1:0]")
+@click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
+@click.option("--born-timestamp", metavar="MS", type=Whole(0, LONG_MAX), help="Default: now.")
+@click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
+@click.option("--transaction", type=click.Choice(("prepared", "commit", "rollback")))
+@click.option(
+    "--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset."
+)
+@click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
+@click.option(
+    "--flush",
+    type=click.Choice(("sync", "async")),
+    default="sync",
+    show_default=True,
+    help="sync: on disk before the row is printed. async: on disk when the command ends.",
+)
+@click.option("--create", is_flag=True, help="Make the store when there is none.")
+@common
+def command(settings: Settings, source: str | None, flush: str, create: bool, **given: Any) -> int:
+    """Append one message, or a stream of them, as a broker would.
+
+    Prints a row of type append_result for each, with its status, message id and offsets. With
+    --from each line is a JSON object: topic, queue_id, tags, keys, properties, body or
+    body_base64, flag, sys_flag, delay_level, transaction, born_timestamp, born_host, store_host,
+    reconsume_times, prepared_transaction_offset. Options give what a line leaves out. A line that
+    is no message ends the run; all before it is stored.
+    """
+    fields = _fields(given)
+    if source is not None:
+        return _put_stream(settings, source, fields, flush == "sync", create)
+    if "topic" not in fields:
+        raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
+    from rmqctl.operations.put import message_from_fields, put_one
+
+    message = message_from_fields(fields)
+    with (
+        settings.open(writable=True, create=create) as store,
+        settings.writer(vertical=True) as writer,
+    ):
+        row = put_one(store, message, flush=flush == "sync")
+        writer.row(row)
+    return _status(settings, row)
+
+
+def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    """The options as the fields of an input line."""
+    fields = {name: value for name, value in given.items() if value is not None}
+    properties = {}
+    for text in fields.pop("property"):
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise click.UsageError(f"--property {text!r} is not NAME=VALUE.")
+        properties[name] = value
+    if properties:
+        fields["properties"] = properties
+    if "prepared_offset" in fields:
+        fields["prepared_transaction_offset"] = fields.pop("prepared_offset")
+    if "body_file" in fields:
+        if "body" in fields:
+            raise click.UsageError("--body and --body-file exclude each other.")
+        from base64 import b64encode
+
+        fields["body_base64"] = b64encode(fields.pop("body_file").read()).decode("ascii")
+    return fields
+
+
+def _put_stream(
+    settings: Settings, source: str, fields: dict[str, Any], flush: bool, create: bool
+) -> int:
+    from rmqctl.cli.lines import LineSource
+    from rmqctl.operations.put import BulkPut, MessageMaker, checked_fields, put_lines
+
+    for name in ("body", "body_base64"):
+        if name in fields:
+            raise click.UsageError("With --from the bodies stand in the lines.")
+    maker = MessageMaker(checked_fields(fields))
+    with (
+        LineSource(source) as lines,
+        settings.open(writable=True, create=create) as store,
+        settings.writer("append_result", bulk=True) as writer,
+    ):
+        run = BulkPut(lines.name)
+        try:
+            for rows in put_lines(store, lines, run, maker=maker, flush=flush):
+                for row in rows:
+                    writer.row(row)
+                writer.flush()
+        except BrokenPipeError:
+            # Nobody takes the answers: what is stored stays, what was not read is not.
+            from rmqctl.cli.output import silence_stdout
+
+            silence_stdout()
+            return 130
+        if lines.interrupted:
+            settings.note(f"interrupted after line {run.line}: {run.stored} messages are stored")
+            return 130
+        if run.refused is None:
+            writer.summary(messages=run.stored)
+    return _status(settings, run.refused, run.line)
+
+
+def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:
+    if row is None or row["status"] == "PUT_OK":
+        return 0
+    from rmqctl.cli.output import note
+
+    where = "" if line is None else f"line {line}: "
+    note(f"error: {where}{row['status']}: {row.get('reason', 'the message was not stored')}")
+    return 5

@@ -1,0 +1,26 @@
+"""``rmqctl queues``."""
+
+from __future__ import annotations
+
+from rmqctl.cli.options import Settings, common, queue_id_option, topic_option
+from rmqctl.cli.options import command as make
+
+
+@make(
+    "queues",
+    examples=["rmqctl queues --store DIR", "rmqctl queues --topic orders --format ndjson"],
+    exits={1: "--topic or --queue-id was given and no queue matched"},
+)
+@topic_option()
+@queue_id_option()
+@common
+def command(settings: Settings, topic: str | None, queue_id: int | None) -> int:
+    """List the consume queues: offsets and number of messages.
+
+    Prints rows of type queue, then a summary. max_offset is the offset of the next message.
+    """
+    from rmqctl.operations.queues import queues
+
+    with settings.open() as store, settings.writer("queue") as writer:
+        summary = writer.rows(queues(store, topic, queue_id))
+    return int(not summary["queues"] and not (topic is queue_id is None))

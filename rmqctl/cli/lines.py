@@ -1,0 +1,96 @@
+"""Lines of a bulk input as they come: in blocks, bounded, and with a sign when none wait.
+
+A pipe whose writer pauses must not keep what it has sent waiting for a full bulk: None among the
+lines says that nothing more is there for now. Ctrl-C and SIGTERM end the input where they arrive,
+so that what was read is stored and answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import stat
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from rmqctl.errors import CannotRead, UsageError
+
+_BLOCK = 1 << 18
+#: Longer lines hold no message that a store takes.
+_LONGEST_LINE = 64 << 20
+_PAUSE_SECONDS = 0.005
+
+
+class LineSource:
+    """The lines of a file, or of standard input for ``-``. ``interrupted`` says that a signal
+    ended them early. Use as a context manager: signals are handled only inside."""
+
+    def __init__(self, path: str) -> None:
+        """:raises CannotRead: the file cannot be opened."""
+        self.name = "standard input" if path == "-" else path
+        self.interrupted = False
+        self._reading = False
+        self._handlers: dict[int, Any] = {}
+        try:
+            self._descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
+                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+        except OSError as error:
+            raise CannotRead(path=self.name, reason=error.strerror) from error
+
+    def __enter__(self) -> LineSource:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._stop)
+        except ValueError:
+            pass  # Not the main thread: signals are not ours.
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._descriptor:
+            os.close(self._descriptor)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        if self._reading:
+            raise KeyboardInterrupt
+
+    def _read(self) -> bytes:
+        try:
+            self._reading = True
+            return b"" if self.interrupted else os.read(self._descriptor, _BLOCK)
+        except KeyboardInterrupt:
+            return b""
+        except OSError as error:
+            raise CannotRead(path=self.name, reason=error.strerror) from error
+        finally:
+            self._reading = False
+
+    def _waits(self) -> bool:
+        """Whether reading would wait now."""
+        try:
+            return not select.select([self._descriptor], [], [], _PAUSE_SECONDS)[0]
+        except (OSError, ValueError):
+            return False
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        rest = b""
+        while block := self._read():
+            lines = block.split(b"\n")
+            lines[0] = rest + lines[0]
+            rest = lines.pop()
+            yield from lines
+            if len(rest) > _LONGEST_LINE:
+                raise UsageError(
+                    reason=f"{self.name}: a line is longer than {_LONGEST_LINE} bytes. "
+                    "Give one JSON object a line."
+                )
+            if self._waits():
+                yield None
+        if rest and not self.interrupted:
+            yield rest

@@ -1,0 +1,104 @@
+"""``rmqctl``: the entry point. Errors become one line on stderr and an exit code here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from rmqctl import __version__
+from rmqctl.cli.lazy import LazyGroup
+from rmqctl.cli.output import note, silence_stdout
+from rmqctl.errors import RmqctlError
+
+_COMMANDS = "rmqctl.cli.commands."
+
+
+def _section(*names: str) -> dict[str, str]:
+    return {name: _COMMANDS + name for name in names}
+
+
+@click.group(
+    cls=LazyGroup,
+    sections={
+        "Inspect (never writes)": _section("info", "queues", "walk", "dump", "verify"),
+        "Query (never writes)": _section("pull", "message", "index"),
+        "Write": _section("put", "flush"),
+        "Bulk": _section("rebuild"),
+        "Try": _section("demo"),
+    },
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`rmqctl COMMAND --help` has examples. Field names of rows and exit codes are stable.",
+)
+@click.version_option(__version__, prog_name="rmqctl")
+def cli() -> None:
+    """Inspect, verify, repair, rebuild and write RocketMQ broker stores offline."""
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; raises nothing."""
+    if "_RMQCTL_COMPLETE" in os.environ:
+        cli.main(prog_name="rmqctl")
+    try:
+        code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has what it wants (`| head`).
+        silence_stdout()
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _invoke(arguments: list[str]) -> int:
+    try:
+        with cli.make_context("rmqctl", arguments) as context:
+            code = cli.invoke(context)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        _usage(error)
+        return error.exit_code
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    except RmqctlError as error:
+        note(f"error: {error}")
+        return error.exit_code
+    except (BrokenPipeError, KeyboardInterrupt):
+        raise
+    except OSError as error:
+        if _wants_traceback():
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        note(f"error: {where}{error.strerror or error}. The system refused; no store is at fault.")
+        return 5
+    except Exception as error:
+        if _wants_traceback():
+            raise
+        note(
+            f"error: a bug in rmqctl: {type(error).__name__}: {error}. "
+            "Run again with RMQCTL_DEBUG=1 for the traceback, and report it."
+        )
+        return 70
+
+
+def _wants_traceback() -> bool:
+    return os.environ.get("RMQCTL_DEBUG", "") not in ("", "0")
+
+
+def _usage(error: click.ClickException) -> None:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is not None:
+        for line in context.get_usage().splitlines():
+            note(line)
+        note(f"Try '{context.command_path} --help'.")
+    note(f"error: {error.format_message()}")

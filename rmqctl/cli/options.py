@@ -1,0 +1,312 @@
+"""Options that commands share, and the command class whose help has examples and exit codes.
+
+``@command(…)`` makes a command, ``@common`` gives it ``--store``, ``--broker-conf``, ``--format``,
+``--json``, ``-q`` and ``-v``, bundled as one :class:`Settings` argument. A command returns its exit
+code (None is 0).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from rmqctl.cli.output import FORMATS, RowWriter, note
+
+if TYPE_CHECKING:
+    from rmqctl.engine.config import MessageStoreConfig
+    from rmqctl.engine.messagestore import MessageStore
+
+F = TypeVar("F", bound=Callable[..., Any])
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
+INT_MAX = 0x7FFFFFFF
+
+
+class Whole(click.ParamType):
+    """A whole number in decimal digits, within limits."""
+
+    name = "number"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low = low
+        self.high = high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).strip()
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 40):
+            self.fail(f"{value!r} is not a whole number", param, ctx)
+        if not self.low <= int(text) <= self.high:
+            self.fail(f"{text} is not within {self.low} to {self.high}", param, ctx)
+        return int(text)
+
+
+#: A physical offset, a queue offset: a Java long that is not negative.
+OFFSET = Whole(0, LONG_MAX)
+QUEUE_ID = Whole(0, INT_MAX)
+
+EXIT_CODES = {
+    0: "done, nothing wrong found",
+    1: "done: findings, or nothing matched",
+    2: "usage",
+    3: "no such store, or not a store",
+    4: "the store is in use by a broker, or read-only",
+    5: "cannot continue: damaged or unsupported data",
+    6: "refused: needs consent (--yes)",
+    70: "a bug in rmqctl",
+    130: "interrupted",
+}
+#: Of commands that change a store.
+WRITING_EXITS = {code: EXIT_CODES[code] for code in (4,)}
+
+
+class Command(click.Command):
+    """A command whose help has examples before the options and the exit status after them."""
+
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), exits: dict[int, str] | None = None, **kw: Any
+    ) -> None:
+        super().__init__(*args, **kw)
+        self.examples = examples
+        self.exits = exits or {}
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        codes = {code: EXIT_CODES[code] for code in (0, 2, 3, 5)} | self.exits
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(code), codes[code]) for code in sorted(codes)])
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def command(
+    name: str, *, examples: Sequence[str], exits: dict[int, str] | None = None, **kw: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    """``@click.command`` with examples (command lines) and the exit codes beyond 0, 2, 3 and 5."""
+    return click.command(name, cls=Command, examples=examples, exits=exits, **kw)
+
+
+class Group(click.Group):
+    """A group of commands whose help has examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.examples = examples
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+
+
+def group(
+    name: str, *, examples: Sequence[str], cls: type[Group] = Group
+) -> Callable[[Callable[..., Any]], Group]:
+    """``@click.group`` with examples."""
+    return click.group(name, cls=cls, examples=examples)
+
+
+class Settings(NamedTuple):
+    """What every command is told."""
+
+    root: Path
+    broker_conf: str | None
+    format: str
+    quiet: bool
+    verbose: bool
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        from rmqctl.engine.config import MessageStoreConfig, load_broker_conf
+
+        return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
+
+    def open(self, *, writable: bool = False, create: bool = False) -> MessageStore:
+        """Opens the store; use as a context manager."""
+        from rmqctl.engine.messagestore import MessageStore
+
+        store = MessageStore(self.root, self.config, writable=writable, create=create)
+        self.detail(
+            f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
+            f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
+        )
+        return store
+
+    def writer(
+        self, main_type: str | None = None, *, bulk: bool = False, vertical: bool = False
+    ) -> RowWriter:
+        """The writer of the command's rows; use as a context manager."""
+        return RowWriter(
+            self.format,
+            main_type=main_type,
+            bulk=bulk,
+            vertical=vertical,
+            wide=self.verbose,
+            quiet=self.quiet,
+        )
+
+    def note(self, text: str) -> None:
+        """A note on stderr, unless -q."""
+        if not self.quiet:
+            note(text)
+
+    def detail(self, text: str) -> None:
+        """A note on stderr with -v."""
+        if self.verbose and not self.quiet:
+            note(text)
+
+    @contextmanager
+    def progress(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """A progress bar on stderr, when that is a terminal and stdout is not.
+
+        Yields a function that takes how much is done by now, out of ``total``.
+        """
+        if self.quiet or not sys.stderr.isatty() or sys.stdout.isatty():
+            yield lambda done: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
+        with Progress(
+            *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
+        ) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda done: bar.update(task, completed=done)
+
+
+def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Gives a command the options that all have, as its first argument ``settings``."""
+
+    @click.option(
+        "--store",
+        "root",
+        metavar="DIR",
+        required=True,
+        envvar="RMQCTL_STORE",
+        show_envvar=True,
+        type=click.Path(path_type=Path),
+        help="The broker's storePathRootDir.",
+    )
+    @click.option(
+        "--broker-conf",
+        metavar="FILE",
+        type=click.Path(),
+        help="The broker's broker.conf, for sizes other than the defaults.",
+    )
+    @click.option("--format", "format", type=click.Choice(FORMATS), help="Default: table.")
+    @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
+    @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
+    @functools.wraps(function)
+    def run(
+        root: Path,
+        broker_conf: str | None,
+        format: str | None,
+        as_json: bool,
+        quiet: bool,
+        verbose: bool,
+        **options: Any,
+    ) -> int | None:
+        if as_json and format not in (None, "json"):
+            raise click.UsageError(f"--json and --format {format} exclude each other.")
+        chosen = "json" if as_json else format or "table"
+        return function(Settings(root, broker_conf, chosen, quiet, verbose), **options)
+
+    return run
+
+
+_AGO = re.compile(r"-(\d{1,9})(ms|s|m|h|d|w)")
+_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+
+class Time(click.ParamType):
+    """Epoch milliseconds, ISO 8601 (local zone when it names none), or ``-2h`` before now."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip()
+        if text.isascii() and text.isdigit() and int(text) <= LONG_MAX:
+            return int(text)
+        ago = _AGO.fullmatch(text)
+        if ago:
+            return time.time_ns() // 1_000_000 - int(ago[1]) * _UNIT[ago[2]]
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            moment = datetime.fromisoformat(text).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{text!r} is no time: give epoch milliseconds, ISO 8601 such as "
+                "2024-05-01T12:00:00+02:00, or -2h (ms, s, m, h, d, w)",
+                param,
+                ctx,
+            )
+        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def offset_range(function: F) -> F:
+    """``--start`` and ``--end``: physical offsets, the end exclusive."""
+    function = click.option(
+        "--end", metavar="OFFSET", type=OFFSET, help="Physical offset to stop before."
+    )(function)
+    return click.option(
+        "--start", metavar="OFFSET", type=OFFSET, help="Physical offset to start at."
+    )(function)
+
+
+def time_range(function: F) -> F:
+    """``--since`` and ``--until``: store times, both inclusive."""
+    function = click.option(
+        "--until", metavar="TIME", type=Time(), help="Stored at this time or before."
+    )(function)
+    return click.option(
+        "--since",
+        metavar="TIME",
+        type=Time(),
+        help="Stored at this time or after: ms, ISO 8601, or -2h.",
+    )(function)
+
+
+def topic_option(*, required: bool = False) -> Callable[[F], F]:
+    text = "Topic." if required else "Only this topic."
+    return click.option("--topic", metavar="TOPIC", required=required, help=text)
+
+
+def queue_id_option(*, required: bool = False) -> Callable[[F], F]:
+    text = "Queue of the topic." if required else "Only this queue."
+    return click.option("--queue-id", metavar="N", type=QUEUE_ID, required=required, help=text)
+
+
+def limit_option(function: F) -> F:
+    return click.option(
+        "--limit", metavar="N", type=Whole(1, LONG_MAX), help="Print at most N rows."
+    )(function)
+
+
+def body_option(function: F) -> F:
+    return click.option(
+        "--body",
+        type=click.Choice(("none", "base64", "utf8", "hex")),
+        default="none",
+        show_default=True,
+        help="The stored body as a field, in this spelling.",
+    )(function)

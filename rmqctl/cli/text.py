@@ -1,0 +1,88 @@
+"""How data becomes text on a terminal: nothing from a store gets there raw.
+
+Control characters (C0, DEL, C1), invisible and direction-changing ones and lone surrogates are
+shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+_CONTROL = (
+    "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+)
+_UNSAFE = re.compile(f"[\0-\x1f{_CONTROL}]")
+#: In JSON text the C0 characters are escaped already, but for the newline that ends a row.
+_UNSAFE_IN_JSON = re.compile(f"[{_CONTROL}]")
+
+
+def visible(text: str) -> str:
+    """``text`` with everything that a terminal would obey made visible."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def safe_json(text: str) -> str:
+    """JSON text with the same characters as JSON escapes: still the same document."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _UNSAFE_IN_JSON.sub(_json_escaped, text)
+
+
+def _json_escaped(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def iso_time(milliseconds: int) -> str:
+    """ISO 8601 with the local zone; the number itself when it is no time (0, or beyond 9999)."""
+    from datetime import UTC, datetime, timedelta
+
+    if milliseconds <= 0:
+        return str(milliseconds)
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+        return moment.astimezone().isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+
+
+def cell(name: str, value: Any) -> str:
+    """One value as a table shows it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return iso_time(value) if name.endswith("timestamp") else str(value)
+    if isinstance(value, dict):
+        return " ".join(f"{visible(str(k))}={cell(str(k), v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(cell(name, item) for item in value)
+    return visible(str(value))
+
+
+def width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def pairs(row: dict[str, Any], leave_out: Iterable[str] = ("type",)) -> str:
+    """A row on one line: ``name=value, …``."""
+    skip = set(leave_out)
+    return ", ".join(f"{name}={cell(name, value)}" for name, value in row.items() if name not in skip)

@@ -1,0 +1,138 @@
+"""Bytes at many places at once: what the batch scanner is made of.
+
+Every function takes one buffer and arrays of places in it, and works on all places in a few passes
+of numpy. Places and lengths must lie in the buffer; nothing here interprets what it finds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.text import decode_utf8, string_hash_code
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Codes = NDArray[np.uint32]
+
+LONGEST = 32768
+_CHUNK_BYTES = 1 << 19
+_NARROWEST = 8
+_WIDTHS = [_NARROWEST << n for n in range((2 * LONGEST // _NARROWEST).bit_length())]
+# LONGEST ones, then zeros: the bytes from LONGEST - n on keep the first n bytes of a row.
+_STEP = np.repeat(np.array([0xFF, 0], np.uint8), (LONGEST, 2 * LONGEST))
+_HIGH_BITS = np.uint64(0x8080808080808080)
+
+
+def _power_table(base: int) -> Codes:
+    factors = np.full(LONGEST + 1, base, np.uint32)
+    factors[0] = 1
+    return np.multiply.accumulate(factors, dtype=np.uint32)
+
+
+_POWERS = _power_table(31)
+# 31 is odd, so it has an inverse modulo 2^32: a hash over trailing zeros can be undone.
+_INVERSE_POWERS = _power_table(pow(31, -1, 1 << 32))
+
+
+def take(data: Bytes, start: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Structures at arbitrary places, copied into one array; all of them lie in ``data``."""
+    count = max(len(data) - dtype.itemsize + 1, 0)
+    # Raw bytes are copied much faster than fields, and need no alignment.
+    places: NDArray[np.void] = np.ndarray(
+        (count,), np.dtype((np.void, dtype.itemsize)), data, 0, (1,)
+    )
+    return places[start].view(dtype)
+
+
+def gather(data: Bytes, start: Ints, width: int) -> Bytes:
+    """``(len(start), width)`` bytes from arbitrary places; what lies beyond ``data`` is zero."""
+    room = len(data) - width
+    if room < 0 or int(start.max(initial=0)) > room:
+        low = max(room, 0)
+        tail = np.zeros(len(data) - low + width, np.uint8)
+        tail[: len(data) - low] = data[low:]
+        rows = np.empty((len(start), width), np.uint8)
+        inside = start < low
+        if inside.any():
+            rows[inside] = gather(data, start[inside], width)
+        outside = np.minimum(start[~inside] - low, len(tail) - width)
+        rows[~inside] = gather(tail, outside, width)
+        return rows
+    return take(data, start, np.dtype((np.void, width))).view(np.uint8).reshape(len(start), width)
+
+
+def padded(data: Bytes, start: Ints, length: Ints, width: int) -> Bytes:
+    """Rows of ``width`` bytes of which the first ``length`` are the data's and the rest zero."""
+    rows = gather(data, start, width)
+    keep = gather(_STEP, LONGEST - length, width)
+    return np.bitwise_and(rows, keep, out=rows)
+
+
+def rows_with_high_bytes(rows: Bytes) -> Ints:
+    """Numbers of the rows that hold a byte that is not ASCII; widths are multiples of 8."""
+    words = rows.view(np.uint64)
+    if not np.bitwise_or.reduce(words, axis=None) & _HIGH_BITS:
+        return np.empty(0, np.int64)
+    return np.flatnonzero(np.bitwise_or.reduce(words, axis=1) & _HIGH_BITS)
+
+
+def hash_codes(data: Bytes, start: Ints, length: Ints, prefix: Codes | None = None) -> Codes:
+    """``String#hashCode`` of UTF-8 texts at many places, continued from ``prefix`` where given."""
+    code = np.zeros(len(start), np.uint32)
+    for width, rows in by_width(length):
+        code[rows] = _hash_rows(
+            data, start[rows], length[rows], width, None if prefix is None else prefix[rows]
+        )
+    return code
+
+
+def by_width(length: Ints) -> list[tuple[int, Ints | slice]]:
+    """Splits places by length into ``(width, rows)`` of bounded size; empty ones are left out.
+
+    Widths are powers of two, so one long place does not widen all others.
+    """
+    parts: list[tuple[int, Ints | slice]] = []
+    longest, narrower = int(length.max(initial=0)), 0
+    for width in _WIDTHS:
+        if narrower >= longest:
+            break
+        step = max(1, _CHUNK_BYTES // width)
+        if longest <= width and int(length.min()) > narrower:
+            # All alike, as in most batches: a slice costs no copy.
+            parts += [(width, slice(at, at + step)) for at in range(0, len(length), step)]
+            break
+        rows = np.flatnonzero((length > narrower) & (length <= width))
+        parts += [(width, rows[at : at + step]) for at in range(0, len(rows), step)]
+        narrower = width
+    return parts
+
+
+def _hash_rows(data: Bytes, start: Ints, length: Ints, width: int, prefix: Codes | None) -> Codes:
+    rows = padded(data, start, length, width)
+    code = _fold(rows) * _INVERSE_POWERS[width - length]
+    if prefix is not None:
+        code += prefix * _POWERS[length]
+    for row in rows_with_high_bytes(rows).tolist():
+        text = decode_utf8(rows[row, : length[row]].tobytes())
+        units = len(text.encode("utf-16-le", "surrogatepass")) // 2
+        before = 0 if prefix is None else int(prefix[row]) * pow(31, units, 1 << 32)
+        code[row] = (string_hash_code(text) + before) & 0xFFFFFFFF
+    return code
+
+
+def _fold(rows: Bytes) -> Codes:
+    """The hash over whole rows, by halves: neighbours become one number of twice the width."""
+    count, width = rows.shape
+    # 255 · 32 fits into 16 bits, and that times 962 into 32; from there on numbers wrap as Java's.
+    pairs = rows.reshape(-1).view("<u2").astype(np.uint16, copy=False)
+    pairs = (pairs & np.uint16(0xFF)) * np.uint16(31) + (pairs >> np.uint16(8))
+    code = pairs[0::2].astype(np.uint32) * np.uint32(31**2) + pairs[1::2]
+    covered = 4
+    while covered < width:
+        code = code[0::2] * _POWERS[covered] + code[1::2]
+        covered *= 2
+    assert len(code) == count
+    return code

@@ -1,0 +1,68 @@
+"""pull: messages of one queue from an offset, as a broker answers a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.getmessage import TagFilter
+from rmqctl.engine.status import GetMessageStatus
+from rmqctl.operations.rows import Row, body_text, message_row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+#: What one answer of a broker holds at most, unless its configuration says otherwise.
+ONE_PULL = 32
+_GO_ON = (
+    GetMessageStatus.FOUND,
+    GetMessageStatus.NO_MATCHED_MESSAGE,
+    GetMessageStatus.MESSAGE_WAS_REMOVING,
+    GetMessageStatus.OFFSET_FOUND_NULL,
+)
+
+
+def pull(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    max_messages: int = ONE_PULL,
+    tag: str = "*",
+    body: str = "none",
+) -> Iterator[Row]:
+    """Rows ``message``, then ``summary``.
+
+    Up to 32 messages are one answer of the broker, status and next offset included. More are
+    pulled again and again until there are enough or the queue ends: the status is then FOUND
+    when anything was found, else the last answer's.
+    """
+    tag_filter = TagFilter(tag)
+    found = 0
+    while True:
+        wanted = min(max_messages - found, ONE_PULL)
+        answer = store.get_message(topic, queue_id, offset, wanted, tag_filter)
+        for record in answer.records:
+            row = message_row(record)
+            if body != "none":
+                row["body"] = body_text(store.body(record), body)
+            yield row
+        found += len(answer.records)
+        goes_on = (
+            answer.status in _GO_ON
+            and max_messages > ONE_PULL
+            and found < max_messages
+            and offset < answer.next_begin_offset < answer.max_offset
+        )
+        if not goes_on:
+            break
+        offset = answer.next_begin_offset
+    yield {
+        "type": "summary",
+        "status": (GetMessageStatus.FOUND if found else answer.status).value,
+        "next_begin_offset": answer.next_begin_offset,
+        "min_offset": answer.min_offset,
+        "max_offset": answer.max_offset,
+        "messages": found,
+    }

@@ -1,0 +1,304 @@
+"""put: messages into a store, one or a stream of them.
+
+A stream is NDJSON: one object a line, with the fields of :data:`FIELDS`. A line that is not a
+message ends the run with its number; everything before it is stored, and its rows are yielded.
+"""
+
+from __future__ import annotations
+
+import binascii
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from formats import constants
+from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
+from rmqctl.engine.paths import topic_directory_problem
+from rmqctl.errors import BadInputLine, TopicNotAllowed, UsageError
+from rmqctl.operations.rows import Row, append_result_row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+#: A broker's own default port, so that ids look as they do everywhere.
+STORE_HOST: Host = (LOCALHOST[0], 10911)
+TRANSACTIONS = {
+    "none": constants.TRANSACTION_NOT_TYPE,
+    "prepared": constants.TRANSACTION_PREPARED_TYPE,
+    "commit": constants.TRANSACTION_COMMIT_TYPE,
+    "rollback": constants.TRANSACTION_ROLLBACK_TYPE,
+}
+_INT = (-0x80000000, 0x7FFFFFFF)
+_LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
+_SEPARATORS = (constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
+
+
+class NotAMessage(ValueError):
+    """The fields make no message; the text says why."""
+
+
+def _text(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise NotAMessage(f"{name} must be a string, not {_spelled(value)}")
+    return value
+
+
+def _spelled(value: Any) -> str:
+    """A value for an error message: never long."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _within(limits: tuple[int, int]) -> Callable[[str, Any], int]:
+    low, high = limits
+
+    def check(name: str, value: Any) -> int:
+        # orjson makes floats of integers beyond 64 bits; True is an int to Python.
+        if type(value) is not int:
+            raise NotAMessage(f"{name} must be a whole number of 64 bits, not {_spelled(value)}")
+        if not low <= value <= high:
+            raise NotAMessage(f"{name} {value} is not within {low} to {high}")
+        return value
+
+    return check
+
+
+def _host(name: str, value: Any) -> Host:
+    try:
+        return parse_host(_text(name, value))
+    except NotAMessage:
+        raise
+    except ValueError as error:
+        raise NotAMessage(f"{name}: {error}") from None
+
+
+def check_property(name: str, value: Any) -> None:
+    """:raises NotAMessage: a property that could not be read back as it is."""
+    if type(value) is not str:
+        raise NotAMessage(f"property {name!r} must be a string, not {_spelled(value)}")
+    if not name:
+        raise NotAMessage("a property has an empty name")
+    for separator in _SEPARATORS:
+        if separator in name or separator in value:
+            raise NotAMessage(
+                f"property {name!r} holds the character {separator!r}, which separates properties"
+            )
+
+
+def _properties(_: str, value: Any) -> dict[str, str]:
+    if type(value) is not dict:
+        raise NotAMessage(f"properties must be an object of strings, not {_spelled(value)}")
+    for name, text in value.items():
+        check_property(name, text)
+    return value
+
+
+def _keys(name: str, value: Any) -> str:
+    if type(value) is list:
+        return constants.KEY_SEPARATOR.join(_text(name, key) for key in value)
+    return _text(name, value)
+
+
+def _body64(name: str, value: Any) -> bytes:
+    try:
+        return b64decode(_text(name, value), validate=True)
+    except (binascii.Error, ValueError) as error:
+        if isinstance(error, NotAMessage):
+            raise
+        raise NotAMessage(f"{name} is not base64: {error}") from None
+
+
+def _body(name: str, value: Any) -> bytes:
+    return _text(name, value).encode("utf-8", "replace")
+
+
+def _transaction(name: str, value: Any) -> int:
+    kind = TRANSACTIONS.get(_text(name, value))
+    if kind is None:
+        raise NotAMessage(f"{name} {value!r} is none of {', '.join(TRANSACTIONS)}")
+    return kind
+
+
+#: Every field of an input line, with its check: JSON value → value.
+FIELDS: dict[str, Callable[[str, Any], Any]] = {
+    "topic": _text,
+    "queue_id": _within((0, _INT[1])),
+    "tags": _text,
+    "keys": _keys,
+    "properties": _properties,
+    "body": _body,
+    "body_base64": _body64,
+    "flag": _within(_INT),
+    "sys_flag": _within(_INT),
+    "delay_level": _within((0, 0x7FFFFFFF)),
+    "transaction": _transaction,
+    "born_timestamp": _within(_LONG),
+    "born_host": _host,
+    "store_host": _host,
+    "reconsume_times": _within(_INT),
+    "prepared_transaction_offset": _within(_LONG),
+}
+
+
+def system_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class MessageMaker:
+    """Makes messages from fields; what a message does not say comes from ``defaults``, which are
+    fields already checked."""
+
+    defaults: dict[str, Any] = field(default_factory=dict)
+    clock: Callable[[], int] = system_clock
+    _topics: set[str] = field(default_factory=set)
+    _hosts: dict[str, Host] = field(default_factory=dict)
+
+    def make(self, given: dict[str, Any]) -> MessageExtBrokerInner:
+        """:raises NotAMessage: a field is unknown or wrong, or the topic is missing."""
+        values = dict(self.defaults)
+        for name, value in given.items():
+            check = FIELDS.get(name)
+            if check is None:
+                raise NotAMessage(f"unknown field {name!r} (known: {', '.join(FIELDS)})")
+            values[name] = check(name, value)
+        if "body" in given and "body_base64" in given:
+            raise NotAMessage("body and body_base64 exclude each other")
+        topic = values.get("topic")
+        if topic is None:
+            raise NotAMessage("the field topic is missing")
+        if topic not in self._topics:
+            self._check_topic(topic)
+        properties = dict(values.get("properties", ()))
+        for name, key in _PROPERTY_FIELDS:
+            if name in values:
+                _set_property(properties, key, name, values[name])
+        return MessageExtBrokerInner(
+            topic,
+            values["body_base64"] if "body_base64" in given else values.get("body", b""),
+            values.get("queue_id", 0),
+            values.get("flag", 0),
+            values.get("sys_flag", 0) | values.get("transaction", 0),
+            properties,
+            None,
+            values["born_timestamp"] if "born_timestamp" in values else self.clock(),
+            values.get("born_host", LOCALHOST),
+            values.get("store_host", STORE_HOST),
+            values.get("reconsume_times", 0),
+            values.get("prepared_transaction_offset", 0),
+        )
+
+    def _check_topic(self, topic: str) -> None:
+        reason = topic_directory_problem(topic)
+        if reason is not None:
+            raise TopicNotAllowed(topic=topic, reason=reason)
+        if len(self._topics) < 10_000:
+            self._topics.add(topic)
+
+
+_PROPERTY_FIELDS = (
+    ("keys", constants.PROPERTY_KEYS),
+    ("tags", constants.PROPERTY_TAGS),
+    ("delay_level", constants.PROPERTY_DELAY_TIME_LEVEL),
+)
+
+
+def _set_property(properties: dict[str, str], key: str, name: str, value: Any) -> None:
+    if key in properties:
+        raise NotAMessage(f"{name} and the property {key} exclude each other")
+    if name == "delay_level":
+        if value:
+            properties[key] = str(value)
+    elif value:
+        check_property(key, value)
+        properties[key] = value
+
+
+def message_from_fields(
+    given: dict[str, Any], clock: Callable[[], int] = system_clock
+) -> MessageExtBrokerInner:
+    """One message; :raises UsageError: the fields make none."""
+    try:
+        return MessageMaker(clock=clock).make(given)
+    except NotAMessage as error:
+        raise UsageError(reason=f"{error}.") from None
+
+
+def checked_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """Fields as the defaults of a :class:`MessageMaker`; :raises UsageError: one is wrong."""
+    try:
+        return {name: FIELDS[name](name, value) for name, value in given.items()}
+    except NotAMessage as error:
+        raise UsageError(reason=f"{error}.") from None
+
+
+def put_one(store: MessageStore, message: MessageExtBrokerInner, *, flush: bool = True) -> Row:
+    """Puts one message; the row says what became of it."""
+    return append_result_row(store.put_message(message, flush=flush))
+
+
+@dataclass(slots=True)
+class BulkPut:
+    """What a run has done so far. ``line`` is the last line read, ``refused`` the row of the
+    message that ended the run with a status other than PUT_OK."""
+
+    source: str
+    line: int = 0
+    stored: int = 0
+    refused: Row | None = None
+
+
+def put_lines(
+    store: MessageStore,
+    lines: Iterable[bytes | None],
+    run: BulkPut,
+    *,
+    maker: MessageMaker | None = None,
+    flush: bool = True,
+) -> Iterator[list[Row]]:
+    """Puts every line; yields rows ``append_result`` in bulks, each once it is stored (with
+    ``flush``: on disk). A line of None asks to store what there is now.
+
+    A status other than PUT_OK ends the run after its row.
+
+    :raises BadInputLine: a line is no message. What came before it is stored and yielded.
+    """
+    messages = _messages(lines, run, maker or MessageMaker())
+    try:
+        for results in store.put_stream(messages, flush=flush):
+            rows = [append_result_row(result) for result in results]
+            run.stored += len(rows)
+            if results and not results[-1].is_ok:
+                run.stored -= 1
+                run.refused = rows[-1]
+            yield rows
+            if run.refused is not None:
+                return
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise BadInputLine(
+            source=run.source, line=run.line, reason=str(error), stored=run.stored
+        ) from None
+
+
+def _messages(
+    lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+) -> Iterator[MessageExtBrokerInner | None]:
+    import orjson
+
+    loads, make = orjson.loads, maker.make
+    for line in lines:
+        if line is None:
+            yield None
+            continue
+        run.line += 1
+        if not line or line.isspace():
+            continue
+        try:
+            given = loads(line)
+        except orjson.JSONDecodeError as error:
+            raise NotAMessage(f"not JSON: {error}") from None
+        if type(given) is not dict:
+            raise NotAMessage(f"not a JSON object but {_spelled(given)}")
+        yield make(given)

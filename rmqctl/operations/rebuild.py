@@ -1,0 +1,327 @@
+"""rebuild: queues and index from the log, byte for byte what RocketMQ would have written.
+
+Everything is built aside, then put in place by renaming; what stood there before is kept until it
+is purged. A gap that damage left in a queue is filled with pre-blank units, so that the messages
+behind it keep their queue offsets and consumers their progress.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.constants import MIN_RECORD_SIZE
+from rmqctl.engine import paths
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.queuetable import ConsumeQueueTable
+from rmqctl.engine.record import Damage, End
+from rmqctl.engine.reput import Reput
+from rmqctl.errors import (
+    CannotWrite,
+    FileLengthContradiction,
+    NeedsConsent,
+    OutputExists,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.engine.dispatch import UnitBatch
+    from rmqctl.engine.scanner import Batch, Scanner
+
+_BULK_UNITS = 1 << 18
+_STAGING = "rmqctl-new"
+_KEPT = "rmqctl-old-"
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """What a rebuild will do. ``topic`` and ``queue_id`` narrow it to some queues."""
+
+    root: Path
+    config: MessageStoreConfig
+    queues: bool
+    index: bool
+    topic: str | None
+    queue_id: int | None
+    commit_log_file_size: int
+    consume_queue_file_size: int
+    log_min_offset: int
+    log_bytes: int
+
+    def includes(self, topic: str, queue_id: int) -> bool:
+        return (self.topic is None or topic == self.topic) and (
+            self.queue_id is None or queue_id == self.queue_id
+        )
+
+    @property
+    def structures(self) -> list[str]:
+        return [paths.CONSUME_QUEUE] * self.queues + [paths.INDEX] * self.index
+
+
+@dataclass(slots=True)
+class RebuildSummary:
+    """What a rebuild did; ``damage`` are the stretches of the log that it had to leave out."""
+
+    records: int = 0
+    units: int = 0
+    index_items: int = 0
+    queues: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    refused_topics: list[str] = field(default_factory=list)
+    kept: list[Path] = field(default_factory=list)
+
+
+def plan_rebuild(
+    root: Path,
+    config: MessageStoreConfig,
+    what: str,
+    topic: str | None = None,
+    queue_id: int | None = None,
+) -> RebuildPlan:
+    """Looks at the store and says what a rebuild of ``queues``, ``index`` or ``all`` will do.
+
+    :raises StoreNotFound, NotAStore, FileLengthContradiction, UsageError: it cannot be done.
+    """
+    paths.check_store(root)
+    if topic is not None:
+        paths.check_topic_directory(topic)
+    if what == "index" and (topic is not None or queue_id is not None):
+        raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
+    narrowed = topic is not None or queue_id is not None
+    log = CommitLog(root / paths.COMMIT_LOG, commit_log_file_size(root, config))
+    plan = RebuildPlan(
+        root=root,
+        config=config,
+        queues=what in ("queues", "all"),
+        index=what in ("index", "all") and not narrowed,
+        topic=topic,
+        queue_id=queue_id,
+        commit_log_file_size=log.file_size,
+        consume_queue_file_size=consume_queue_file_size(root, config),
+        log_min_offset=log.min_offset,
+        log_bytes=log.files.end_offset - log.min_offset,
+    )
+    if plan.index:
+        _check_index_geometry(root, config)
+    return plan
+
+
+def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
+    """An index of other sizes than the broker's would be unreadable to it."""
+    geometry = config.index_geometry
+    explicit = config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num")
+    for path in IndexService(root / paths.INDEX, geometry).paths:
+        size = path.stat().st_size
+        if size != geometry.file_size and not explicit:
+            raise FileLengthContradiction(
+                path=str(path),
+                found=size,
+                expected=geometry.file_size,
+                why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
+                f"{geometry.index_num} items (maxIndexNum)",
+            )
+
+
+def rebuild_to(
+    plan: RebuildPlan, output: Path, progress: Progress | None = None
+) -> RebuildSummary:
+    """Builds below ``output`` (``consumequeue/``, ``index/``); the store is only read.
+
+    :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise OutputExists(path=str(output))
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        return _Builder(plan, output).run(progress)
+    except OSError as error:
+        raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
+
+
+def rebuild_in_place(plan: RebuildPlan, progress: Progress | None = None) -> RebuildSummary:
+    """Builds aside under the store's lock, then swaps by renaming.
+
+    The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
+    the old files in place; the next one removes what it had built.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    """
+    root = plan.root
+    lock = StoreLock(root)
+    try:
+        for name in plan.structures:
+            if (root / name).is_symlink():
+                raise paths.writing_error(root / name, OSError(40, "symbolic link"))
+        staging = root / _STAGING
+        shutil.rmtree(staging, ignore_errors=True)
+        summary = rebuild_to(plan, staging, progress)
+        kept = root / (_KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f"))
+        for relative in _swapped(plan, staging):
+            _swap(root, staging, kept, relative)
+        shutil.rmtree(staging, ignore_errors=True)
+        if kept.exists():
+            summary.kept.append(kept)
+        return summary
+    except OSError as error:
+        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
+    finally:
+        lock.release()
+
+
+def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
+    """Directories that change places: whole ones, or the queues that were asked for."""
+    if plan.topic is None and plan.queue_id is None:
+        return [Path(name) for name in plan.structures]
+    queues = {
+        where.path.relative_to(base)
+        for base in (staging, plan.root)
+        for where in paths.queue_directories(base / paths.CONSUME_QUEUE)
+        if plan.includes(where.topic, where.queue_id)
+    }
+    return sorted(queues)
+
+
+def _swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
+    """Moves the old directory to ``kept`` and the new one into its place."""
+    place, fresh = root / relative, staging / relative
+    if place.is_symlink():
+        raise paths.writing_error(place, OSError(40, "symbolic link"))
+    if place.exists():
+        (kept / relative).parent.mkdir(parents=True, exist_ok=True)
+        place.rename(kept / relative)
+    if fresh.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(place)
+    for directory in {place.parent, root}:
+        descriptor = os.open(directory, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def kept_directories(root: Path) -> list[Path]:
+    """What former rebuilds in place have kept."""
+    return [root / name for name in paths.scan_names(root) if name.startswith(_KEPT)]
+
+
+def purge(root: Path, *, consent: bool) -> list[Path]:
+    """Removes what rebuilds have kept; the directories removed.
+
+    :raises NeedsConsent: ``consent`` is false and there is something to remove.
+    """
+    kept = kept_directories(root)
+    if kept and not consent:
+        names = ", ".join(path.name for path in kept)
+        raise NeedsConsent(reason=f"--purge removes {names} from {root}.")
+    for path in kept:
+        shutil.rmtree(path)
+    return kept
+
+
+class _Builder:
+    """One pass over the log into new queues and index."""
+
+    def __init__(self, plan: RebuildPlan, output: Path) -> None:
+        self._plan = plan
+        self._summary = RebuildSummary()
+        self._log = CommitLog(plan.root / paths.COMMIT_LOG, plan.commit_log_file_size)
+        self._dispatcher = Dispatcher(plan.config)
+        queues = index = None
+        if plan.queues:
+            queues = ConsumeQueueTable(
+                output / paths.CONSUME_QUEUE, plan.consume_queue_file_size, writable_root=output
+            )
+        if plan.index:
+            index = IndexService(
+                output / paths.INDEX, plan.config.index_geometry, writable_root=output
+            )
+        self._queues, self._index = queues, index
+        self._reput = Reput(self._dispatcher, queues, index)
+        self._pending: list[UnitBatch] = []
+        self._pending_units = 0
+
+    def run(self, progress: Progress | None) -> RebuildSummary:
+        from rmqctl.engine.scanner import Batch, Scanner
+
+        scanner = Scanner(self._log, self._dispatcher)
+        lost = 0
+        try:
+            for entry in scanner.scan():
+                if isinstance(entry, Batch):
+                    self._batch(entry, scanner)
+                elif isinstance(entry, Damage):
+                    self._put_pending(scanner)
+                    self._summary.damage.append(entry)
+                    lost += entry.length
+                    self._reput.max_gap = lost // MIN_RECORD_SIZE
+                if progress is not None and not isinstance(entry, End):
+                    done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+                    progress(done - self._plan.log_min_offset, self._plan.log_bytes)
+            self._put_pending(scanner)
+            self._reput.flush()
+        finally:
+            self._reput.close()
+            self._log.close()
+        return self._finish(scanner)
+
+    def _batch(self, batch: Batch, scanner: Scanner) -> None:
+        from rmqctl.engine.dispatch import key_batch, unit_batch
+
+        self._summary.records += len(batch)
+        if self._queues is not None:
+            units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
+            self._pending.append(units)
+            self._pending_units += len(units.size)
+            if self._pending_units >= _BULK_UNITS:
+                self._put_pending(scanner)
+        if self._index is not None:
+            keys = key_batch(batch)
+            self._reput.put_keys(keys)
+            self._summary.index_items += len(keys.key_hash)
+
+    def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:
+        """The units of the queues that were asked for."""
+        import numpy as np
+
+        plan = self._plan
+        keep = np.ones(len(units.size), bool)
+        if plan.topic is not None:
+            keep &= units.topic_id == scanner.topics.id_of(plan.topic)
+        if plan.queue_id is not None:
+            keep &= units.queue_id == plan.queue_id
+        return type(units)(*(column[keep] for column in units))
+
+    def _put_pending(self, scanner: Scanner) -> None:
+        import numpy as np
+
+        if not self._pending:
+            return
+        columns = zip(*self._pending, strict=True)
+        bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
+        self._pending, self._pending_units = [], 0
+        self._reput.put_units(bulk, scanner.topics)
+        self._summary.units += len(bulk.size)
+
+    def _finish(self, scanner: Scanner) -> RebuildSummary:
+        allowed = scanner.topics.allowed_array()
+        names = scanner.topics.names
+        self._summary.refused_topics = [n for n, ok in zip(names, allowed, strict=True) if not ok]
+        if self._queues is not None:
+            self._summary.queues = sum(1 for _ in self._queues.directories())
+        return self._summary
+
+
+def rebuilt_files(output: Path) -> Iterator[Path]:
+    """Every file below a rebuild's output, sorted."""
+    return iter(sorted(path for path in output.rglob("*") if path.is_file()))

@@ -1,0 +1,74 @@
+"""The directories of a store: names, lengths, links. What would keep a broker from starting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.engine import paths
+from rmqctl.engine.indexfile import is_index_name
+from rmqctl.engine.mappedfile import FILE_NAME_DIGITS
+from rmqctl.operations.verify.findings import Finding, finding
+
+
+def check_directories(root: Path, log_size: int, queue_size: int, index_size: int) -> Iterator[Finding]:
+    """Findings about names and lengths; the sizes are those that every file must have."""
+    for name in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX):
+        if (root / name).is_symlink():
+            yield finding("symbolic-link", path=name)
+    yield from _check_files(root, root / paths.COMMIT_LOG, log_size)
+    base = root / paths.CONSUME_QUEUE
+    for topic in paths.scan_names(base):
+        if not (base / topic).is_dir():
+            yield _foreign(root, base / topic, "a file")
+            continue
+        for number in paths.scan_names(base / topic):
+            where = base / topic / number
+            if paths.is_queue_id(number) and where.is_dir():
+                yield from _check_files(root, where, queue_size)
+            else:
+                yield _foreign(root, where, "no queue id")
+    yield from _check_index(root, root / paths.INDEX, index_size)
+
+
+def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
+    for name in paths.scan_names(directory):
+        path = directory / name
+        if path.is_symlink():
+            yield finding("symbolic-link", path=path.relative_to(root))
+        is_offset = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+        if not is_offset or not path.is_file():
+            yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
+        else:
+            yield from _check_length(root, path, size)
+            if int(name) % size:
+                yield _foreign(root, path, f"not a multiple of {size}")
+
+
+def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
+    for name in paths.scan_names(directory):
+        path = directory / name
+        if path.is_symlink():
+            yield finding("symbolic-link", path=path.relative_to(root))
+        if not path.is_file() or not is_index_name(name):
+            yield _foreign(root, path, "no time of creation")
+        else:
+            yield from _check_length(root, path, size)
+
+
+def _check_length(root: Path, path: Path, size: int) -> Iterator[Finding]:
+    relative = path.relative_to(root)
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        yield finding("unreadable-file", path=relative, found=error.strerror)
+        return
+    if not os.access(path, os.R_OK):
+        yield finding("unreadable-file", path=relative, found="no right to read")
+    if found != size:
+        yield finding("file-length-mismatch", path=relative, expected=size, found=found, position=0)
+
+
+def _foreign(root: Path, path: Path, why: str) -> Finding:
+    return finding("foreign-file", path=path.relative_to(root), found=why)

@@ -1,0 +1,313 @@
+"""What verify can find: one code a kind of damage, with its severity and its next step.
+
+*error*: something is lost, wrong or will be lost. *warning*: not as it should be, and nothing is
+lost yet. *info*: worth knowing, nothing to mend; does not count as a finding for the exit code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+
+class Finding(NamedTuple):
+    """One finding. Fields that say nothing here are None.
+
+    ``physical_offset`` is a place in the log, ``position`` one in the file ``path`` (relative to
+    the store).
+    """
+
+    code: str
+    severity: str
+    structure: str
+    path: str | None = None
+    physical_offset: int | None = None
+    position: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    expected: str | None = None
+    found: str | None = None
+    advice: str = ""
+
+
+class Code(NamedTuple):
+    """What a code means everywhere: ``meaning`` is for the reference page."""
+
+    severity: str
+    structure: str
+    meaning: str
+    advice: str
+
+
+_REBUILD_QUEUES = "`rmqctl rebuild queues` writes the queues from the log."
+_REBUILD_INDEX = "`rmqctl rebuild index` writes the index from the log."
+_LOG_LOST = (
+    "These bytes are lost unless a replica has them. Keep the broker down: its recovery may delete "
+    "everything behind this place. Copy the store first."
+)
+
+CODES: dict[str, Code] = {
+    # commit log
+    "bad-magic": Code(
+        ERROR, "commitlog", "no record's or blank's magic code stands where one must", _LOG_LOST
+    ),
+    "total-size-mismatch": Code(
+        ERROR, "commitlog", "the lengths in the record do not add up to its total size", _LOG_LOST
+    ),
+    "total-size-out-of-range": Code(
+        ERROR, "commitlog", "the record does not fit into its file", _LOG_LOST
+    ),
+    "body-length-out-of-range": Code(
+        ERROR, "commitlog", "the body would reach beyond the file", _LOG_LOST
+    ),
+    "topic-length-out-of-range": Code(
+        ERROR, "commitlog", "no topic can have that length", _LOG_LOST
+    ),
+    "properties-length-out-of-range": Code(
+        ERROR, "commitlog", "the properties would reach beyond the file", _LOG_LOST
+    ),
+    "physical-offset-mismatch": Code(
+        ERROR, "commitlog", "the record names another place as its own", _LOG_LOST
+    ),
+    "blank-size-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "a blank's size is not the rest of the file",
+        "A broker takes the rest of the file as blank whatever the size says.",
+    ),
+    "zeroed-records": Code(
+        ERROR, "commitlog", "zeros, and records again behind them", _LOG_LOST
+    ),
+    "body-crc-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "the body is not what was stored",
+        "The body of this message is damaged. A broker that recovers over this place cuts the log "
+        "here and deletes what follows: copy the store before you start one.",
+    ),
+    "properties-malformed": Code(
+        ERROR,
+        "commitlog",
+        "the properties do not parse",
+        "Tags or keys of this message are lost; a broker reads what it can of them.",
+    ),
+    "topic-not-allowed": Code(
+        ERROR,
+        "commitlog",
+        "the topic cannot be a directory below consumequeue/",
+        "The record gets no queue: a broker would write outside consumequeue/.",
+    ),
+    "commitlog-file-missing": Code(
+        ERROR,
+        "commitlog",
+        "a file is missing between two others",
+        "Bring the file back from a replica or a backup; every message in it is lost else.",
+    ),
+    "file-length-mismatch": Code(
+        ERROR,
+        "directory",
+        "a file's length is not that of its neighbours, or not of the configured geometry",
+        "A broker refuses to start on it. If it uses other sizes give its broker.conf with "
+        "--broker-conf; an empty last file may be deleted.",
+    ),
+    "foreign-file": Code(
+        ERROR,
+        "directory",
+        "something that is no file of the store lies in one of its directories",
+        "A broker refuses to start with it in commitlog/ or in a queue: move it away.",
+    ),
+    "symbolic-link": Code(
+        WARNING,
+        "directory",
+        "a symbolic link inside the store",
+        "rmqctl reads through it, but does not write through it.",
+    ),
+    "unreadable-file": Code(
+        ERROR, "directory", "the system refuses to read it", "Check its owner, rights and disk."
+    ),
+    "torn-tail": Code(
+        WARNING,
+        "commitlog",
+        "the last append was cut off by a crash",
+        "Nothing that was acknowledged is lost; the next append overwrites it.",
+    ),
+    "stale-record": Code(
+        WARNING,
+        "commitlog",
+        "after the end stands an older record, intact but of another place",
+        "A broker that recovers after a crash takes it for a record of the log.",
+    ),
+    "residue-after-end": Code(
+        INFO,
+        "commitlog",
+        "bytes of an earlier life stand behind the end of the log",
+        "They are overwritten as the log grows.",
+    ),
+    "log-starts-late": Code(
+        INFO,
+        "commitlog",
+        "older files are gone, as retention removes them",
+        "Units and index items that point there are passed over.",
+    ),
+    "unclean-shutdown": Code(
+        INFO,
+        "store",
+        "abort is there: a broker runs, or stopped without closing the store",
+        "A starting broker recovers from the checkpoint and throws the last index file away.",
+    ),
+    # queues
+    "consumequeue-missing": Code(
+        ERROR,
+        "queue",
+        "no queue at all is there",
+        "A broker rebuilds all queues at its start when none is there. " + _REBUILD_QUEUES,
+    ),
+    "queue-missing": Code(
+        ERROR,
+        "queue",
+        "the log has messages of this queue, but it has no files",
+        "A broker does not bring it back. " + _REBUILD_QUEUES,
+    ),
+    "record-without-unit": Code(
+        ERROR,
+        "queue",
+        "records of the log have no unit in their queue: no consumer sees them",
+        _REBUILD_QUEUES,
+    ),
+    "dispatch-behind": Code(
+        INFO,
+        "queue",
+        "the last records are not dispatched yet",
+        "A broker, or any rmqctl command that writes, does it at its start.",
+    ),
+    "unit-mismatch": Code(
+        ERROR,
+        "queue",
+        "a unit does not say what its record says",
+        "Consumers get another message, or none. " + _REBUILD_QUEUES,
+    ),
+    "unit-misplaced": Code(
+        ERROR,
+        "queue",
+        "units stand at other queue offsets than their records say",
+        "The broker logs `logic queue order maybe wrong`. " + _REBUILD_QUEUES,
+    ),
+    "unit-hole": Code(
+        ERROR, "queue", "units that were never written, with others behind them", _REBUILD_QUEUES
+    ),
+    "unit-points-past-log-end": Code(
+        ERROR, "queue", "units point behind the end of the log", _REBUILD_QUEUES
+    ),
+    "unit-points-into-damage": Code(
+        ERROR,
+        "queue",
+        "units point into a damaged or missing part of the log",
+        "These messages cannot be read. A pull skips them.",
+    ),
+    "unit-points-to-no-record": Code(
+        ERROR, "queue", "units point to a place where no record starts", _REBUILD_QUEUES
+    ),
+    "unit-of-other-queue": Code(
+        ERROR, "queue", "a unit points to a record of another topic or queue", _REBUILD_QUEUES
+    ),
+    "queue-offset-repeated": Code(
+        ERROR,
+        "commitlog",
+        "two records claim the same place in a queue",
+        "Only one of them can be consumed. `rmqctl walk commitlog --topic T` shows both.",
+    ),
+    # index
+    "index-missing": Code(
+        WARNING, "index", "no index file, though messages have keys", _REBUILD_INDEX
+    ),
+    "index-behind": Code(
+        WARNING,
+        "index",
+        "the newest messages with keys are not indexed",
+        "A query by key does not find them. " + _REBUILD_INDEX,
+    ),
+    "index-starts-late": Code(
+        WARNING,
+        "index",
+        "messages with keys before the first index item",
+        "A query by key does not find them. " + _REBUILD_INDEX,
+    ),
+    "key-not-indexed": Code(
+        ERROR, "index", "keys of messages have no index item", _REBUILD_INDEX
+    ),
+    "index-item-without-key": Code(
+        ERROR, "index", "an item whose record has no such key, or no record", _REBUILD_INDEX
+    ),
+    "index-item-points-into-damage": Code(
+        WARNING,
+        "index",
+        "items of messages in a damaged or missing part of the log",
+        "A query by key finds the item, but no message.",
+    ),
+    "index-item-repeated": Code(
+        INFO, "index", "the same key of the same message twice", "A query finds it twice."
+    ),
+    "index-item-mismatch": Code(
+        ERROR, "index", "an item's time is not its message's", _REBUILD_INDEX
+    ),
+    "index-prev-mismatch": Code(
+        ERROR,
+        "index",
+        "an item does not point to the item before it in its slot",
+        "Older messages are not found by key. " + _REBUILD_INDEX,
+    ),
+    "index-slot-mismatch": Code(
+        ERROR,
+        "index",
+        "a slot does not point to its newest item",
+        "Messages are not found by key. " + _REBUILD_INDEX,
+    ),
+    "index-header-mismatch": Code(
+        ERROR, "index", "a field of the header is not what the items say", _REBUILD_INDEX
+    ),
+    "index-uncounted-items": Code(
+        WARNING,
+        "index",
+        "items behind the counted ones: a writer was killed",
+        "The next rmqctl command that writes takes them back; a broker overwrites them.",
+    ),
+    # checkpoint
+    "checkpoint-missing": Code(
+        WARNING,
+        "checkpoint",
+        "there is none",
+        "After a crash a broker walks the whole log. `rmqctl flush` writes one.",
+    ),
+    "checkpoint-unreadable": Code(
+        ERROR, "checkpoint", "it is too short to be one", "`rmqctl flush` writes a new one."
+    ),
+    "checkpoint-in-future": Code(
+        ERROR,
+        "checkpoint",
+        "it claims more than the log has",
+        "After a crash a broker would start its recovery too late and leave queues incomplete. "
+        "`rmqctl verify` shows what is missing; `rmqctl flush` does not take it back.",
+    ),
+    "checkpoint-zero": Code(
+        WARNING,
+        "checkpoint",
+        "it holds no time though the log has records",
+        "After a crash a broker walks the whole log, and cuts it at the first damage. "
+        "`rmqctl flush` writes one.",
+    ),
+}
+
+
+def finding(code: str, **fields: object) -> Finding:
+    """A finding of a code, with the code's severity, structure and advice unless given."""
+    known = CODES[code]
+    values: dict[str, object] = {
+        "severity": known.severity,
+        "structure": known.structure,
+        "advice": known.advice,
+    }
+    for name, value in fields.items():
+        values[name] = str(value) if name in ("expected", "found", "path") and value is not None else value
+    return Finding(code=code, **values)  # type: ignore[arg-type]

@@ -1,0 +1,240 @@
+"""Index against the log: every key has its item and every item its key.
+
+Items stand in log order, so both sides are walked together, batch by batch. Where they part the
+nearest place at which they meet again is looked for; neighbours of one kind are one finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.dispatch import KeyBatch
+from rmqctl.engine.indexfile import IndexService, time_diff_array, time_diff_seconds
+from rmqctl.operations.verify.findings import INFO, Finding, finding
+from rmqctl.operations.verify.indexcursor import IndexCursor
+from rmqctl.operations.verify.places import Ranges
+
+_NEAR = 64
+
+
+@dataclass(slots=True)
+class _Extra:
+    """Neighbouring items of one kind that no key asks for."""
+
+    code: str
+    path: str
+    position: int
+    physical_offset: int
+    count: int = 1
+
+
+@dataclass(slots=True)
+class _Gap:
+    """Consecutive keys of the log that have no item."""
+
+    first: int
+    last: int
+    keys: int
+
+
+class IndexChecker:
+    """Checks the index; feed :meth:`add` in log order, then :meth:`finish`.
+
+    ``unclean`` says that the last stop was none: the newest items may then be missing.
+    """
+
+    def __init__(
+        self, root: Path, service: IndexService, log_min: int, damaged: Ranges, unclean: bool
+    ) -> None:
+        self._cursor = IndexCursor(root, service)
+        self._log_min = log_min
+        self._damaged = damaged
+        self._unclean = unclean
+        self._has_files = bool(service.paths)
+        self._started = False
+        self._gap: _Gap | None = None
+        self._extra: _Extra | None = None
+        self._last_offset = -1
+
+    @property
+    def items(self) -> int:
+        """Items looked at so far."""
+        return self._cursor.items
+
+    def add(self, keys: KeyBatch) -> Iterator[Finding]:
+        """Takes the keys of a batch of records."""
+        done, count = 0, len(keys.key_hash)
+        while done < count:
+            items = self._cursor.peek(count - done)
+            yield from self._cursor.drain()
+            if not len(items):
+                self._note_gap(keys, done, count)
+                return
+            matching = self._matching(keys, done, items)
+            if matching:
+                yield from self._match(keys, done, items[:matching])
+                done += matching
+            else:
+                done = yield from self._align(keys, done, items)
+        yield from self._cursor.drain()
+
+    @staticmethod
+    def _matching(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
+        """How many items are just the next keys."""
+        end = done + len(items)
+        same = (items["key_hash"] == keys.key_hash[done:end]) & (
+            items["physical_offset"] == keys.physical_offset[done:end]
+        )
+        return len(same) if same.all() else int(np.argmin(same))
+
+    def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
+        """Items that are what the keys say: times, header, and on."""
+        yield from self._report_extra()
+        yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
+        self._started = True
+        stamps = keys.store_timestamp[done : done + len(items)]
+        yield from self._check_times(stamps, items)
+        if self._cursor.next_no == 1:
+            self._cursor.check_begin_timestamp(int(stamps[0]))
+        self._last_offset = int(items["physical_offset"][-1])
+        self._cursor.take(len(items), int(stamps[-1]))
+
+    def _check_times(
+        self, stamps: NDArray[np.int64], items: NDArray[np.void]
+    ) -> Iterator[Finding]:
+        cursor = self._cursor
+        expected = time_diff_array(stamps, cursor.header.begin_timestamp)
+        stored = items["time_diff_seconds"].astype(np.int64)
+        if cursor.next_no == 1:
+            # The first item's time counts from the end of the file before.
+            if cursor.previous is not None:
+                expected[0] = time_diff_seconds(int(stamps[0]), cursor.previous.end_timestamp)
+            else:
+                expected[0] = stored[0] if self._log_min else 0
+        for row in np.flatnonzero(expected != stored).tolist():
+            yield finding(
+                "index-item-mismatch",
+                path=cursor.path,
+                position=cursor.position(cursor.next_no + row),
+                physical_offset=int(items["physical_offset"][row]),
+                expected=f"{expected[row]} s",
+                found=f"{stored[row]} s",
+            )
+
+    def _align(
+        self, keys: KeyBatch, done: int, items: NDArray[np.void]
+    ) -> Generator[Finding, None, int]:
+        """Where keys and items part: skips what belongs to only one side. The number of the next
+        key is the generator's value."""
+        offset, key_hash = int(items["physical_offset"][0]), int(items["key_hash"][0])
+        wanted, wanted_hash = int(keys.physical_offset[done]), int(keys.key_hash[done])
+        if 0 <= offset < self._log_min and not self._started:
+            expired = items["physical_offset"] < self._log_min
+            self._cursor.take(len(items) if expired.all() else int(np.argmin(expired)))
+            return done
+        near = items[:_NEAR]
+        meets = np.flatnonzero(
+            (near["physical_offset"] == wanted) & (near["key_hash"] == wanted_hash)
+        )
+        if len(meets):
+            yield from self._take_extras(items[: int(meets[0])])
+            return done
+        if offset < wanted or self._is_outlier(items, wanted):
+            yield from self._take_extras(items[:1])
+            return done
+        if offset == wanted:
+            same_record = keys.physical_offset[done : done + _NEAR] == wanted
+            hashes = keys.key_hash[done : done + _NEAR]
+            later = np.flatnonzero(same_record & (hashes == key_hash))
+            skipped = int(later[0]) if len(later) else 1
+            if not len(later):
+                yield from self._take_extras(items[:1])
+            self._note_gap(keys, done, done + skipped)
+            return done + skipped
+        found = done + int(np.searchsorted(keys.physical_offset[done:], offset))
+        self._note_gap(keys, done, found)
+        return found
+
+    @staticmethod
+    def _is_outlier(items: NDArray[np.void], wanted: int) -> bool:
+        """Whether the item behind the first goes on where the keys are, so that the first one's
+        offset is what is wrong."""
+        return len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
+
+    def _take_extras(self, items: NDArray[np.void]) -> Iterator[Finding]:
+        """Items that no key asks for."""
+        for item in items:
+            offset = int(item["physical_offset"])
+            if offset == self._last_offset:
+                code = "index-item-repeated"
+            elif offset in self._damaged:
+                code = "index-item-points-into-damage"
+            else:
+                code = "index-item-without-key"
+            extra = self._extra
+            if extra is not None and (extra.code, extra.path) == (code, self._cursor.path):
+                extra.count += 1
+            else:
+                yield from self._report_extra()
+                place = self._cursor.position(self._cursor.next_no)
+                self._extra = _Extra(code, self._cursor.path, place, offset)
+            self._cursor.take(1)
+
+    def _report_extra(self) -> Iterator[Finding]:
+        if self._extra is not None:
+            extra, self._extra = self._extra, None
+            yield finding(
+                extra.code,
+                path=extra.path,
+                position=extra.position,
+                physical_offset=extra.physical_offset,
+                found=f"{extra.count} items" if extra.count > 1 else "1 item",
+            )
+
+    def _note_gap(self, keys: KeyBatch, start: int, end: int) -> None:
+        if end <= start:
+            return
+        first, last = int(keys.physical_offset[start]), int(keys.physical_offset[end - 1])
+        if self._gap is None:
+            self._gap = _Gap(first, last, end - start)
+        else:
+            self._gap.last = last
+            self._gap.keys += end - start
+
+    def _report_gap(self, code: str, **more: object) -> Iterator[Finding]:
+        if self._gap is not None:
+            gap, self._gap = self._gap, None
+            yield finding(
+                code,
+                physical_offset=gap.first,
+                expected=f"{gap.keys} items",
+                found=f"none, up to the record at {gap.last}",
+                **more,
+            )
+
+    def finish(self) -> Iterator[Finding]:
+        """After the last record: items that are left, keys that have none."""
+        while len(items := self._cursor.peek(_NEAR)):
+            yield from self._cursor.drain()
+            expired = items["physical_offset"] < self._log_min
+            if expired.all() and not self._started:
+                self._cursor.take(len(items))
+            else:
+                yield from self._take_extras(items)
+        yield from self._cursor.drain()
+        yield from self._report_extra()
+        if not self._has_files:
+            yield from self._report_gap("index-missing", path="index")
+        elif self._unclean:
+            # What a killed writer or a running broker has not indexed yet.
+            yield from self._report_gap("index-behind", severity=INFO)
+        else:
+            yield from self._report_gap("index-behind")
+
+    def close(self) -> None:
+        self._cursor.close()

@@ -1,0 +1,172 @@
+"""Every item of every index file in order, with its links checked on the way.
+
+The links are checked by building them again, window by window, as an append would: memory holds
+one file's slots and one window, and no cycle can hold the walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexService, link_items
+from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.operations.verify.findings import Finding, finding
+
+_WINDOW = 1 << 16
+_HEADER_POSITIONS = {
+    "begin_timestamp": 0,
+    "end_timestamp": 8,
+    "begin_phy_offset": 16,
+    "end_phy_offset": 24,
+    "hash_slot_count": 32,
+    "index_count": 36,
+}
+
+
+class IndexCursor:
+    """Reads items with :meth:`peek` and goes on with :meth:`take`. ``previous`` is the header of the
+    file before the current one; findings collect until :meth:`drain`."""
+
+    def __init__(self, root: Path, service: IndexService) -> None:
+        self.previous: IndexHeader | None = None
+        self.items = 0
+        self.next_no = 1
+        self._root = root
+        self._service = service
+        self._paths = iter(service.paths)
+        self._file: IndexFile | None = None
+        self._newest = np.zeros(0, np.int32)
+        self._used_slots = 0
+        self._last_offset: int | None = None
+        self._last_stamp: int | None = None
+        self._findings: list[Finding] = []
+
+    @property
+    def header(self) -> IndexHeader:
+        assert self._file is not None
+        return self._file.header
+
+    @property
+    def path(self) -> str:
+        """The current file, relative to the store."""
+        assert self._file is not None
+        return str(self._file.path.relative_to(self._root))
+
+    def position(self, index_no: int) -> int:
+        assert self._file is not None
+        return self._file.geometry.item_position(index_no)
+
+    def peek(self, count: int) -> NDArray[np.void]:
+        """Up to ``count`` next items, all of one file; empty when all files are read."""
+        while True:
+            if self._file is None and not self._open_next():
+                return np.empty(0)
+            assert self._file is not None
+            items = self._file.items(self.next_no, min(count, _WINDOW))
+            if len(items):
+                return items
+            self._close_file()
+
+    def take(self, count: int, store_timestamp: int | None = None) -> None:
+        """Goes on by ``count`` items of the current file; ``store_timestamp`` is that of the last
+        one's record, when it is known."""
+        assert self._file is not None
+        while count > 0:
+            items = self._file.items(self.next_no, min(count, _WINDOW))
+            if self.next_no == 1:
+                self._check_header("begin_phy_offset", int(items["physical_offset"][0]))
+            self._check_links(items)
+            self._last_offset = int(items["physical_offset"][-1])
+            self.next_no += len(items)
+            self.items += len(items)
+            count -= len(items)
+        self._last_stamp = store_timestamp
+
+    def check_begin_timestamp(self, store_timestamp: int) -> None:
+        """The store time of the first item's record is the header's begin."""
+        self._check_header("begin_timestamp", store_timestamp)
+
+    def _open_next(self) -> bool:
+        for path in self._paths:
+            try:
+                self._file = IndexFile(MappedFile.open(path), self._service.geometry)
+            except (FileLengthContradiction, CannotRead):
+                continue  # The check of the directories names it.
+            self.next_no = 1
+            self._newest = np.zeros(self._service.geometry.hash_slot_num, np.int32)
+            self._used_slots = 0
+            self._last_offset = self._last_stamp = None
+            return True
+        return False
+
+    def _check_links(self, items: NDArray[np.void]) -> None:
+        number = np.arange(self.next_no, self.next_no + len(items), dtype=np.int32)
+        slot = np.maximum(items["key_hash"].astype(np.int64), 0) % len(self._newest)
+        links = link_items(slot, number, self._newest, self.next_no)
+        self._newest[links.slot] = links.newest
+        self._used_slots += links.fresh_slots
+        stored = items["prev_index_no"].astype(np.int32)
+        for row in np.flatnonzero(stored != links.previous).tolist():
+            self._find(
+                "index-prev-mismatch",
+                position=self.position(int(number[row])),
+                physical_offset=int(items["physical_offset"][row]),
+                expected=int(links.previous[row]),
+                found=int(stored[row]),
+            )
+
+    def _close_file(self) -> None:
+        """At the end of a file: its slots, its header, what stands behind its items."""
+        assert self._file is not None
+        file, geometry = self._file, self._file.geometry
+        slots = file.slot_array().astype(np.int32)
+        for slot in np.flatnonzero(slots != self._newest).tolist():
+            self._find(
+                "index-slot-mismatch",
+                position=geometry.slot_position(slot),
+                expected=int(self._newest[slot]),
+                found=int(slots[slot]),
+            )
+        self._check_header("hash_slot_count", self._used_slots)
+        if self._last_offset is not None:
+            self._check_header("end_phy_offset", self._last_offset)
+        if self._last_stamp is not None:
+            self._check_header("end_timestamp", self._last_stamp)
+        if file.stored_index_count > geometry.index_num or file.stored_index_count < 1:
+            self._check_header("index_count", self.next_no, file.stored_index_count)
+        if self.next_no < geometry.index_num and any(file.item(self.next_no)):
+            self._find(
+                "index-uncounted-items",
+                position=geometry.item_position(self.next_no),
+                expected=self.next_no - 1,
+            )
+        self.previous = file.header
+        file.close()
+        self._file = None
+
+    def _check_header(self, name: str, expected: int, found: int | None = None) -> None:
+        found = getattr(self.header, name) if found is None else found
+        if expected != found:
+            self._find(
+                "index-header-mismatch",
+                position=_HEADER_POSITIONS[name],
+                expected=f"{name} {expected}",
+                found=f"{name} {found}",
+            )
+
+    def _find(self, code: str, **fields: object) -> None:
+        self._findings.append(finding(code, path=self.path, **fields))
+
+    def drain(self) -> list[Finding]:
+        """Findings since the last call."""
+        found, self._findings = self._findings, []
+        return found
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

@@ -1,0 +1,245 @@
+"""The order of a verification, and what the log itself shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.engine import paths
+from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.record import Blank, Damage, End, body_crc_of
+from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.operations.verify.directories import check_directories
+from rmqctl.operations.verify.findings import ERROR, WARNING, Finding, finding
+from rmqctl.operations.verify.index import IndexChecker
+from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was looked at, and how many findings of each severity there were."""
+
+    records: int = 0
+    blanks: int = 0
+    units: int = 0
+    index_items: int = 0
+    min_offset: int = 0
+    max_offset: int = 0
+    severities: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_clean(self) -> bool:
+        """No errors and no warnings; what is only worth knowing does not count."""
+        return not self.severities[ERROR] and not self.severities[WARNING]
+
+
+def verify(
+    root: Path, config: MessageStoreConfig, progress: Progress | None = None
+) -> Iterator[Finding | Summary]:
+    """Findings of the whole store, then one :class:`Summary`.
+
+    ``progress`` is called with (bytes of log done, bytes in all).
+
+    :raises StoreNotFound, NotAStore: there is no store at ``root``.
+    :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+    """
+    paths.check_store(root)
+    verification = _Verification(root, config, progress)
+    for found in verification.run():
+        verification.summary.severities[found.severity] += 1
+        yield found
+    yield verification.summary
+
+
+class _Verification:
+    def __init__(self, root: Path, config: MessageStoreConfig, progress: Progress | None) -> None:
+        self._root = root
+        self._config = config
+        self._progress = progress
+        self.summary = Summary()
+        self._log_size = commit_log_file_size(root, config)
+        self._queue_size = consume_queue_file_size(root, config)
+        self._unclean = (root / paths.ABORT).exists()
+        self._log = CommitLog(root / paths.COMMIT_LOG, self._log_size)
+        self._damaged = Ranges()
+        self._newest_timestamp = 0
+        self._dispatched_to = newest_unit_end(root, self._queue_size)
+        # The last record seen when its CRC is wrong: torn if nothing follows and nothing points
+        # to it, damaged else.
+        self._suspect: Finding | None = None
+
+    def run(self) -> Iterator[Finding]:
+        index_service = IndexService(self._root / paths.INDEX, self._config.index_geometry)
+        index_size = self._config.index_geometry.file_size
+        yield from check_directories(self._root, self._log_size, self._queue_size, index_size)
+        if self._unclean:
+            yield finding("unclean-shutdown", path=paths.ABORT)
+        if self._log.min_offset:
+            yield finding("log-starts-late", physical_offset=self._log.min_offset)
+        dispatcher = Dispatcher(self._config)
+        scanner = Scanner(self._log, dispatcher, check=True)
+        queues = QueueChecker(
+            self._root,
+            self._log,
+            self._queue_size,
+            scanner.topics,
+            self._dispatched_to,
+            self._damaged,
+        )
+        index = IndexChecker(
+            self._root, index_service, self._log.min_offset, self._damaged, self._unclean
+        )
+        try:
+            for entry in scanner.scan():
+                if isinstance(entry, Batch):
+                    yield from self._batch(entry)
+                    yield from queues.add(unit_batch(entry, dispatcher))
+                    if self._config.message_index_enable:
+                        yield from index.add(key_batch(entry))
+                else:
+                    yield from self._entry(entry)
+                self._report_progress(entry)
+            yield from queues.finish(self.summary.max_offset)
+            if self._config.message_index_enable:
+                yield from index.finish()
+            yield from self._checkpoint()
+            self.summary.units, self.summary.index_items = queues.units, index.items
+        finally:
+            index.close()
+            self._log.close()
+
+    def _report_progress(self, entry: Batch | Blank | Damage | End) -> None:
+        if self._progress is not None:
+            done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+            start = self._log.min_offset
+            self._progress(done - start, self._log.files.end_offset - start)
+
+    # --- the log -------------------------------------------------------------------------
+
+    def _batch(self, batch: Batch) -> Iterator[Finding]:
+        yield from self._release_suspect()
+        self.summary.records += len(batch)
+        self._newest_timestamp = max(self._newest_timestamp, int(batch.store_timestamp.max()))
+        for row in np.flatnonzero(~batch.crc_matches).tolist():
+            bad = self._record_finding("body-crc-mismatch", batch, row)
+            record = batch.record(row)
+            bad = bad._replace(
+                expected=f"{record.body_crc:#010x}", found=f"{body_crc_of(batch.mapped.buffer, record):#010x}"
+            )
+            if row == len(batch) - 1 and record.physical_offset >= self._dispatched_to:
+                self._suspect = bad
+            else:
+                yield bad
+        for row in batch.malformed.tolist():
+            yield self._record_finding("properties-malformed", batch, row)
+        allowed = batch.topics.allowed_array()
+        if not allowed.all():
+            for row in np.flatnonzero(~allowed[batch.topic_id]).tolist():
+                yield self._record_finding("topic-not-allowed", batch, row)
+
+    def _record_finding(self, code: str, batch: Batch, row: int) -> Finding:
+        record = batch.record(row)
+        return finding(
+            code,
+            path=self._path(record.physical_offset),
+            physical_offset=record.physical_offset,
+            position=int(batch.position[row]),
+            topic=record.topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+        )
+
+    def _release_suspect(self) -> Iterator[Finding]:
+        if self._suspect is not None:
+            suspect, self._suspect = self._suspect, None
+            yield suspect
+
+    def _entry(self, entry: Blank | Damage | End) -> Iterator[Finding]:
+        if isinstance(entry, End):
+            yield from self._end(entry)
+            return
+        yield from self._release_suspect()
+        if isinstance(entry, Blank):
+            self.summary.blanks += 1
+            return
+        self._damaged.add(entry)
+        yield finding(
+            entry.reason,
+            path=self._path(entry.physical_offset),
+            physical_offset=entry.physical_offset,
+            position=self._position(entry.physical_offset),
+            expected=entry.expected,
+            found=f"{entry.found} ({entry.length} bytes to the next record)",
+        )
+
+    def _end(self, end: End) -> Iterator[Finding]:
+        self.summary.min_offset = self._log.min_offset
+        self.summary.max_offset = end.physical_offset
+        where = {
+            "path": self._path(end.physical_offset),
+            "physical_offset": end.physical_offset,
+            "position": self._position(end.physical_offset),
+        }
+        if self._suspect is not None:
+            # Header whole, body not: the append never finished.
+            yield self._suspect._replace(
+                **{name: getattr(finding("torn-tail"), name) for name in ("code", "severity", "advice")}
+            )
+        elif end.residue and end.reason == "zeroed-records":
+            yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
+        elif end.residue:
+            stale = end.reason == "physical-offset-mismatch"
+            yield finding(
+                "stale-record" if stale else "torn-tail",
+                expected=end.expected,
+                found=end.found,
+                **where,
+            )
+
+    def _path(self, physical_offset: int) -> str:
+        number = self._log.files.index_of(physical_offset)
+        if number < 0:
+            return f"{paths.COMMIT_LOG}/{physical_offset:020d}"
+        return str(self._log.files.entries[number].path.relative_to(self._root))
+
+    def _position(self, physical_offset: int) -> int | None:
+        number = self._log.files.index_of(physical_offset)
+        if number < 0:
+            return None
+        return physical_offset - self._log.files.entries[number].file_from_offset
+
+    # --- the checkpoint ------------------------------------------------------------------
+
+    def _checkpoint(self) -> Iterator[Finding]:
+        path = self._root / paths.CHECKPOINT
+        checkpoint = read_checkpoint(path)
+        if checkpoint is None:
+            if path.exists():
+                yield finding("checkpoint-unreadable", path=paths.CHECKPOINT, position=0)
+            elif self.summary.records:
+                yield finding("checkpoint-missing", path=paths.CHECKPOINT)
+            return
+        for position, name in ((0, "physic_msg_timestamp"), (8, "logics_msg_timestamp"), (16, "index_msg_timestamp")):
+            value = getattr(checkpoint, name)
+            if self.summary.records and (value > self._newest_timestamp or value < 0):
+                yield finding(
+                    "checkpoint-in-future",
+                    path=paths.CHECKPOINT,
+                    position=position,
+                    expected=f"{name} at most {self._newest_timestamp}",
+                    found=f"{name} {value}",
+                )
+        if self.summary.records and checkpoint[:3] == Checkpoint()[:3]:
+            yield finding("checkpoint-zero", path=paths.CHECKPOINT, position=0)

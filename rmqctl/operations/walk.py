@@ -1,0 +1,209 @@
+"""Walks: every record, queue unit or index item in order, damage included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from formats.text import encode_utf8
+from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.record import Blank, Damage, End, Record
+from rmqctl.operations.places import require_walk_start
+from rmqctl.operations.rows import (
+    Row,
+    blank_row,
+    body_text,
+    damage_row,
+    index_item_row,
+    message_row,
+    unit_row,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+_LONG_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a walk shows; None is no limit. ``start``, ``end`` are physical offsets, the end
+    exclusive; ``since``, ``until`` store times, both inclusive; ``limit`` counts rows."""
+
+    start: int | None = None
+    end: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int | None = None
+
+    @property
+    def filters(self) -> bool:
+        """Whether some messages in the range are not shown."""
+        return not (self.topic is self.queue_id is self.since is self.until is None)
+
+    def shows_time(self, timestamp: int) -> bool:
+        return (self.since is None or timestamp >= self.since) and (
+            self.until is None or timestamp <= self.until
+        )
+
+    def shows_offset(self, physical_offset: int) -> bool:
+        return (self.start is None or physical_offset >= self.start) and (
+            self.end is None or physical_offset < self.end
+        )
+
+
+def walk_commit_log(store: MessageStore, what: Selection, body: str = "none") -> Iterator[Row]:
+    """Rows ``message``, ``blank``, ``damage``, then ``summary``.
+
+    The summary's ``next_offset`` is where the walk stopped, ``residue`` the bytes behind the end
+    of the log that are not zero (a crashed append, or what a truncation left).
+
+    :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
+    """
+    if what.start is not None:
+        require_walk_start(store, what.start)
+    counts = {"message": 0, "blank": 0, "damage": 0}
+    next_offset, residue = what.start or store.min_offset, 0
+    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    for entry in store.commit_log.walk(what.start, what.end):
+        if rows_left == 0:
+            break
+        if isinstance(entry, End):
+            next_offset, residue = entry.physical_offset, entry.residue
+            break
+        row = _log_row(store, entry, what, body)
+        if row is not None:
+            counts[row["type"]] += 1
+            rows_left -= 1
+            yield row
+        length = entry.length if isinstance(entry, Damage) else entry.total_size
+        next_offset = entry.physical_offset + length
+    yield {
+        "type": "summary",
+        "messages": counts["message"],
+        "blanks": counts["blank"],
+        "damages": counts["damage"],
+        "next_offset": next_offset,
+        "residue": residue,
+    }
+
+
+def _log_row(
+    store: MessageStore, entry: Record | Blank | Damage, what: Selection, body: str
+) -> Row | None:
+    if isinstance(entry, Damage):
+        return damage_row(entry)
+    if isinstance(entry, Blank):
+        return None if what.filters else blank_row(entry)
+    if what.filters and not _is_shown(entry, what):
+        return None
+    row = message_row(entry)
+    if body != "none":
+        row["body"] = body_text(store.body(entry), body)
+    return row
+
+
+def _is_shown(record: Record, what: Selection) -> bool:
+    return (
+        (what.queue_id is None or record.queue_id == what.queue_id)
+        and (what.topic is None or record.topic_bytes == encode_utf8(what.topic))
+        and what.shows_time(record.store_timestamp)
+    )
+
+
+def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
+    """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
+    later ones were, then ``summary``."""
+    units = damages = queues = 0
+    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    for where in store.queues.directories():
+        if rows_left == 0:
+            break
+        if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
+            continue
+        queues += 1
+        queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+        try:
+            for queue_offset, unit in written_units(queue):
+                if isinstance(unit, int):
+                    row = _hole_row(queue, queue_offset, unit)
+                elif what.shows_offset(unit.physical_offset):
+                    row = unit_row(where.topic, where.queue_id, queue_offset, unit)
+                else:
+                    continue
+                units += row["type"] == "unit"
+                damages += row["type"] == "damage"
+                yield row
+                rows_left -= 1
+                if rows_left == 0:
+                    break
+        finally:
+            queue.close()
+    yield {"type": "summary", "queues": queues, "units": units, "damages": damages}
+
+
+def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
+    """``(queue offset, unit)`` up to the last unit written; a stretch that was never written
+    before it is one ``(queue offset, number of units)``."""
+    pending: tuple[int, int] | None = None
+    for entry in queue.files.entries:
+        start = entry.file_from_offset // UNIT_SIZE
+        end = start + entry.size // UNIT_SIZE
+        while start < end:
+            for queue_offset, unit in queue.units(start, end):
+                start = queue_offset
+                if unit == (0, 0, 0):
+                    break
+                if pending is not None:
+                    yield pending[0], queue_offset - pending[0]
+                    pending = None
+                yield queue_offset, unit
+            else:
+                break
+            # Holes are skipped without being read: a queue file is mostly empty.
+            mapped = queue.files.find(entry.file_from_offset)
+            assert mapped is not None
+            pending = pending or (start, 0)
+            position = mapped.first_nonzero(
+                start * UNIT_SIZE - entry.file_from_offset, mapped.size
+            )
+            start = (entry.file_from_offset + position) // UNIT_SIZE
+
+
+def _hole_row(queue: ConsumeQueue, queue_offset: int, count: int) -> Row:
+    return {
+        "type": "damage",
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "queue_offset": queue_offset,
+        "length": count,
+        "reason": "units-never-written",
+        "expected": "units",
+        "found": "zeros",
+    }
+
+
+def walk_index(store: MessageStore, what: Selection) -> Iterator[Row]:
+    """Rows ``index_item`` of every file in the order of their numbers, then ``summary``."""
+    items = files = 0
+    for file in store.index.files():
+        files += 1
+        begin = file.header.begin_timestamp
+        for index_no in range(1, file.item_count + 1):
+            item = file.item(index_no)
+            timestamp = begin + item.time_diff_seconds * 1000
+            # The item knows whole seconds only: it is shown when its second meets the range.
+            near = what.since is None or timestamp + 999 >= what.since
+            if near and what.shows_offset(item.physical_offset) and (
+                what.until is None or timestamp <= what.until
+            ):
+                yield index_item_row(file.path.name, index_no, item, timestamp)
+                items += 1
+                if items == what.limit:
+                    break
+        if items == what.limit:
+            break
+    yield {"type": "summary", "files": files, "items": items}
