@@ -118,7 +118,7 @@ def group(
     name: str, *, examples: Sequence[str], cls: type[Group] = Group
 ) -> Callable[[Callable[..., Any]], Group]:
     """``@click.group`` with examples."""
-    return click.group(name, cls=cls, examples=examples)
+    return click.group(name, cls=cls, examples=examples)  # type: ignore[return-value]
 
 
 class Settings(NamedTuple):

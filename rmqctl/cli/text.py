@@ -58,7 +58,7 @@ def iso_time(milliseconds: int) -> str:
 
 def cell(name: str, value: Any) -> str:
     """One value as a table shows it."""
-    if value is None:
+    if value is None or value == []:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -42,7 +42,8 @@ _BULK_UNITS = 1 << 18
 _STAGING = "rmqctl-new"
 _KEPT = "rmqctl-old-"
 
-Progress = Callable[[int, int], None]
+#: Called with the bytes of log done so far.
+Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,17 +216,12 @@ def kept_directories(root: Path) -> list[Path]:
     return [root / name for name in paths.scan_names(root) if name.startswith(_KEPT)]
 
 
-def purge(root: Path, *, consent: bool) -> list[Path]:
-    """Removes what rebuilds have kept; the directories removed.
-
-    :raises NeedsConsent: ``consent`` is false and there is something to remove.
-    """
+def purge(root: Path) -> list[Path]:
+    """Removes what rebuilds have kept; the directories removed."""
     kept = kept_directories(root)
-    if kept and not consent:
-        names = ", ".join(path.name for path in kept)
-        raise NeedsConsent(reason=f"--purge removes {names} from {root}.")
     for path in kept:
-        shutil.rmtree(path)
+        if not path.is_symlink():
+            shutil.rmtree(path)
     return kept
 
 
@@ -267,7 +263,7 @@ class _Builder:
                     self._reput.max_gap = lost // MIN_RECORD_SIZE
                 if progress is not None and not isinstance(entry, End):
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
-                    progress(done - self._plan.log_min_offset, self._plan.log_bytes)
+                    progress(done - self._plan.log_min_offset)
             self._put_pending(scanner)
             self._reput.flush()
         finally:
@@ -322,6 +318,63 @@ class _Builder:
         return self._summary
 
 
-def rebuilt_files(output: Path) -> Iterator[Path]:
-    """Every file below a rebuild's output, sorted."""
-    return iter(sorted(path for path in output.rglob("*") if path.is_file()))
+def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
+    """:raises NeedsConsent: says what would be replaced or removed."""
+    if in_place:
+        names = " and ".join(plan.structures)
+        some = "" if plan.topic is None and plan.queue_id is None else "some queues of "
+        raise NeedsConsent(
+            reason=f"--in-place replaces {some}{names} in {plan.root} (the old files are kept)."
+        )
+    if purge and (kept := kept_directories(plan.root)):
+        raise NeedsConsent(reason=f"--purge removes {', '.join(path.name for path in kept)}.")
+
+
+def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> dict[str, object]:
+    """The plan as a row."""
+    return {
+        "type": "plan",
+        "store": str(plan.root),
+        "output": str(output) if output is not None else "in place",
+        "structures": plan.structures,
+        "topic": plan.topic,
+        "queue_id": plan.queue_id,
+        "log_min_offset": plan.log_min_offset,
+        "log_bytes": plan.log_bytes,
+        "consume_queue_file_size": plan.consume_queue_file_size,
+        "max_hash_slot_num": plan.config.max_hash_slot_num,
+        "max_index_num": plan.config.max_index_num,
+        "purges": [path.name for path in kept_directories(plan.root)] if purge else [],
+    }
+
+
+def damage_rows(summary: RebuildSummary) -> Iterator[dict[str, object]]:
+    """What had to be left out, as rows."""
+    for damage in summary.damage:
+        yield {"type": "damage", **damage._asdict()}
+    for topic in summary.refused_topics:
+        yield {
+            "type": "damage",
+            "physical_offset": None,
+            "length": None,
+            "reason": "topic-not-allowed",
+            "expected": "a topic that can be a directory",
+            "found": topic,
+        }
+
+
+def summary_row(
+    plan: RebuildPlan, summary: RebuildSummary, output: Path | None, purged: list[Path]
+) -> dict[str, object]:
+    """The summary's fields."""
+    return {
+        "structures": plan.structures,
+        "output": str(output if output is not None else plan.root),
+        "records": summary.records,
+        "queues": summary.queues,
+        "units": summary.units,
+        "index_items": summary.index_items,
+        "damages": len(summary.damage) + len(summary.refused_topics),
+        "kept": [path.name for path in summary.kept],
+        "purged": [path.name for path in purged],
+    }

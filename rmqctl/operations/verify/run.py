@@ -19,12 +19,13 @@ from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.operations.verify.directories import check_directories
-from rmqctl.operations.verify.findings import ERROR, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
 
-Progress = Callable[[int, int], None]
+#: Called with the bytes of log done so far.
+Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -44,13 +45,26 @@ class Summary:
         """No errors and no warnings; what is only worth knowing does not count."""
         return not self.severities[ERROR] and not self.severities[WARNING]
 
+    def row(self) -> dict[str, object]:
+        """The summary's fields."""
+        return {
+            "records": self.records,
+            "blanks": self.blanks,
+            "units": self.units,
+            "index_items": self.index_items,
+            "min_offset": self.min_offset,
+            "max_offset": self.max_offset,
+            "errors": self.severities[ERROR],
+            "warnings": self.severities[WARNING],
+            "infos": self.severities[INFO],
+        }
+
 
 def verify(
     root: Path, config: MessageStoreConfig, progress: Progress | None = None
 ) -> Iterator[Finding | Summary]:
     """Findings of the whole store, then one :class:`Summary`.
 
-    ``progress`` is called with (bytes of log done, bytes in all).
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
@@ -123,8 +137,7 @@ class _Verification:
     def _report_progress(self, entry: Batch | Blank | Damage | End) -> None:
         if self._progress is not None:
             done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
-            start = self._log.min_offset
-            self._progress(done - start, self._log.files.end_offset - start)
+            self._progress(done - self._log.min_offset)
 
     # --- the log -------------------------------------------------------------------------
 

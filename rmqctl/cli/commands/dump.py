@@ -1,0 +1,126 @@
+"""``rmqctl dump OFFSET`` and its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.options import INT_MAX, OFFSET, QUEUE_ID, Group, Settings, Whole, common, group
+from rmqctl.cli.options import command as make
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+_SHOWN_BYTES = 16
+_SHOWN_TEXT = 64
+
+
+class _DumpGroup(Group):
+    """``dump OFFSET`` is short for ``dump record OFFSET``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "-h", "--help"):
+            args = ["record", *args]
+        return super().parse_args(ctx, args)
+
+
+@group(
+    "dump",
+    cls=_DumpGroup,
+    examples=[
+        "rmqctl dump 4096 --store DIR",
+        "rmqctl dump unit orders 0 17",
+        "rmqctl dump index-header 20240501120000000",
+        "rmqctl dump checkpoint",
+    ],
+)
+def command() -> None:
+    """Explain one structure field by field, with its bytes.
+
+    Rows of type field: offset in the structure, size, bytes, name, value, meaning; then a summary
+    with the place and what does not fit. Damaged structures are shown as far as they go.
+    """
+
+
+def _show(settings: Settings, dump: Callable[[MessageStore], Iterator[dict[str, Any]]]) -> int:
+    with settings.open() as store, settings.writer("field") as writer:
+        rows = dump(store)
+        if settings.format == "table" and not settings.verbose:
+            rows = map(_shortened, rows)
+        summary = writer.rows(rows)
+    return int(bool(summary["problems"]))
+
+
+def _shortened(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a table: long contents are for JSON (or -v)."""
+    from rmqctl.cli.text import cell
+
+    if row["type"] != "field":
+        return row
+    data, text = row["bytes"], cell(row["name"], row["value"])
+    if row["size"] > _SHOWN_BYTES:
+        data = f"{data[: 2 * _SHOWN_BYTES]}…"
+    if len(text) > _SHOWN_TEXT:
+        text = text[:_SHOWN_TEXT] + "…"
+    return row | {"bytes": data, "value": text}
+
+
+_EXITS = {1: "something in the structure does not fit"}
+
+
+@make("record", examples=["rmqctl dump 4096 --store DIR", "rmqctl dump 4096 --json"], exits=_EXITS)
+@click.argument("offset", type=OFFSET)
+@common
+def record(settings: Settings, offset: int) -> int:
+    """Explain what stands in the commit log at a physical offset: record, blank or damage."""
+    from rmqctl.operations.dump import dump_record
+
+    return _show(settings, lambda store: dump_record(store, offset))
+
+
+@make("unit", examples=["rmqctl dump unit orders 0 17 --store DIR"], exits=_EXITS)
+@click.argument("topic")
+@click.argument("queue_id", type=QUEUE_ID)
+@click.argument("queue_offset", type=OFFSET)
+@common
+def unit(settings: Settings, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Explain one unit of a consume queue."""
+    from rmqctl.operations.dump import dump_unit
+
+    return _show(settings, lambda store: dump_unit(store, topic, queue_id, queue_offset))
+
+
+@make("index-header", examples=["rmqctl dump index-header 20240501120000000"], exits=_EXITS)
+@click.argument("file")
+@common
+def index_header(settings: Settings, file: str) -> int:
+    """Explain the header of one index file."""
+    from rmqctl.operations.dump import dump_index_header
+
+    return _show(settings, lambda store: dump_index_header(store, file))
+
+
+@make("index-item", examples=["rmqctl dump index-item 20240501120000000 1"], exits=_EXITS)
+@click.argument("file")
+@click.argument("index_no", type=Whole(1, INT_MAX))
+@common
+def index_item(settings: Settings, file: str, index_no: int) -> int:
+    """Explain one item of an index file; items count from 1."""
+    from rmqctl.operations.dump import dump_index_item
+
+    return _show(settings, lambda store: dump_index_item(store, file, index_no))
+
+
+@make("checkpoint", examples=["rmqctl dump checkpoint --store DIR"], exits=_EXITS)
+@common
+def checkpoint(settings: Settings) -> int:
+    """Explain the checkpoint."""
+    from rmqctl.operations.dump import dump_checkpoint
+
+    return _show(settings, dump_checkpoint)
+
+
+for part in (record, unit, index_header, index_item, checkpoint):
+    command.add_command(part)

@@ -1,0 +1,75 @@
+"""``rmqctl rebuild``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import EXIT_CODES, Settings, common, queue_id_option, topic_option
+from rmqctl.cli.options import command as make
+
+_EXITS = {1: "done, but parts of the log are damaged and left out"} | {
+    code: EXIT_CODES[code] for code in (4, 6)
+}
+
+
+@make(
+    "rebuild",
+    examples=[
+        "rmqctl rebuild all --store DIR --output /tmp/rebuilt",
+        "rmqctl rebuild queues --store DIR --topic orders --in-place --yes",
+        "rmqctl rebuild index --store DIR --broker-conf broker.conf --in-place --dry-run",
+        "rmqctl rebuild all --store DIR --purge --yes",
+    ],
+    exits=_EXITS,
+)
+@click.argument("what", type=click.Choice(["queues", "index", "all"]))
+@topic_option()
+@queue_id_option()
+@click.option("--output", type=click.Path(path_type=Path), help="Build below this new directory.")
+@click.option("--in-place", is_flag=True, help="Build aside, then swap; needs --yes.")
+@click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
+@common
+def command(settings: Settings, what: str, **options: Any) -> int:
+    """Write queues and index anew from the commit log, byte for byte as the broker would.
+
+    With --output the store is only read. With --in-place everything is built aside and put in
+    place by renaming; the old files stay in rmqctl-old-<time>/ until --purge. Prints rows of type
+    damage for parts of the log that cannot be read, then a summary.
+    """
+    from rmqctl.operations import rebuild
+
+    output, in_place = options["output"], options["in_place"]
+    if output is not None and in_place:
+        raise click.UsageError("--output and --in-place exclude each other.")
+    if output is None and not in_place and not options["purge"]:
+        raise click.UsageError("say where: --output DIR or --in-place.")
+    plan = rebuild.plan_rebuild(
+        settings.root, settings.config, what, options["topic"], options["queue_id"]
+    )
+    if options["dry_run"]:
+        with settings.writer(vertical=True) as writer:
+            writer.row(rebuild.plan_row(plan, output, purge=options["purge"]))
+        return 0
+    if (in_place or options["purge"]) and not options["yes"]:
+        rebuild.ask_consent(plan, in_place=in_place, purge=options["purge"])
+    damaged = False
+    with settings.writer("damage") as writer:
+        if output is not None or in_place:
+            with settings.progress(f"rebuild {what}", plan.log_bytes) as advance:
+                if output is not None:
+                    summary = rebuild.rebuild_to(plan, output, advance)
+                else:
+                    summary = rebuild.rebuild_in_place(plan, advance)
+            for row in rebuild.damage_rows(summary):
+                writer.row(row)
+            damaged = bool(summary.damage or summary.refused_topics)
+        else:
+            summary = rebuild.RebuildSummary()
+        purged = rebuild.purge(settings.root) if options["purge"] else []
+        writer.summary(**rebuild.summary_row(plan, summary, output, purged))
+    return int(damaged)
