@@ -122,6 +122,10 @@ class RowWriter:
                 write(row)
         return summary
 
+    def many(self, rows: list[Row]) -> None:
+        """Prints rows that are at hand, which is faster than one by one."""
+        self._shape.many(rows)
+
     def summary(self, **fields: Any) -> None:
         """The last row: ``{"type": "summary", …}``."""
         self._shape.summary({"type": "summary", **fields})
@@ -179,6 +183,10 @@ class _Shape:
     def row(self, row: Row) -> None:
         pass
 
+    def many(self, rows: list[Row]) -> None:
+        for row in rows:
+            self.row(row)
+
     def summary(self, row: Row) -> None:
         self.row(row)
 
@@ -194,9 +202,17 @@ class _Lines(_Shape):
     def row(self, row: Row) -> None:
         self.sink.write(self._encode(row) + b"\n")
 
+    def many(self, rows: list[Row]) -> None:
+        encode = self._encode
+        self.sink.write(b"".join([encode(row) + b"\n" for row in rows]))
 
-class _Array(_Lines):
+
+class _Array(_Shape):
     _before = b"[\n"
+
+    def __init__(self, sink: _Sink, encode: Callable[[Row], bytes]) -> None:
+        super().__init__(sink)
+        self._encode = encode
 
     def row(self, row: Row) -> None:
         self.sink.write(self._before + self._encode(row))

@@ -26,6 +26,8 @@ from rmqctl.engine.record import (
 )
 from rmqctl.errors import DamagedStore, FileLengthContradiction, NoRecordAt
 
+_NEAR = 1 << 20
+
 
 class Step(NamedTuple):
     """One step of a walk: what stands at a place, and the place after it."""
@@ -170,6 +172,7 @@ class CommitLog:
         if takes_rest or self._holds_entries(number + 1):
             rest = entry._replace(length=mapped.size - position)
             return Step(rest, *self._next_file(number))
+        mapped = self.files.file(number)  # Looking at the later ones may have closed it.
         residue = mapped.size - mapped.first_nonzero(position, mapped.size)
         if residue == 0:
             return Step(End(offset), number, position)
@@ -202,20 +205,58 @@ class CommitLog:
         """
         start, last = self._proven_start(newest)
         timestamp = 0 if last is None else last.store_timestamp
-        for entry in self.walk(start):
+        number, position = self._place(start)
+        while True:
+            if self._ends_quietly(number, position):
+                return LogEnd(self._offset_of(number, position), timestamp, None)
+            step = self.step(number, position)
+            entry = step.entry
             if isinstance(entry, Record):
-                mapped, _ = self.locate(entry.physical_offset)
-                if not crc_matches(mapped.buffer, entry):
-                    entry = Damage(
-                        entry.physical_offset, entry.total_size, "body-crc-mismatch", "", ""
-                    )
-            if isinstance(entry, Record):
+                if not crc_matches(self.files.file(number).buffer, entry):
+                    return LogEnd(entry.physical_offset, timestamp, self._obstacle(step, timestamp))
                 timestamp = entry.store_timestamp
             elif isinstance(entry, End):
                 return LogEnd(entry.physical_offset, timestamp, None)
             elif isinstance(entry, Damage):
-                return LogEnd(entry.physical_offset, timestamp, self._obstacle(entry, timestamp))
-        raise AssertionError("a walk closes with End")
+                return LogEnd(entry.physical_offset, timestamp, self._obstacle(step, timestamp))
+            number, position = step.number, step.position
+
+    def _place(self, start: int | None) -> tuple[int, int]:
+        """File number and position of an offset; the place after the last file when none has it."""
+        if start is None:
+            return 0, 0
+        number = self.files.index_of(start)
+        if number < 0:
+            return len(self.files.entries), 0
+        return number, start - self.files.entries[number].file_from_offset
+
+    def _offset_of(self, number: int, position: int) -> int:
+        if number == len(self.files.entries):
+            return self.files.end_offset
+        return self.files.entries[number].file_from_offset + position
+
+    def _ends_quietly(self, number: int, position: int) -> bool:
+        """Whether zeros stand here, for a good while and at the start of every later file.
+
+        A rest of gigabytes that was written as zeros is not read to open a store: ``verify``
+        reads it all.
+        """
+        if number == len(self.files.entries):
+            return True
+        if position < 0:
+            return False
+        mapped = self.files.file(number)
+        near = min(position + _NEAR, mapped.size)
+        return mapped.first_nonzero(position, near) == near and not any(
+            self._starts_with_entry(later) for later in range(number + 1, len(self.files.entries))
+        )
+
+    def _starts_with_entry(self, number: int) -> bool:
+        mapped = self.files.file(number)
+        if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
+            return False  # Touching the page of a hole costs a thousand times more than asking.
+        entry = read_entry(mapped.buffer, 0, mapped.size, mapped.file_from_offset)
+        return isinstance(entry, Record | Blank)
 
     def _proven_start(self, newest: Iterable[tuple[int, int]]) -> tuple[int | None, Record | None]:
         for physical_offset, size in sorted(newest, reverse=True):
@@ -223,22 +264,26 @@ class CommitLog:
             if record is not None and record.total_size == size:
                 return physical_offset + size, record
         for number in range(len(self.files.entries) - 1, 0, -1):
-            mapped = self.files.file(number)
-            entry = read_entry(mapped.buffer, 0, mapped.size, mapped.file_from_offset)
-            if isinstance(entry, Record | Blank):
-                return mapped.file_from_offset, None
+            if self._starts_with_entry(number):
+                return self.files.entries[number].file_from_offset, None
         return None, None
 
-    def _obstacle(self, damage: Damage, timestamp: int) -> Damage | None:
-        """The damage, when what stands behind it is newer than what stands before it.
+    def _obstacle(self, step: Step, timestamp: int) -> Damage | None:
+        """The entry of a step as an obstacle, when what stands behind it is newer than what stands
+        before it.
 
         Older records behind the end are what a truncation by the engine left: its bytes stay
         until they are overwritten.
         """
-        for entry in self.walk(damage.physical_offset):
-            if isinstance(entry, Record):
-                return damage if entry.store_timestamp >= timestamp else None
-        return None
+        entry = step.entry
+        number, position = step.number, step.position
+        while not isinstance((behind := self.step(number, position)).entry, Record | End):
+            number, position = behind.number, behind.position
+        if isinstance(behind.entry, End) or behind.entry.store_timestamp < timestamp:
+            return None
+        if isinstance(entry, Damage):
+            return entry
+        return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
 
     # --- appending -----------------------------------------------------------------------
 

@@ -152,7 +152,9 @@ class ConsumeQueue:
         while start < end:
             mapped = self.files.find(start * UNIT_SIZE)
             if mapped is None:
-                following = [e for e in self.files.entries if e.file_from_offset > start * UNIT_SIZE]
+                following = [
+                    e for e in self.files.entries if e.file_from_offset > start * UNIT_SIZE
+                ]
                 if not following:
                     return
                 start = following[0].file_from_offset // UNIT_SIZE
@@ -287,7 +289,9 @@ class ConsumeQueue:
         data = b""
         if mapped is not None:
             position = start * UNIT_SIZE - mapped.file_from_offset
-            data = mapped.read(position, min(count, (mapped.size - position) // UNIT_SIZE) * UNIT_SIZE)
+            data = mapped.read(
+                position, min(count, (mapped.size - position) // UNIT_SIZE) * UNIT_SIZE
+            )
         return np.frombuffer(data, dtype_of(layouts.QUEUE_UNIT))
 
     def flush(self) -> None:

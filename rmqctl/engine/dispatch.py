@@ -45,7 +45,9 @@ class Dispatcher:
         self.delay_levels = config.delay_levels()
         # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
         # broker.conf the record itself tells.
-        self._multi = not config.is_explicit("enable_multi_dispatch") or config.enable_multi_dispatch
+        self._multi = (
+            not config.is_explicit("enable_multi_dispatch") or config.enable_multi_dispatch
+        )
         self._lmq = not config.is_explicit("enable_lmq") or config.enable_lmq
 
     def units(self, record: Record) -> list[QueueUnit]:
@@ -77,13 +79,15 @@ class Dispatcher:
         return code
 
     def delivery_time(self, level_text: str, store_timestamp: int, otherwise: int) -> int:
-        """Store time plus the level's delay (``ScheduleMessageService#computeDeliverTimestamp``)."""
+        """Store time plus the level's delay (``computeDeliverTimestamp``)."""
         if not (level_text.isascii() and level_text.isdigit() and len(level_text) < 10):
             return otherwise
         level = min(int(level_text), len(self.delay_levels))
         return store_timestamp + self.delay_levels[level - 1] if level > 0 else otherwise
 
-    def multi_dispatch(self, properties: dict[str, str], queue_id: int) -> list[tuple[str, int, int]]:
+    def multi_dispatch(
+        self, properties: dict[str, str], queue_id: int
+    ) -> list[tuple[str, int, int]]:
         """``(queue name, queue id, queue offset)`` of the extra queues that a record names."""
         names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
         offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")

@@ -149,7 +149,9 @@ class IndexFile:
             IndexHeader(begin_time, begin_time, begin_offset, begin_offset, 0, 1), False
         )
 
-    def put_keys(self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int) -> int:
+    def put_keys(
+        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
+    ) -> int:
         """Adds one message's items (``IndexFile#putKey``); how many fitted.
 
         :raises OSError: the disk is full; the file is as it was.
@@ -210,7 +212,7 @@ class IndexFile:
         count = header.index_count
         number = np.arange(count, count + end - start, dtype=np.int32)
         slots = self.slot_array(writable=True)
-        links = link_items(key_hash % self.geometry.hash_slot_num, number, slots, count)
+        links = link_items(key_hash.astype(np.int64) % self.geometry.hash_slot_num, number, slots, count)
         items = np.zeros(end - start, item_dtype())
         items["key_hash"] = key_hash
         items["physical_offset"] = offsets
@@ -290,9 +292,7 @@ class IndexFile:
             item = self.item(index_no)
             slot = max(item.key_hash, 0) % self.geometry.hash_slot_num
             if self.slot(slot) == index_no:
-                self.mapped.write(
-                    self.geometry.slot_position(slot), _SLOT.pack(item.prev_index_no)
-                )
+                self.mapped.write(self.geometry.slot_position(slot), _SLOT.pack(item.prev_index_no))
             self.mapped.write(self.geometry.item_position(index_no), blank)
         if first > 1:
             newest = self.item(first - 1).physical_offset
@@ -328,7 +328,10 @@ class Links(NamedTuple):
 
 
 def link_items(
-    slot: NDArray[np.integer], number: NDArray[np.int32], newest_of_slot: NDArray[np.int32], count: int
+    slot: NDArray[np.int64],
+    number: NDArray[np.int32],
+    newest_of_slot: NDArray[np.int32],
+    count: int,
 ) -> Links:
     """The links of consecutive items: what ``putKey`` gives one after the other.
 
@@ -444,7 +447,9 @@ class IndexService:
             return last
         assert self.root is not None, "opened for reading"
         path = self.directory / self._new_name()
-        fresh = IndexFile(MappedFile.create(self.root, path, self.geometry.file_size), self.geometry)
+        fresh = IndexFile(
+            MappedFile.create(self.root, path, self.geometry.file_size), self.geometry
+        )
         fresh.inherit(last.header if last is not None else None)
         if last is not None:
             last.flush()

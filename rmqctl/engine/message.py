@@ -10,9 +10,11 @@ import ipaddress
 from dataclasses import dataclass, field
 from struct import Struct
 
+from isal.isal_zlib import crc32
+
 from formats import constants
 from formats.text import encode_properties, encode_utf8
-from rmqctl.engine.record import PREFIXES, crc32, offset_msg_id
+from rmqctl.engine.record import PREFIXES, offset_msg_id
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 
 _TOPIC_LENGTH = Struct("B")
@@ -136,7 +138,9 @@ class EncodedMessage:
         return offset_msg_id(*self.message.store_host, physical_offset)
 
 
-def encode(message: MessageExtBrokerInner, max_message_size: int) -> EncodedMessage | PutMessageResult:
+def encode(
+    message: MessageExtBrokerInner, max_message_size: int
+) -> EncodedMessage | PutMessageResult:
     """Checks lengths and encodes what does not depend on the place; a result when it is refused
     (``DefaultMessageStore#checkMessage``, ``MessageExtEncoder#encode``)."""
     topic = encode_utf8(message.topic)

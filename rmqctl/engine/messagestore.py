@@ -18,6 +18,7 @@ from typing import NamedTuple
 from formats import constants
 from formats.text import index_key_hash
 from rmqctl.engine import paths
+from rmqctl.engine.bulkappend import BULK_BYTES, BULK_RECORDS, Bulk, BulkAppender
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.engine.commitlog import CommitLog, LogEnd
 from rmqctl.engine.config import MessageStoreConfig
@@ -36,18 +37,15 @@ from rmqctl.engine.message import (
 )
 from rmqctl.engine.multidispatch import add_queue_offsets
 from rmqctl.engine.queuetable import ConsumeQueueTable
-from rmqctl.engine.record import Record
+from rmqctl.engine.record import Record, offset_msg_id
 from rmqctl.engine.reput import Reput
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.errors import CannotWrite, DamagedStore, FileLengthContradiction, UnsupportedStore
 
-#: A bulk put dispatches after so many records or bytes of log, whichever comes first.
-BULK_RECORDS = 8192
-BULK_BYTES = 4 << 20
 #: A kill can leave one bulk undispatched or half dispatched, in any order of queues.
 _REDISPATCH_BYTES = 2 * BULK_BYTES
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
-_EXHAUSTED = MessageExtBrokerInner("", b"")
+_FEW_RECORDS = 64
 
 
 def system_clock() -> int:
@@ -89,7 +87,7 @@ class MessageStore:
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
         self.writable = writable
-        self._clock = clock
+        self.clock = clock
         self._closed = False
         self._lock: StoreLock | None = None
         self._put_lock = threading.Lock()
@@ -215,8 +213,8 @@ class MessageStore:
     def _start_writing(self) -> None:
         self.commit_log.check_lengths()
         self.commit_log.start_writing(self._end)
-        self._topic_queue_table: dict[tuple[str, int], int] = {}
-        self._last_store_timestamp = self._end.store_timestamp
+        self.topic_queue_table: dict[tuple[str, int], int] = {}
+        self.last_store_timestamp = self._end.store_timestamp
         self.checkpoint = read_checkpoint(self.root / paths.CHECKPOINT) or Checkpoint()
         self.reput = Reput(
             self.dispatcher,
@@ -284,8 +282,7 @@ class MessageStore:
     ) -> list[PutMessageResult]:
         """Appends messages one by one; with ``batch`` all of them into one file, as a batch."""
         with self._put_lock:
-            start = self.max_offset
-            encoded = [self._check(message) for message in messages]
+            encoded = [self.check(message) for message in messages]
             if batch:
                 refused = [e for e in encoded if isinstance(e, PutMessageResult)]
                 if refused:
@@ -294,9 +291,11 @@ class MessageStore:
                 results = self._append_batch(whole)
             else:
                 results = [
-                    e if isinstance(e, PutMessageResult) else self._append(e) for e in encoded
+                    e if isinstance(e, PutMessageResult) else self.append(e) for e in encoded
                 ]
-            self._finish(start, results, flush)
+            stored = [result.append for result in results if result.append is not None]
+            if stored:
+                self._finish(stored[0].wrote_offset, len(stored), flush)
             return results
 
     def put_stream(
@@ -311,35 +310,42 @@ class MessageStore:
 
         When ``messages`` raises, what came before it is stored and yielded first.
         """
-        with self._put_lock:
-            source = iter(messages)
-            failure: BaseException | None = None
-            exhausted = False
-            while not exhausted and failure is None:
-                start, results = self.max_offset, []
-                limit = start + BULK_BYTES
-                try:
-                    while len(results) < BULK_RECORDS and self.max_offset < limit:
-                        message = next(source, _EXHAUSTED)
-                        if message is None:
-                            break
-                        if message is _EXHAUSTED:
-                            exhausted = True
-                            break
-                        encoded = self._check(message)
-                        if isinstance(encoded, EncodedMessage):
-                            encoded = self._append(encoded)
-                        results.append(encoded)
-                        if not encoded.is_ok:
-                            break
-                except Exception as error:
-                    failure = error
-                self._finish(start, results, flush)
-                yield results
-            if failure is not None:
-                raise failure
+        for bulk in self.append_stream(messages, flush=flush):
+            results = [
+                PutMessageResult(
+                    PutMessageStatus.PUT_OK,
+                    AppendMessageResult(
+                        AppendMessageStatus.PUT_OK,
+                        offset,
+                        size,
+                        offset_msg_id(*message.store_host, offset),
+                        timestamp,
+                        queue_offset,
+                    ),
+                    message.topic,
+                    message.queue_id,
+                )
+                for message, offset, size, queue_offset, timestamp in bulk.stored
+            ]
+            yield results if bulk.refused is None else [*results, bulk.refused]
 
-    def _check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+    def append_stream(
+        self, messages: Iterable[MessageExtBrokerInner | None], *, flush: bool = True
+    ) -> Iterator[Bulk]:
+        """:meth:`put_stream` with the results as the append has them. A bulk with a refused
+        message is not the last one: the caller decides whether to go on."""
+        with self._put_lock:
+            appender = BulkAppender(self, iter(messages))
+            while not appender.exhausted and appender.failure is None:
+                bulk = appender.fill()
+                if bulk.stored:
+                    self._finish(bulk.stored[0].wrote_offset, len(bulk.stored), flush)
+                if bulk.stored or bulk.refused:
+                    yield bulk
+            if appender.failure is not None:
+                raise appender.failure
+
+    def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """Everything before the lock: status, lengths, delay rewriting, host flags, encoding."""
         if self._closed or not self.writable:
             reason = "the store is closed" if self._closed else "the store is open for reading"
@@ -365,7 +371,7 @@ class MessageStore:
             )
         return encoded
 
-    def _append(self, encoded: EncodedMessage) -> PutMessageResult:
+    def append(self, encoded: EncodedMessage) -> PutMessageResult:
         """Under the lock: place, queue offset, store (``CommitLog#asyncPutMessage``)."""
         message = encoded.message
         key = message.topic, message.queue_id
@@ -388,13 +394,13 @@ class MessageStore:
         except (CannotWrite, OSError) as error:
             return _refused(error)
         offset = mapped.file_from_offset + position
-        timestamp = self._last_store_timestamp = self._clock()
+        timestamp = self.last_store_timestamp = self.clock()
         stored_offset = queue_offset if counts else 0
         self.commit_log.store(mapped, position, encoded.record(stored_offset, offset, timestamp))
         if counts:
-            self._topic_queue_table[key] = queue_offset + 1
+            self.topic_queue_table[key] = queue_offset + 1
             for name, multi_offset in multi:
-                self._topic_queue_table[name] = multi_offset + 1
+                self.topic_queue_table[name] = multi_offset + 1
         append = AppendMessageResult(
             AppendMessageStatus.PUT_OK,
             offset,
@@ -411,7 +417,7 @@ class MessageStore:
             self.commit_log.file_for(sum(e.size for e in encoded))
         except (CannotWrite, OSError) as error:
             return [_refused(error)]
-        return [self._append(e) for e in encoded]
+        return [self.append(e) for e in encoded]
 
     def _reserve_units(self, counts: bool, key: tuple[str, int]) -> None:
         """Makes sure that the unit can be stored: a record without one would be no success."""
@@ -432,24 +438,24 @@ class MessageStore:
 
     def _next_queue_offset(self, topic: str, queue_id: int) -> int:
         """``topicQueueTable``: the end of the queue, then counted here."""
-        known = self._topic_queue_table.get((topic, queue_id))
+        known = self.topic_queue_table.get((topic, queue_id))
         if known is None:
             queue = self.queues.find(topic, queue_id)
             known = queue.max_offset if queue is not None else 0
-            self._topic_queue_table[topic, queue_id] = known
+            self.topic_queue_table[topic, queue_id] = known
         return known
 
-    def _finish(self, start: int, results: list[PutMessageResult], flush: bool) -> None:
-        """Dispatches what was appended since ``start`` and, when asked, forces the log to disk."""
-        stored = [result.append for result in results if result.append is not None]
-        if not stored:
-            return
+    def _finish(self, start: int, count: int, flush: bool) -> None:
+        """Dispatches the ``count`` records appended from ``start`` on and, when asked, forces the
+        log to disk."""
         try:
-            if len(stored) <= 64:
-                for append in stored:
-                    self.reput.dispatch(self.commit_log.record_at(append.wrote_offset))
+            if count <= _FEW_RECORDS:
+                # Not worth the import of the scanner.
+                for entry in self.commit_log.walk(start, self.max_offset):
+                    if isinstance(entry, Record):
+                        self.reput.dispatch(entry)
             else:
-                self._dispatch_range(stored[0].wrote_offset, self.max_offset)
+                self._dispatch_range(start, self.max_offset)
             if flush:
                 self.commit_log.flush()
         except OSError as error:
@@ -463,10 +469,10 @@ class MessageStore:
             self.reput.flush()
             self.checkpoint = self.checkpoint._replace(
                 physic_msg_timestamp=max(
-                    self.checkpoint.physic_msg_timestamp, self._last_store_timestamp
+                    self.checkpoint.physic_msg_timestamp, self.last_store_timestamp
                 ),
                 logics_msg_timestamp=max(
-                    self.checkpoint.logics_msg_timestamp, self._last_store_timestamp
+                    self.checkpoint.logics_msg_timestamp, self.last_store_timestamp
                 ),
                 index_msg_timestamp=max(
                     self.checkpoint.index_msg_timestamp, self.reput.index_msg_timestamp

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from formats import constants
 from formats.text import decode_utf8, split_properties
 from rmqctl.engine.bytecolumns import (
-    LONGEST,
     Bytes,
     Codes,
     Ints,

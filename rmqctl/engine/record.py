@@ -13,6 +13,8 @@ import mmap
 from struct import Struct
 from typing import NamedTuple
 
+from isal.isal_zlib import crc32
+
 from formats import layouts
 from formats.constants import (
     BLANK_MAGIC_CODE,
@@ -28,12 +30,6 @@ from formats.constants import (
 )
 from formats.text import decode_properties, decode_utf8, tags_code
 from rmqctl.engine.mappedfile import MappedFile
-
-try:
-    # SIMD CRC-32, several times faster than zlib's.
-    from isal.isal_zlib import crc32
-except ImportError:  # pragma: no cover - platforms without an isal wheel
-    from zlib import crc32
 
 Buffer = mmap.mmap | bytes
 
@@ -168,17 +164,28 @@ def read_entry(buffer: Buffer, position: int, limit: int, physical_offset: int) 
             return Blank(physical_offset, total_size)
         # The engine does not look at a blank's size: it takes the rest of the file as one.
         return Damage(
-            physical_offset, limit - position, "blank-size-mismatch", str(limit - position), str(total_size)
+            physical_offset,
+            limit - position,
+            "blank-size-mismatch",
+            str(limit - position),
+            str(total_size),
         )
     if magic_code not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
         if total_size == 0 and magic_code == 0:
             return End(physical_offset)
-        return Damage(physical_offset, 0, "bad-magic", f"{MESSAGE_MAGIC_CODE:#010x}", f"{magic_code:#010x}")
+        return Damage(
+            physical_offset, 0, "bad-magic", f"{MESSAGE_MAGIC_CODE:#010x}", f"{magic_code:#010x}"
+        )
     return _read_record(buffer, position, limit, physical_offset, total_size, magic_code)
 
 
 def _read_record(
-    buffer: Buffer, position: int, limit: int, physical_offset: int, total_size: int, magic_code: int
+    buffer: Buffer,
+    position: int,
+    limit: int,
+    physical_offset: int,
+    total_size: int,
+    magic_code: int,
 ) -> Record | Damage:
     def damage(length: int, reason: str, expected: object, found: object) -> Damage:
         return Damage(physical_offset, length, reason, str(expected), str(found))
@@ -196,14 +203,19 @@ def _read_record(
     at = position + prefix.size + max(body_length, 0)
     two_bytes = magic_code == MESSAGE_MAGIC_CODE_V2
     if at + (4 if two_bytes else 3) > limit:
-        return damage(0, "body-length-out-of-range", f"at most {limit - position - prefix.size}", body_length)
+        return damage(
+            0, "body-length-out-of-range", f"at most {limit - position - prefix.size}", body_length
+        )
     if two_bytes:
         (topic_length,) = _SHORT.unpack_from(buffer, at)
         at += 2
     else:
         topic_length = buffer[at]
         at += 1
-    if not 0 < topic_length <= (0x7FFF if two_bytes else MAX_TOPIC_LENGTH) or at + topic_length + 2 > limit:
+    if (
+        not 0 < topic_length <= (0x7FFF if two_bytes else MAX_TOPIC_LENGTH)
+        or at + topic_length + 2 > limit
+    ):
         return damage(0, "topic-length-out-of-range", f"1 to {MAX_TOPIC_LENGTH}", topic_length)
     topic = buffer[at : at + topic_length]
     at += topic_length
@@ -211,21 +223,16 @@ def _read_record(
     at += 2
     end = at + max(properties_length, 0)
     if end > limit:
-        return damage(0, "properties-length-out-of-range", f"at most {limit - at}", properties_length)
+        return damage(
+            0, "properties-length-out-of-range", f"at most {limit - at}", properties_length
+        )
     if values[6] != physical_offset:
         return damage(end - position, "physical-offset-mismatch", physical_offset, values[6])
     if end - position != total_size:
         return damage(0, "total-size-mismatch", end - position, total_size)
-    return Record(
-        physical_offset,
-        total_size,
-        magic_code,
-        *values[2:6],
-        *values[7:16],
-        position + prefix.size,
-        max(body_length, 0),
-        topic,
-        buffer[at:end],
+    rest = (position + prefix.size, max(body_length, 0), topic, buffer[at:end])
+    return Record._make(
+        (physical_offset, total_size, magic_code, *values[2:6], *values[7:16], *rest)
     )
 
 

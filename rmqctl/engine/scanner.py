@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from formats import constants
@@ -19,7 +20,7 @@ from rmqctl.engine.bytecolumns import Bytes, Ints, gather
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.record import Blank, Damage, End, Record, crc32, read_entry
+from rmqctl.engine.record import Blank, Damage, End, Record, read_entry
 from rmqctl.engine.recordscan import chain, read_fields
 from rmqctl.engine.topictable import TopicTable
 

@@ -20,8 +20,8 @@ from formats.text import decode_properties, decode_utf8
 from rmqctl.engine import paths
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.record import body_crc_of, host_text, read_entry
 from rmqctl.engine.record import Record as EngineRecord
+from rmqctl.engine.record import body_crc_of, host_text, read_entry
 from rmqctl.errors import UsageError
 from rmqctl.operations.rows import Row
 

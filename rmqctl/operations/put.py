@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from formats import constants
 from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.paths import topic_directory_problem
+from rmqctl.engine.record import offset_msg_id
 from rmqctl.errors import BadInputLine, TopicNotAllowed, UsageError
 from rmqctl.operations.rows import Row, append_result_row
 
 if TYPE_CHECKING:
+    from rmqctl.engine.bulkappend import Appended
     from rmqctl.engine.messagestore import MessageStore
 
 #: A broker's own default port, so that ids look as they do everywhere.
@@ -158,6 +160,34 @@ class MessageMaker:
 
     def make(self, given: dict[str, Any]) -> MessageExtBrokerInner:
         """:raises NotAMessage: a field is unknown or wrong, or the topic is missing."""
+        # The usual line, checked at one glance; whatever is unusual is looked at field by field.
+        get = given.get
+        topic, queue_id = get("topic"), get("queue_id", 0)
+        body, keys, tags = get("body", ""), get("keys", ""), get("tags", "")
+        if (
+            self.defaults
+            or topic not in self._topics
+            or type(queue_id) is not int
+            or not 0 <= queue_id <= 0x7FFFFFFF
+            or not (type(body) is type(keys) is type(tags) is str)
+            or not (keys.isprintable() and tags.isprintable())
+            or not _USUAL.issuperset(given)
+        ):
+            return self._make(given)
+        properties = {}
+        if keys:
+            properties[constants.PROPERTY_KEYS] = keys
+        if tags:
+            properties[constants.PROPERTY_TAGS] = tags
+        try:
+            data = body.encode()
+        except UnicodeEncodeError:
+            return self._make(given)
+        return MessageExtBrokerInner(
+            topic, data, queue_id, 0, 0, properties, None, self.clock(), LOCALHOST, STORE_HOST
+        )
+
+    def _make(self, given: dict[str, Any]) -> MessageExtBrokerInner:
         values = dict(self.defaults)
         for name, value in given.items():
             check = FIELDS.get(name)
@@ -198,6 +228,7 @@ class MessageMaker:
             self._topics.add(topic)
 
 
+_USUAL = frozenset(("topic", "queue_id", "tags", "keys", "body"))
 _PROPERTY_FIELDS = (
     ("keys", constants.PROPERTY_KEYS),
     ("tags", constants.PROPERTY_TAGS),
@@ -266,20 +297,41 @@ def put_lines(
     :raises BadInputLine: a line is no message. What came before it is stored and yielded.
     """
     messages = _messages(lines, run, maker or MessageMaker())
+    host_digits: dict[Host, str] = {}
     try:
-        for results in store.put_stream(messages, flush=flush):
-            rows = [append_result_row(result) for result in results]
+        for stored, refused in store.append_stream(messages, flush=flush):
+            rows = [_stored_row(appended, host_digits) for appended in stored]
             run.stored += len(rows)
-            if results and not results[-1].is_ok:
-                run.stored -= 1
-                run.refused = rows[-1]
+            if refused is not None:
+                run.refused = append_result_row(refused)
+                rows.append(run.refused)
             yield rows
-            if run.refused is not None:
+            if refused is not None:
                 return
     except (NotAMessage, TopicNotAllowed) as error:
         raise BadInputLine(
             source=run.source, line=run.line, reason=str(error), stored=run.stored
         ) from None
+
+
+def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
+    """:func:`append_result_row` of a message that was stored, in a hurry."""
+    message, offset, size, queue_offset, timestamp = appended
+    host = message.store_host
+    digits = host_digits.get(host)
+    if digits is None:
+        digits = host_digits[host] = offset_msg_id(*host, 0)[:-16]
+    return {
+        "type": "append_result",
+        "status": "PUT_OK",
+        "msg_id": f"{digits}{offset:016X}",
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "wrote_offset": offset,
+        "wrote_bytes": size,
+        "queue_offset": queue_offset,
+        "store_timestamp": timestamp,
+    }
 
 
 def _messages(

@@ -135,9 +135,7 @@ def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
             )
 
 
-def rebuild_to(
-    plan: RebuildPlan, output: Path, progress: Progress | None = None
-) -> RebuildSummary:
+def rebuild_to(plan: RebuildPlan, output: Path, progress: Progress | None = None) -> RebuildSummary:
     """Builds below ``output`` (``consumequeue/``, ``index/``); the store is only read.
 
     :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.

@@ -47,7 +47,9 @@ def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
 
     def put_async() -> None:
         shutil.rmtree(store, ignore_errors=True)
-        run("put", "--store", str(store), "--create", "--from", str(lines), "-q", "--flush", "async")
+        run(
+            "put", "--store", str(store), "--create", "--from", str(lines), "-q", "--flush", "async"
+        )
 
     def rebuild() -> None:
         shutil.rmtree(place / "rebuilt", ignore_errors=True)
@@ -86,7 +88,16 @@ def start_up(place: Path, runs: int) -> None:
         "--version": ("--version",),
         "put": put,
         "pull": ("pull", "--store", str(store), "--topic", "orders", "--queue-id", "0"),
-        "index query": ("index", "query", "--store", str(store), "--topic", "orders", "--key", "k1"),
+        "index query": (
+            "index",
+            "query",
+            "--store",
+            str(store),
+            "--topic",
+            "orders",
+            "--key",
+            "k1",
+        ),
     }
     bare = timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True), runs)
     print(f"\nStart-up: median of {runs} whole processes")

@@ -125,8 +125,7 @@ def _put_stream(
         run = BulkPut(lines.name)
         try:
             for rows in put_lines(store, lines, run, maker=maker, flush=flush):
-                for row in rows:
-                    writer.row(row)
+                writer.many(rows)
                 writer.flush()
         except BrokenPipeError:
             # Nobody takes the answers: what is stored stays, what was not read is not.

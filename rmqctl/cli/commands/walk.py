@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from rmqctl.cli.options import (
     Settings,
     body_option,

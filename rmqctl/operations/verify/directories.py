@@ -12,7 +12,9 @@ from rmqctl.engine.mappedfile import FILE_NAME_DIGITS
 from rmqctl.operations.verify.findings import Finding, finding
 
 
-def check_directories(root: Path, log_size: int, queue_size: int, index_size: int) -> Iterator[Finding]:
+def check_directories(
+    root: Path, log_size: int, queue_size: int, index_size: int
+) -> Iterator[Finding]:
     """Findings about names and lengths; the sizes are those that every file must have."""
     for name in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX):
         if (root / name).is_symlink():

@@ -77,9 +77,7 @@ CODES: dict[str, Code] = {
         "a blank's size is not the rest of the file",
         "A broker takes the rest of the file as blank whatever the size says.",
     ),
-    "zeroed-records": Code(
-        ERROR, "commitlog", "zeros, and records again behind them", _LOG_LOST
-    ),
+    "zeroed-records": Code(ERROR, "commitlog", "zeros, and records again behind them", _LOG_LOST),
     "body-crc-mismatch": Code(
         ERROR,
         "commitlog",
@@ -234,9 +232,7 @@ CODES: dict[str, Code] = {
         "messages with keys before the first index item",
         "A query by key does not find them. " + _REBUILD_INDEX,
     ),
-    "key-not-indexed": Code(
-        ERROR, "index", "keys of messages have no index item", _REBUILD_INDEX
-    ),
+    "key-not-indexed": Code(ERROR, "index", "keys of messages have no index item", _REBUILD_INDEX),
     "index-item-without-key": Code(
         ERROR, "index", "an item whose record has no such key, or no record", _REBUILD_INDEX
     ),
@@ -309,5 +305,7 @@ def finding(code: str, **fields: object) -> Finding:
         "advice": known.advice,
     }
     for name, value in fields.items():
-        values[name] = str(value) if name in ("expected", "found", "path") and value is not None else value
+        values[name] = (
+            str(value) if name in ("expected", "found", "path") and value is not None else value
+        )
     return Finding(code=code, **values)  # type: ignore[arg-type]

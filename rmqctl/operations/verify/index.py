@@ -104,9 +104,7 @@ class IndexChecker:
         self._last_offset = int(items["physical_offset"][-1])
         self._cursor.take(len(items), int(stamps[-1]))
 
-    def _check_times(
-        self, stamps: NDArray[np.int64], items: NDArray[np.void]
-    ) -> Iterator[Finding]:
+    def _check_times(self, stamps: NDArray[np.int64], items: NDArray[np.void]) -> Iterator[Finding]:
         cursor = self._cursor
         expected = time_diff_array(stamps, cursor.header.begin_timestamp)
         stored = items["time_diff_seconds"].astype(np.int64)
@@ -164,7 +162,9 @@ class IndexChecker:
     def _is_outlier(items: NDArray[np.void], wanted: int) -> bool:
         """Whether the item behind the first goes on where the keys are, so that the first one's
         offset is what is wrong."""
-        return len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
+        return (
+            len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
+        )
 
     def _take_extras(self, items: NDArray[np.void]) -> Iterator[Finding]:
         """Items that no key asks for."""

@@ -6,31 +6,27 @@ one file's slots and one window, and no cycle can hold the walk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexService, link_items
+from formats import layouts
+from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexService, item_dtype, link_items
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import Finding, finding
 
 _WINDOW = 1 << 16
-_HEADER_POSITIONS = {
-    "begin_timestamp": 0,
-    "end_timestamp": 8,
-    "begin_phy_offset": 16,
-    "end_phy_offset": 24,
-    "hash_slot_count": 32,
-    "index_count": 36,
-}
+_HEADER_POSITIONS = {field.name: field.offset for field in layouts.INDEX_HEADER.fields}
 
 
 class IndexCursor:
-    """Reads items with :meth:`peek` and goes on with :meth:`take`. ``previous`` is the header of the
-    file before the current one; findings collect until :meth:`drain`."""
+    """Reads items with :meth:`peek` and goes on with :meth:`take`.
+
+    ``previous`` is the header of the file before the current one; findings collect until
+    :meth:`drain`.
+    """
 
     def __init__(self, root: Path, service: IndexService) -> None:
         self.previous: IndexHeader | None = None
@@ -65,7 +61,7 @@ class IndexCursor:
         """Up to ``count`` next items, all of one file; empty when all files are read."""
         while True:
             if self._file is None and not self._open_next():
-                return np.empty(0)
+                return np.empty(0, item_dtype())
             assert self._file is not None
             items = self._file.items(self.next_no, min(count, _WINDOW))
             if len(items):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -151,7 +152,7 @@ class QueueChecker:
             return
         breaks = np.flatnonzero(np.diff(wanted.queue_offset) != 1) + 1
         bounds = [0, *breaks.tolist(), len(wanted.size)]
-        for start, end in zip(bounds, bounds[1:], strict=False):
+        for start, end in pairwise(bounds):
             run = UnitBatch(*(column[start:end] for column in wanted))
             if not state.started:
                 yield from self._begin(state, int(run.queue_offset[0]))
@@ -215,9 +216,7 @@ class QueueChecker:
                 return matched
         return matched
 
-    def _mismatch(
-        self, state: _State, run: UnitBatch, row: int
-    ) -> Generator[Finding, None, int]:
+    def _mismatch(self, state: _State, run: UnitBatch, row: int) -> Generator[Finding, None, int]:
         """Records whose unit is not as it should be, from ``row`` on; how many were dealt with."""
         assert state.queue is not None
         queue_offset = int(run.queue_offset[row])
@@ -259,9 +258,7 @@ class QueueChecker:
         written = (window["physical_offset"] >= 0) & (window["size"] > 0)
         return int(np.argmax(written)) if written.any() else len(window)
 
-    def _note_lost(
-        self, state: _State, run: UnitBatch, row: int, count: int
-    ) -> Iterator[Finding]:
+    def _note_lost(self, state: _State, run: UnitBatch, row: int, count: int) -> Iterator[Finding]:
         """Records without a unit: behind the newest unit they only wait for dispatch."""
         places = run.physical_offset[row : row + count]
         waiting = int((places >= self._dispatched_to).sum())
@@ -291,9 +288,7 @@ class QueueChecker:
             )
 
     def _find(self, state: _State, code: str, **fields: object) -> Finding:
-        return finding(
-            code, path=state.path, topic=state.topic, queue_id=state.queue_id, **fields
-        )
+        return finding(code, path=state.path, topic=state.topic, queue_id=state.queue_id, **fields)
 
     def _shift_to(self, state: _State, wanted: Unit, place: int) -> int:
         """How far from ``place`` the wanted unit stands, when the queue was built with a gap."""
@@ -367,7 +362,7 @@ class QueueChecker:
     def _unclaimed(
         self, state: _State, start: int, end: int, *, tail: bool = False
     ) -> Iterator[Finding]:
-        """Units in ``[start, end)`` that no record claims; neighbours of one kind are one finding."""
+        """Units in ``[start, end)`` that no record claims; neighbours of a kind are one."""
         run: _Run | None = None
         for queue_offset, unit in self._suspicious(state, start, end, tail):
             self.units += unit.is_written

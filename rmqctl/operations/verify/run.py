@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as field_of
 from pathlib import Path
 
 import numpy as np
 
+from formats import layouts
 from rmqctl.engine import paths
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
@@ -19,7 +21,7 @@ from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.operations.verify.directories import check_directories
-from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
@@ -38,7 +40,7 @@ class Summary:
     index_items: int = 0
     min_offset: int = 0
     max_offset: int = 0
-    severities: Counter[str] = field(default_factory=Counter)
+    severities: Counter[str] = field_of(default_factory=Counter)
 
     @property
     def is_clean(self) -> bool:
@@ -149,7 +151,8 @@ class _Verification:
             bad = self._record_finding("body-crc-mismatch", batch, row)
             record = batch.record(row)
             bad = bad._replace(
-                expected=f"{record.body_crc:#010x}", found=f"{body_crc_of(batch.mapped.buffer, record):#010x}"
+                expected=f"{record.body_crc:#010x}",
+                found=f"{body_crc_of(batch.mapped.buffer, record):#010x}",
             )
             if row == len(batch) - 1 and record.physical_offset >= self._dispatched_to:
                 self._suspect = bad
@@ -207,8 +210,9 @@ class _Verification:
         }
         if self._suspect is not None:
             # Header whole, body not: the append never finished.
+            torn = CODES["torn-tail"]
             yield self._suspect._replace(
-                **{name: getattr(finding("torn-tail"), name) for name in ("code", "severity", "advice")}
+                code="torn-tail", severity=torn.severity, advice=torn.advice
             )
         elif end.residue and end.reason == "zeroed-records":
             yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
@@ -244,13 +248,13 @@ class _Verification:
             elif self.summary.records:
                 yield finding("checkpoint-missing", path=paths.CHECKPOINT)
             return
-        for position, name in ((0, "physic_msg_timestamp"), (8, "logics_msg_timestamp"), (16, "index_msg_timestamp")):
-            value = getattr(checkpoint, name)
+        for field in layouts.CHECKPOINT.fields[:3]:
+            name, value = field.name, getattr(checkpoint, field.name)
             if self.summary.records and (value > self._newest_timestamp or value < 0):
                 yield finding(
                     "checkpoint-in-future",
                     path=paths.CHECKPOINT,
-                    position=position,
+                    position=field.offset,
                     expected=f"{name} at most {self._newest_timestamp}",
                     found=f"{name} {value}",
                 )
