@@ -38,9 +38,10 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], self._modules, 1)
-            if close and error.message.startswith("No such command") and "Did" not in error.message:
-                error.message += f" Did you mean {close[0]!r}?"
-            raise
+            if not close or "Did you mean" in error.message:
+                raise
+            text = f"{error.message} Did you mean {close[0]!r}?"
+            raise click.UsageError(text, error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         margin = max(map(len, self._modules))

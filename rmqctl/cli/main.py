@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    # Short-lived and without cycles worth a search: looking for them costs a tenth of the time.
+    gc.set_threshold(50_000, 20, 50)
     sys.exit(run())
 
 

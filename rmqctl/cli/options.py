@@ -29,7 +29,7 @@ LONG_MAX = 0x7FFFFFFFFFFFFFFF
 INT_MAX = 0x7FFFFFFF
 
 
-class Whole(click.ParamType):
+class Whole(click.ParamType[int]):
     """A whole number in decimal digits, within limits."""
 
     name = "number"
@@ -71,7 +71,11 @@ class Command(click.Command):
     """A command whose help has examples before the options and the exit status after them."""
 
     def __init__(
-        self, *args: Any, examples: Sequence[str] = (), exits: dict[int, str] | None = None, **kw: Any
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        exits: dict[int, str] | None = None,
+        **kw: Any,
     ) -> None:
         super().__init__(*args, **kw)
         self.examples = examples
@@ -118,7 +122,7 @@ def group(
     name: str, *, examples: Sequence[str], cls: type[Group] = Group
 ) -> Callable[[Callable[..., Any]], Group]:
     """``@click.group`` with examples."""
-    return click.group(name, cls=cls, examples=examples)  # type: ignore[return-value]
+    return click.group(name, cls=cls, examples=examples)
 
 
 class Settings(NamedTuple):
@@ -182,7 +186,11 @@ class Settings(NamedTuple):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%")
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+        )
         with Progress(
             *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
         ) as bar:
@@ -235,7 +243,7 @@ _AGO = re.compile(r"-(\d{1,9})(ms|s|m|h|d|w)")
 _UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
-class Time(click.ParamType):
+class Time(click.ParamType[int]):
     """Epoch milliseconds, ISO 8601 (local zone when it names none), or ``-2h`` before now."""
 
     name = "time"

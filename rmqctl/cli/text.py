@@ -85,4 +85,6 @@ def width(text: str) -> int:
 def pairs(row: dict[str, Any], leave_out: Iterable[str] = ("type",)) -> str:
     """A row on one line: ``name=value, …``."""
     skip = set(leave_out)
-    return ", ".join(f"{name}={cell(name, value)}" for name, value in row.items() if name not in skip)
+    return ", ".join(
+        f"{name}={cell(name, value)}" for name, value in row.items() if name not in skip
+    )

@@ -1,8 +1,9 @@
 """The append of a stream: what ``putMessage`` does, for thousands of messages at a time.
 
 Most messages of a stream are plain: no transaction, no delay, no extra queues, room in the file.
-Those are encoded in one loop and stored with one copy. Every other one, and the first of each
-queue in a bulk, goes the way of a single put: that one decides about statuses.
+Those are encoded and stored in one loop that keeps nothing but where they went. Every other one,
+and the first of each queue in a bulk, goes the way of a single put: that one decides about
+statuses.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from isal.isal_zlib import crc32
 
 from formats import constants
-from formats.text import hash_map_order
-from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
+from formats.text import decode_properties, hash_map_order
+from rmqctl.engine.commitlog import RECORD_HEAD
+from rmqctl.engine.mappedfile import RESERVE_CHUNK, MappedFile
+from rmqctl.engine.message import EncodedMessage, Host, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record import PREFIXES
 
 if TYPE_CHECKING:
@@ -34,13 +36,47 @@ _SPECIAL = {
 
 
 class Appended(NamedTuple):
-    """One message that was stored; ``message`` is as stored, which a delay changes."""
+    """One message that was stored; topic and queue are as stored, which a delay changes."""
 
-    message: MessageExtBrokerInner
+    topic: str
+    queue_id: int
+    store_host: Host
     wrote_offset: int
     wrote_bytes: int
     queue_offset: int
     store_timestamp: int
+
+
+class PlainMessage(NamedTuple):
+    """A message without sys flag, delay and extra queues, with IPv4 hosts, whose properties are
+    encoded already: what most messages of a stream are."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties_bytes: bytes
+    flag: int
+    born_timestamp: int
+    born_host: Host
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+    def full(self) -> MessageExtBrokerInner:
+        return MessageExtBrokerInner(
+            self.topic,
+            self.body,
+            self.queue_id,
+            self.flag,
+            0,
+            decode_properties(self.properties_bytes),
+            self.properties_bytes,
+            self.born_timestamp,
+            self.born_host,
+            self.store_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+        )
 
 
 class Bulk(NamedTuple):
@@ -51,33 +87,67 @@ class Bulk(NamedTuple):
     refused: PutMessageResult | None
 
 
-class _Shape(NamedTuple):
-    """How properties of the same names in the same order are written: a template and its values;
-    None when the message needs a closer look."""
+class PropertyEncoder:
+    """Encodes properties, remembering where each set of names puts its values."""
 
-    template: str
-    values: Any
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, ...], tuple[str, Any]] = {}
+
+    def __call__(self, properties: dict[str, str]) -> bytes:
+        """``encode_properties``; :raises UnicodeEncodeError: a lone surrogate in a value."""
+        names = tuple(properties)
+        shape = self._shapes.get(names)
+        if shape is None:
+            if len(self._shapes) >= _KNOWN_SHAPES:
+                self._shapes.clear()
+            order = hash_map_order(names)
+            entries = [
+                f"{name.replace('%', '%%')}{constants.NAME_VALUE_SEPARATOR}%s" for name in order
+            ]
+            template = constants.PROPERTY_SEPARATOR.join(entries)
+            shape = self._shapes[names] = template, itemgetter(*order) if order else None
+        template, values = shape
+        return (template % values(properties)).encode() if values is not None else b""
 
 
-def _shape(names: tuple[str, ...]) -> _Shape | None:
-    if not _SPECIAL.isdisjoint(names):
+def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessage | None:
+    """The message as a plain one; None when it is not."""
+    data = message.properties_bytes
+    properties = message.properties
+    if message.sys_flag or not _SPECIAL.isdisjoint(properties):
         return None
-    order = hash_map_order(names)
-    separators = constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR
-    entries = [f"{name.replace('%', '%%')}{separators[0]}%s" for name in order]
-    return _Shape(separators[1].join(entries), itemgetter(*order) if order else None)
+    if len(message.born_host[0]) != 4 or len(message.store_host[0]) != 4:
+        return None
+    try:
+        data = encode(properties) if data is None else data
+    except UnicodeEncodeError:
+        return None
+    return PlainMessage(
+        message.topic,
+        message.queue_id,
+        message.body,
+        data,
+        message.flag,
+        message.born_timestamp,
+        message.born_host,
+        message.store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+    )
+
+
+Message = MessageExtBrokerInner | PlainMessage
 
 
 class BulkAppender:
     """Appends from ``source`` to a store whose put lock is held. None in the source ends a bulk."""
 
-    def __init__(
-        self, store: MessageStore, source: Iterator[MessageExtBrokerInner | None]
-    ) -> None:
+    def __init__(self, store: MessageStore, source: Iterator[Message | None]) -> None:
         self._store = store
         self._source = source
-        self._shapes: dict[tuple[str, ...], _Shape | None] = {}
+        self._encode = PropertyEncoder()
         self._tails: dict[tuple[str, int], bytes] = {}
+        self._unit_limits: dict[tuple[str, int], int] = {}
         self.exhausted = False
         self.failure: Exception | None = None
 
@@ -98,11 +168,11 @@ class BulkAppender:
             self.failure = error
         return Bulk(stored, refused)
 
-    def _put_special(
-        self, message: MessageExtBrokerInner, stored: list[Appended]
-    ) -> PutMessageResult | None:
+    def _put_special(self, message: Message, stored: list[Appended]) -> PutMessageResult | None:
         """The way of a single put, which knows every case; the result when it is refused."""
         store = self._store
+        if isinstance(message, PlainMessage):
+            message = message.full()
         encoded = store.check(message)
         result = store.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
         if not result.is_ok or result.append is None or not isinstance(encoded, EncodedMessage):
@@ -110,7 +180,9 @@ class BulkAppender:
         append = result.append
         stored.append(
             Appended(
-                encoded.message,
+                encoded.message.topic,
+                encoded.message.queue_id,
+                encoded.message.store_host,
                 append.wrote_offset,
                 append.wrote_bytes,
                 append.queue_offset,
@@ -119,55 +191,61 @@ class BulkAppender:
         )
         if encoded.message is message:
             topic = message.topic.encode()
-            self._tails[message.topic, message.queue_id] = bytes((len(topic),)) + topic
+            key = message.topic, message.queue_id
+            self._tails[key] = bytes((len(topic),)) + topic
+            self._unit_limits[key] = append.queue_offset + self._units_reserved(append.queue_offset)
         return None
 
-    def _fill_plain(
-        self, stored: list[Appended], limit: int
-    ) -> MessageExtBrokerInner | None:
+    def _units_reserved(self, queue_offset: int) -> int:
+        """How many units from one on have disk space when that one has: space is reserved in
+        chunks of a file."""
+        file_size = self._store.queues.file_size
+        position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
+        end = min((position // RESERVE_CHUNK + 1) * RESERVE_CHUNK, file_size)
+        return (end - position) // constants.CQ_STORE_UNIT_SIZE
+
+    def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
         message needs a closer look, which is returned."""
         store, log = self._store, self._store.commit_log
-        table, clock, tails = store.topic_queue_table, store.clock, self._tails
+        table, clock = store.topic_queue_table, store.clock
+        tails, unit_limits = self._tails, self._unit_limits
         pack = PREFIXES[0].pack
-        fixed = PREFIXES[0].size + 3
+        fixed = PREFIXES[0].size + 2
         mapped = log.files.find(log.write_offset) if log.files.entries else None
-        start = offset = log.write_offset
+        offset = log.write_offset
         base = mapped.file_from_offset if mapped is not None else 0
         end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH if mapped else 0
-        end_of_reserve = offset
-        largest = store.config.max_message_size
-        pieces: list[bytes] = []
+        buffer: Any = mapped.buffer if mapped is not None else b""
+        start, end_of_reserve = offset, offset
+        largest, longest = store.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
+        encode, stale_end = self._encode, log.stale_end
         room = BULK_RECORDS - len(stored)
         timestamp = store.last_store_timestamp
-        new_record, magic = tuple.__new__, constants.MESSAGE_MAGIC_CODE
+        new_tuple, join, magic = tuple.__new__, b"".join, constants.MESSAGE_MAGIC_CODE
         try:
             for message in self._source:
                 if message is None:
                     return None
-                topic, queue_id, properties = message.topic, message.queue_id, message.properties
+                known = message if isinstance(message, PlainMessage) else plain(message, encode)
+                if known is None:
+                    return message
+                (
+                    topic, queue_id, body, data, flag, born_timestamp, (born_address, born_port),
+                    store_host, reconsume_times, prepared_offset,
+                ) = known  # fmt: skip
                 key = topic, queue_id
                 tail = tails.get(key)
-                sys_flag = message.sys_flag
-                shape = self._shape_of(tuple(properties))
-                if tail is None or shape is None or sys_flag or message.properties_bytes is not None:
+                if tail is None:
                     return message
-                try:
-                    values = shape[1]
-                    data = (shape[0] % values(properties)).encode() if values is not None else b""
-                except UnicodeEncodeError:
-                    return message
-                body = message.body
-                born_address, born_port = message.born_host
-                store_address, store_port = message.store_host
+                store_address, store_port = store_host
                 body_length, data_length = len(body), len(data)
-                size = fixed + body_length + len(tail) - 1 + data_length
+                size = fixed + body_length + len(tail) + data_length
                 if (
-                    data_length > constants.MAX_PROPERTIES_LENGTH
+                    data_length > longest
                     or size > largest
                     or offset + size > end
-                    or len(born_address) != 4
-                    or len(store_address) != 4
+                    or offset < stale_end
                 ):
                     return message
                 if offset + size > end_of_reserve:
@@ -175,23 +253,23 @@ class BulkAppender:
                     if not end_of_reserve:
                         return message
                 queue_offset = table[key]
-                table[key] = queue_offset + 1
+                if queue_offset >= unit_limits[key]:
+                    return message
                 timestamp = clock()
-                pieces += (
-                    pack(
-                        size, magic, crc32(body) & 0x7FFFFFFF, queue_id, message.flag, queue_offset,
-                        offset, 0, message.born_timestamp, born_address, born_port, timestamp,
-                        store_address, store_port, message.reconsume_times,
-                        message.prepared_transaction_offset, body_length,
-                    ),
-                    body,
-                    tail,
-                    data_length.to_bytes(2, "big"),
-                    data,
+                prefix = pack(
+                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset,
+                    offset, 0, born_timestamp, born_address, born_port, timestamp,
+                    store_address, store_port, reconsume_times, prepared_offset, body_length,
                 )  # fmt: skip
-                stored.append(
-                    new_record(Appended, (message, offset, size, queue_offset, timestamp))
+                position = offset - base
+                # Size and magic code last, as CommitLog.store does.
+                buffer[position + RECORD_HEAD : position + size] = join(
+                    (prefix[RECORD_HEAD:], body, tail, data_length.to_bytes(2, "big"), data)
                 )
+                buffer[position : position + RECORD_HEAD] = prefix[:RECORD_HEAD]
+                table[key] = queue_offset + 1
+                row = (topic, queue_id, store_host, offset, size, queue_offset, timestamp)
+                stored.append(new_tuple(Appended, row))
                 offset += size
                 room -= 1
                 if not room or offset >= limit:
@@ -199,19 +277,10 @@ class BulkAppender:
             self.exhausted = True
             return None
         finally:
-            if pieces and mapped is not None:
-                mapped.write(start - base, b"".join(pieces))
+            if mapped is not None and offset > start:
+                mapped.mark_dirty(start - base, offset - base)
                 log.write_offset = offset
                 store.last_store_timestamp = timestamp
-
-    def _shape_of(self, names: tuple[str, ...]) -> _Shape | None:
-        try:
-            return self._shapes[names]
-        except KeyError:
-            if len(self._shapes) >= _KNOWN_SHAPES:
-                self._shapes.clear()
-            shape = self._shapes[names] = _shape(names)
-            return shape
 
     @staticmethod
     def _reserve(mapped: MappedFile | None, offset: int, size: int) -> int:

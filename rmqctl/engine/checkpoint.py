@@ -56,7 +56,8 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
     if path.exists() and path.stat().st_size >= CHECKPOINT_FILE_SIZE:
         mapped = MappedFile.open_writable(root, path)
     else:
-        mapped = MappedFile.create(root, path, CHECKPOINT_FILE_SIZE)
+        head = _TIMESTAMPS.pack(*checkpoint[:3])
+        mapped = MappedFile.create(root, path, CHECKPOINT_FILE_SIZE, head=head)
     try:
         mapped.reserve(0, CHECKPOINT_FILE_SIZE)
         mapped.write(0, _TIMESTAMPS.pack(*checkpoint[:3]))

@@ -27,6 +27,8 @@ from rmqctl.engine.record import (
 from rmqctl.errors import DamagedStore, FileLengthContradiction, NoRecordAt
 
 _NEAR = 1 << 20
+#: Size and magic code: what makes bytes a record.
+RECORD_HEAD = 8
 
 
 class Step(NamedTuple):
@@ -58,6 +60,8 @@ class CommitLog:
         self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
         self.file_size = file_size
         self.write_offset = -1
+        #: Up to here bytes of an earlier life may stand behind the end.
+        self.stale_end = -1
 
     @property
     def min_offset(self) -> int:
@@ -299,6 +303,13 @@ class CommitLog:
                 physical_offset=end.obstacle.physical_offset,
             )
         self.write_offset = end.offset
+        mapped = self.files.find(end.offset)
+        if mapped is not None:
+            position = end.offset - mapped.file_from_offset
+            near = min(position + _NEAR, mapped.size)
+            # Like the search for the end: gigabytes of zeros are not read to open a store.
+            if mapped.first_nonzero(position, near) < near:
+                self.stale_end = mapped.file_from_offset + mapped.end_of_data(position)
 
     def file_for(self, size: int) -> tuple[MappedFile, int, bool]:
         """File and position for the next ``size`` bytes of records; rolls when they do not fit.
@@ -314,7 +325,7 @@ class CommitLog:
             mapped = self.files.append_file(self.write_offset)
         position = self.write_offset - mapped.file_from_offset
         if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
-            mapped.reserve(position, size)
+            mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
             return mapped, position, False
         mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
         following = mapped.file_from_offset + mapped.size
@@ -327,11 +338,27 @@ class CommitLog:
         return fresh, 0, True
 
     def store(self, mapped: MappedFile, position: int, encoded: bytes) -> int:
-        """Stores one encoded record at the place that :meth:`file_for` gave; its offset."""
-        mapped.write(position, encoded)
+        """Stores one encoded record at the place that :meth:`file_for` gave; its offset.
+
+        Size and magic code come last, in one store that cannot be cut: a kill leaves no record or
+        a whole one. Nothing else could tell whether its topic and properties are complete.
+        """
         offset = mapped.file_from_offset + position
+        if offset < self.stale_end:
+            self._clear(mapped, position, position + len(encoded))
+        mapped.write(position + RECORD_HEAD, memoryview(encoded)[RECORD_HEAD:])
+        mapped.write(position, encoded[:RECORD_HEAD])
         self.write_offset = offset + len(encoded)
         return offset
+
+    @staticmethod
+    def _clear(mapped: MappedFile, *positions: int) -> None:
+        """Marks places as not written where a crash, or a truncation by the engine, left bytes:
+        so the log ends behind its last record, and not in what was there before."""
+        for position in positions:
+            zeros = bytes(min(RECORD_HEAD, mapped.size - position))
+            if mapped.read(position, RECORD_HEAD) != zeros:
+                mapped.write(position, zeros)
 
     def flush(self) -> None:
         self.files.flush()

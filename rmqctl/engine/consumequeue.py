@@ -198,8 +198,9 @@ class ConsumeQueue:
         self._file_for_next(expected)
         if queue_offset != 0 and expected < self._wrote:
             return False
-        if self._wrote < expected <= self._wrote + max_gap * UNIT_SIZE:
-            self._append(PRE_BLANK * ((expected - self._wrote) // UNIT_SIZE))
+        gap = (expected - self._wrote) // UNIT_SIZE
+        if 0 < gap <= max_gap:
+            self._fill(gap)
         self._append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         return True
@@ -234,12 +235,56 @@ class ConsumeQueue:
         )
         if goes_on.all():
             if len(goes_on):
-                self._append(_pack_units(physical_offset[rest], size[rest], tags_code[rest]))
-                self.max_physical_offset = int(physical_offset[-1] + size[-1])
+                try:
+                    self._append(_pack_units(physical_offset[rest], size[rest], tags_code[rest]))
+                finally:
+                    # A full disk may have cut it off at a file's end.
+                    self.max_physical_offset = self._max_physical_offset()
             return
         columns = (physical_offset[rest], size[rest], tags_code[rest], queue_offset[rest])
         for row in zip(*(column.tolist() for column in columns), strict=True):
             self.put_message_position_info(*row, max_gap=max_gap)
+
+    def restore(
+        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
+    ) -> None:
+        """Completes a unit of which a killed writer stored a part; any other one is left alone."""
+        wanted = UNIT.pack(physical_offset, size, tags_code)
+        mapped = self.files.find(queue_offset * UNIT_SIZE)
+        if mapped is None or queue_offset >= self.max_offset:
+            return
+        position = queue_offset * UNIT_SIZE - mapped.file_from_offset
+        stored = mapped.read(position, UNIT_SIZE)
+        if stored != wanted and is_part_of(stored, wanted):
+            mapped.reserve(position, UNIT_SIZE)
+            mapped.write(position, wanted)
+            self.max_physical_offset = self._max_physical_offset()
+
+    def restore_units(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+        queue_offset: NDArray[np.int64],
+    ) -> None:
+        """:meth:`restore` for parallel arrays in log order."""
+        import numpy as np
+
+        wanted = np.frombuffer(_pack_units(physical_offset, size, tags_code), unit_dtype())
+        breaks = np.flatnonzero(np.diff(queue_offset) != 1) + 1
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(size)], strict=True):
+            at = start
+            while at < end and len(window := self.window(int(queue_offset[at]), end - at)):
+                for row in (at + np.flatnonzero(window != wanted[at : at + len(window)])).tolist():
+                    columns = (physical_offset, size, tags_code, queue_offset)
+                    self.restore(*(int(column[row]) for column in columns))
+                at += len(window)
+
+    def _fill(self, count: int) -> None:
+        """Appends pre-blank units, some thousands at a time."""
+        while count > 0:
+            self._append(PRE_BLANK * min(count, _MAX_ROWS_COPIED))
+            count -= _MAX_ROWS_COPIED
 
     def _append(self, data: bytes) -> None:
         """Stores whole units at the end, over as many files as it takes."""
@@ -252,27 +297,34 @@ class ConsumeQueue:
             self._wrote += len(piece)
             data = data[len(piece) :]
 
-    def reserve_next(self) -> None:
-        """Makes sure that the next unit can be stored, before its record is.
+    def reserve(self, queue_offset: int) -> None:
+        """Makes sure that the unit at the end, or behind others that wait for their dispatch, can
+        be stored, before its record is.
 
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
+        place = queue_offset * UNIT_SIZE
         if not self.files.entries:
-            return  # Where the first file begins depends on the first unit.
-        mapped = self._file_for_next(self._wrote)
-        mapped.reserve(self._wrote - mapped.file_from_offset, UNIT_SIZE)
+            self._file_for_next(place)
+        mapped = self.files.find(place)
+        while mapped is None and place >= self.files.end_offset:
+            self.files.append_file(self.files.end_offset)
+            mapped = self.files.find(place)
+        if mapped is not None:
+            mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
 
     def _file_for_next(self, expected: int) -> MappedFile:
         """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
         if not self.files.entries:
-            mapped = self.files.append_file(expected - expected % self.files.file_size)
-            before = expected - mapped.file_from_offset
-            if before:
-                mapped.reserve(0, before)
-                mapped.write(0, PRE_BLANK * (before // UNIT_SIZE))
+            self.files.append_file(expected - expected % self.files.file_size)
+        if self.max_physical_offset < 0 and self._wrote < expected:
+            # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``).
+            first = self.files.file(0)
+            if 0 <= expected - first.file_from_offset < first.size:
+                self._wrote = max(self._wrote, first.file_from_offset)
+                self._fill((expected - self._wrote) // UNIT_SIZE)
                 self.min_offset = expected // UNIT_SIZE
-            self._wrote = expected
-            return mapped
+                return first
         found = self.files.find(self._wrote)
         return found if found is not None else self.files.append_file(self._wrote)
 
@@ -283,8 +335,6 @@ class ConsumeQueue:
         """
         import numpy as np
 
-        from formats.derive import dtype_of
-
         mapped = self.files.find(start * UNIT_SIZE) if start >= 0 else None
         data = b""
         if mapped is not None:
@@ -292,7 +342,7 @@ class ConsumeQueue:
             data = mapped.read(
                 position, min(count, (mapped.size - position) // UNIT_SIZE) * UNIT_SIZE
             )
-        return np.frombuffer(data, dtype_of(layouts.QUEUE_UNIT))
+        return np.frombuffer(data, unit_dtype())
 
     def flush(self) -> None:
         self.files.flush()
@@ -303,13 +353,22 @@ class ConsumeQueue:
             self.ext.close()
 
 
+def is_part_of(stored: bytes, wanted: bytes) -> bool:
+    """Whether ``stored`` is what a store of ``wanted`` leaves that was cut: the rest is zeros."""
+    return all(byte in (0, other) for byte, other in zip(stored, wanted, strict=True))
+
+
+def unit_dtype() -> np.dtype[np.void]:
+    from formats.derive import dtype_of
+
+    return dtype_of(layouts.QUEUE_UNIT)
+
+
 def _pack_units(
     physical_offset: NDArray[np.int64], size: NDArray[np.int64], tags_code: NDArray[np.int64]
 ) -> bytes:
     import numpy as np
 
-    from formats.derive import dtype_of
-
-    units = np.empty(len(size), dtype_of(layouts.QUEUE_UNIT))
+    units = np.empty(len(size), unit_dtype())
     units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
     return units.tobytes()

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 _HEADER = Struct(layouts.INDEX_HEADER.format)
 _ITEM = Struct(layouts.INDEX_ITEM.format)
 _SLOT = Struct(layouts.INDEX_SLOT.format)
+_INDEX_COUNT_POSITION = _HEADER.size - 4
 _INT_MAX = 0x7FFFFFFF
 _NO_ITEM = 0
 #: More than one bulk of a killed writer can leave.
 _MOST_UNCOUNTED = 1 << 20
+#: So many zeros in a row end a search for items.
+_ZERO_RUN = 1 << 16
 
 
 class IndexHeader(NamedTuple):
@@ -140,14 +143,6 @@ class IndexFile:
                 return
 
     # --- writing -------------------------------------------------------------------------
-
-    def inherit(self, previous: IndexHeader | None) -> None:
-        """Gives a new file its first header: the end of the file before it, when there is one."""
-        begin_offset = max(previous.end_phy_offset, 0) if previous else 0
-        begin_time = max(previous.end_timestamp, 0) if previous else 0
-        self._store_header(
-            IndexHeader(begin_time, begin_time, begin_offset, begin_offset, 0, 1), False
-        )
 
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
@@ -261,47 +256,84 @@ class IndexFile:
         data = self.mapped.read(self.geometry.item_position(start), count * _ITEM.size)
         return np.frombuffer(data, item_dtype())
 
-    def _store_header(self, header: IndexHeader, reserved: bool = True) -> None:
-        if not reserved:
-            self.mapped.reserve(0, _HEADER.size)
-        self.mapped.write(0, _HEADER.pack(*header))
+    def _store_header(self, header: IndexHeader) -> None:
+        """Stores the header; the count last, so that what is counted is whole."""
+        data = _HEADER.pack(*header)
+        self.mapped.write(0, data[:_INDEX_COUNT_POSITION])
+        self.mapped.write(_INDEX_COUNT_POSITION, data[_INDEX_COUNT_POSITION:])
         self.header = header
 
-    def repair(self, store_timestamp_at: Callable[[int], int | None]) -> int:
+    def uncounted_items(self) -> int:
+        """How many items stand behind the counted ones; a cut store may have left some of zeros."""
+        position = start = self.geometry.item_position(max(self.header.index_count, 1))
+        end = start
+        while data := self.mapped.read(position, _ZERO_RUN):
+            kept = data.rstrip(b"\0")
+            if not kept:
+                break
+            end = position + len(kept)
+            position += len(data)
+        return -(-(end - start) // _ITEM.size)
+
+    def repair(
+        self,
+        store_timestamp_at: Callable[[int], int | None],
+        previous: IndexHeader | None = None,
+    ) -> int:
         """Undoes items that a killed writer stored but did not count; how many.
 
-        An item keeps the slot's former value, so undoing them newest first restores the slots.
-        ``store_timestamp_at`` tells a record's store time, for the header's end.
+        An item keeps the slot's former value, so undoing them newest first restores the slots. A
+        repair that is killed can be done again. ``store_timestamp_at`` tells a record's store
+        time and ``previous`` is the header of the file before, for the header's begin and end.
         """
-        first = last = self.header.index_count
+        first = self.header.index_count
         if first > 1 and self.item(first - 1) == IndexItem(0, 0, 0, 0):
             raise DamagedStore(
                 reason=f"the header of {self.path} counts items that were never written",
                 physical_offset=self.header.end_phy_offset,
             )
-        blank = _ITEM.pack(0, 0, 0, 0)
-        while last < self.geometry.index_num and any(self.item(last)):
-            last += 1
-            if last - first > _MOST_UNCOUNTED:
-                raise DamagedStore(
-                    reason=f"the header of {self.path} counts far fewer items than stand there; "
-                    "`rmqctl rebuild index` writes it anew",
-                    physical_offset=self.header.end_phy_offset,
-                )
+        uncounted = self.uncounted_items()
+        if uncounted > _MOST_UNCOUNTED:
+            raise DamagedStore(
+                reason=f"the header of {self.path} counts far fewer items than stand there; "
+                "`rmqctl rebuild index` writes it anew",
+                physical_offset=self.header.end_phy_offset,
+            )
+        last = first + uncounted
         for index_no in range(last - 1, first - 1, -1):
             item = self.item(index_no)
             slot = max(item.key_hash, 0) % self.geometry.hash_slot_num
             if self.slot(slot) == index_no:
                 self.mapped.write(self.geometry.slot_position(slot), _SLOT.pack(item.prev_index_no))
-            self.mapped.write(self.geometry.item_position(index_no), blank)
-        if first > 1:
-            newest = self.item(first - 1).physical_offset
-            timestamp = store_timestamp_at(newest)
-            if timestamp is not None and newest != self.header.end_phy_offset:
-                self._store_header(
-                    self.header._replace(end_phy_offset=newest, end_timestamp=timestamp)
-                )
-        return last - first
+        header = self._header_of_counted(store_timestamp_at, previous, uncounted > 0)
+        if header != self.header or self.stored_index_count <= 0:
+            self.mapped.reserve(0, _HEADER.size)
+            self._store_header(header)
+        for index_no in range(last - 1, first - 1, -1):
+            self.mapped.write(self.geometry.item_position(index_no), bytes(_ITEM.size))
+        return uncounted
+
+    def _header_of_counted(
+        self,
+        store_timestamp_at: Callable[[int], int | None],
+        previous: IndexHeader | None,
+        was_cut: bool,
+    ) -> IndexHeader:
+        """The header as it was when the last counted item was stored. Where ``was_cut`` is false
+        only its end can be wrong."""
+        header, count = self.header, self.header.index_count
+        if count <= 1:
+            return first_header(previous)
+        newest, oldest = self.item(count - 1).physical_offset, self.item(1).physical_offset
+        timestamp = store_timestamp_at(newest)
+        if timestamp is not None and (was_cut or newest != header.end_phy_offset):
+            header = header._replace(end_phy_offset=newest, end_timestamp=timestamp)
+        begin = store_timestamp_at(oldest) if was_cut else None
+        if begin is not None:
+            header = header._replace(begin_phy_offset=oldest, begin_timestamp=begin)
+        if was_cut:
+            header = header._replace(hash_slot_count=int((self.slot_array() > 0).sum()))
+        return header
 
     def items_of_last_message(self) -> int:
         """How many counted items at the end belong to the message at ``end_phy_offset``."""
@@ -315,6 +347,13 @@ class IndexFile:
 
     def close(self) -> None:
         self.mapped.close()
+
+
+def first_header(previous: IndexHeader | None) -> IndexHeader:
+    """A new file's header: the end of the file before it, when there is one."""
+    offset = max(previous.end_phy_offset, 0) if previous else 0
+    time = max(previous.end_timestamp, 0) if previous else 0
+    return IndexHeader(time, time, offset, offset, 0, 1)
 
 
 class Links(NamedTuple):
@@ -437,6 +476,18 @@ class IndexService:
             self._last = IndexFile(mapped, self.geometry)
         return self._last
 
+    def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
+        """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""
+        last = self.last()
+        if last is None:
+            return
+        previous = None
+        if len(self.paths) > 1:
+            before = self.open(self.paths[-2])
+            previous = before.header
+            before.close()
+        last.repair(store_timestamp_at, previous)
+
     def last_or_new(self) -> IndexFile:
         """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
 
@@ -447,10 +498,9 @@ class IndexService:
             return last
         assert self.root is not None, "opened for reading"
         path = self.directory / self._new_name()
-        fresh = IndexFile(
-            MappedFile.create(self.root, path, self.geometry.file_size), self.geometry
-        )
-        fresh.inherit(last.header if last is not None else None)
+        head = _HEADER.pack(*first_header(last.header if last is not None else None))
+        mapped = MappedFile.create(self.root, path, self.geometry.file_size, head=head)
+        fresh = IndexFile(mapped, self.geometry)
         if last is not None:
             last.flush()
             last.close()

@@ -21,7 +21,7 @@ from rmqctl.engine.paths import create_file, open_for_reading, open_for_writing,
 from rmqctl.errors import CannotRead
 
 FILE_NAME_DIGITS = 20
-_RESERVE_CHUNK = 1 << 18
+RESERVE_CHUNK = 1 << 18
 _PAGE = mmap.PAGESIZE
 _ZEROS = bytes(1 << 20)
 
@@ -63,9 +63,12 @@ class MappedFile:
         return cls(path, open_for_writing(root, path), file_from_offset, True)
 
     @classmethod
-    def create(cls, root: Path, path: Path, size: int, file_from_offset: int = 0) -> MappedFile:
-        """Makes a sparse file of ``size`` zero bytes, durable, and maps it for writing."""
-        return cls(path, create_file(root, path, size), file_from_offset, True)
+    def create(
+        cls, root: Path, path: Path, size: int, file_from_offset: int = 0, head: bytes = b""
+    ) -> MappedFile:
+        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, durable, and maps it for
+        writing."""
+        return cls(path, create_file(root, path, size, head), file_from_offset, True)
 
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to ``size`` bytes; short at the end of the file."""
@@ -76,12 +79,12 @@ class MappedFile:
 
         :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
         """
-        first, last = position // _RESERVE_CHUNK, (position + size - 1) // _RESERVE_CHUNK
+        first, last = position // RESERVE_CHUNK, (position + size - 1) // RESERVE_CHUNK
         for chunk in range(first, last + 1):
             if chunk in self._reserved:
                 continue
-            start = chunk * _RESERVE_CHUNK
-            length = min(_RESERVE_CHUNK, self.size - start)
+            start = chunk * RESERVE_CHUNK
+            length = min(RESERVE_CHUNK, self.size - start)
             try:
                 os.posix_fallocate(self.descriptor, start, length)
             except OSError as error:
@@ -158,6 +161,15 @@ class MappedFile:
                 if piece != _ZEROS[: len(piece)]:
                     return at + len(piece) - len(piece.lstrip(b"\0"))
         return end
+
+    def end_of_data(self, start: int) -> int:
+        """Position after the last byte from ``start`` on that is not zero; ``start`` without."""
+        for low, high in reversed(list(self.extents(start, self.size))):
+            for end in range(high, low, -len(_ZEROS)):
+                piece = self.buffer[max(end - len(_ZEROS), low) : end].rstrip(b"\0")
+                if piece:
+                    return max(end - len(_ZEROS), low) + len(piece)
+        return start
 
 
 class FileEntry(NamedTuple):

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from formats.text import index_key_hash
 from rmqctl.engine import paths
-from rmqctl.engine.bulkappend import BULK_BYTES, BULK_RECORDS, Bulk, BulkAppender
+from rmqctl.engine.bulkappend import BULK_BYTES, BULK_RECORDS, Bulk, BulkAppender, PlainMessage
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.engine.commitlog import CommitLog, LogEnd
 from rmqctl.engine.config import MessageStoreConfig
@@ -42,8 +42,11 @@ from rmqctl.engine.reput import Reput
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.errors import CannotWrite, DamagedStore, FileLengthContradiction, UnsupportedStore
 
-#: A kill can leave one bulk undispatched or half dispatched, in any order of queues.
-_REDISPATCH_BYTES = 2 * BULK_BYTES
+if TYPE_CHECKING:
+    from rmqctl.engine.scanner import Scanner
+
+#: What one step of a recovery dispatches at most, but for its last record.
+_SCANNED_BYTES = 16 << 20
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 _FEW_RECORDS = 64
 
@@ -89,13 +92,16 @@ class MessageStore:
         self.writable = writable
         self.clock = clock
         self._closed = False
+        self._scanner: Scanner | None = None
         self._lock: StoreLock | None = None
         self._put_lock = threading.Lock()
         if create and not self.root.exists():
             self.root.mkdir(parents=True)
-        if not (create and not any(self.root.iterdir())):
+        # A writer that was killed at once has left a lock and perhaps an abort.
+        if not (create and {p.name for p in self.root.iterdir()} <= {paths.LOCK, paths.ABORT}):
             paths.check_store(self.root)
         if writable:
+            paths.check_writable(self.root)
             self._lock = StoreLock(self.root)
         try:
             self._open()
@@ -221,12 +227,15 @@ class MessageStore:
             self.queues,
             self.index if self.config.message_index_enable else None,
         )
-        last_index = self.index.last()  # Refuses a wrong geometry before anything is changed.
+        self.index.last()  # Refuses a wrong geometry before anything is changed.
         if not self.had_abort:
             MappedFile.create(self.root, self.root / paths.ABORT, 0).close()
-        if last_index is not None and self.had_abort:
-            last_index.repair(self._store_timestamp_at)
-        self._redispatch()
+        self._is_first = self.max_offset == 0 and self.checkpoint == Checkpoint()
+        self._dispatched_end, self._dispatch_failed = self.max_offset, False
+        try:
+            self._redispatch()
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self.commit_log.find_record(physical_offset)
@@ -237,7 +246,20 @@ class MessageStore:
         a little before, because queues are not written in log order."""
         start = max(self.dispatched_to, self.min_offset)
         if self.had_abort and self.dispatched_to >= 0:
-            start = self._record_start_before(self.dispatched_to - _REDISPATCH_BYTES)
+            start = self._record_start_before(self.dispatched_to - unordered_bytes(self.config))
+        if self.had_abort:
+            self._restore_from(start)
+        else:
+            self._dispatch_from(start)
+
+    def _restore_from(self, start: int) -> None:
+        """Dispatches again after a kill or a full disk, which may have left it half done."""
+        self.index.recover(self._store_timestamp_at)
+        self.reput.restoring = True
+        self._dispatch_from(start)
+        self.reput.restoring = False
+
+    def _dispatch_from(self, start: int) -> None:
         if start >= self.max_offset:
             return
         if self.max_offset - start <= 64 * 1024:
@@ -246,6 +268,21 @@ class MessageStore:
                     self.reput.dispatch(entry)
         else:
             self._dispatch_range(start, self.max_offset)
+
+    def _complete_dispatch(self) -> None:
+        """Does what a full disk, or an interrupt, has kept from being dispatched.
+
+        :raises OSError, CannotWrite: it still cannot be done.
+        """
+        if self._dispatch_failed:
+            # What queues and index know of themselves may not be what was stored.
+            self.reput.flush()
+            self.queues.close()
+            self.index.close()
+            self._restore_from(self._dispatched_end)
+        else:
+            self._dispatch_from(self._dispatched_end)
+        self._dispatched_end, self._dispatch_failed = self.max_offset, False
 
     def _record_start_before(self, physical_offset: int) -> int:
         """A record's start at or before an offset, as near as the queues can tell."""
@@ -262,7 +299,10 @@ class MessageStore:
     def _dispatch_range(self, start: int, end: int) -> None:
         from rmqctl.engine.scanner import Batch, Scanner
 
-        for entry in Scanner(self.commit_log, self.dispatcher).scan(start, end):
+        # One for all bulks: it knows the topics that it has seen.
+        if self._scanner is None:
+            self._scanner = Scanner(self.commit_log, self.dispatcher)
+        for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self.reput.dispatch_batch(entry)
 
@@ -283,19 +323,20 @@ class MessageStore:
         """Appends messages one by one; with ``batch`` all of them into one file, as a batch."""
         with self._put_lock:
             encoded = [self.check(message) for message in messages]
+            results: list[PutMessageResult] = []
             if batch:
                 refused = [e for e in encoded if isinstance(e, PutMessageResult)]
                 if refused:
                     return refused[:1]
                 whole = [e for e in encoded if isinstance(e, EncodedMessage)]
-                results = self._append_batch(whole)
+                results += self._append_batch(whole)
             else:
-                results = [
-                    e if isinstance(e, PutMessageResult) else self.append(e) for e in encoded
-                ]
+                for one in encoded:
+                    results.append(one if isinstance(one, PutMessageResult) else self.append(one))
             stored = [result.append for result in results if result.append is not None]
-            if stored:
-                self._finish(stored[0].wrote_offset, len(stored), flush)
+            failure = self._finish(stored[0].wrote_offset, len(stored), flush) if stored else None
+            if failure is not None:
+                return [failure if result.append is not None else result for result in results]
             return results
 
     def put_stream(
@@ -318,19 +359,27 @@ class MessageStore:
                         AppendMessageStatus.PUT_OK,
                         offset,
                         size,
-                        offset_msg_id(*message.store_host, offset),
+                        offset_msg_id(*store_host, offset),
                         timestamp,
                         queue_offset,
                     ),
-                    message.topic,
-                    message.queue_id,
+                    topic,
+                    queue_id,
                 )
-                for message, offset, size, queue_offset, timestamp in bulk.stored
+                for (
+                    topic,
+                    queue_id,
+                    store_host,
+                    offset,
+                    size,
+                    queue_offset,
+                    timestamp,
+                ) in bulk.stored
             ]
             yield results if bulk.refused is None else [*results, bulk.refused]
 
     def append_stream(
-        self, messages: Iterable[MessageExtBrokerInner | None], *, flush: bool = True
+        self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Bulk]:
         """:meth:`put_stream` with the results as the append has them. A bulk with a refused
         message is not the last one: the caller decides whether to go on."""
@@ -338,8 +387,11 @@ class MessageStore:
             appender = BulkAppender(self, iter(messages))
             while not appender.exhausted and appender.failure is None:
                 bulk = appender.fill()
+                failure = None
                 if bulk.stored:
-                    self._finish(bulk.stored[0].wrote_offset, len(bulk.stored), flush)
+                    failure = self._finish(bulk.stored[0].wrote_offset, len(bulk.stored), flush)
+                if failure is not None:
+                    bulk = Bulk([], failure)
                 if bulk.stored or bulk.refused:
                     yield bulk
             if appender.failure is not None:
@@ -378,6 +430,8 @@ class MessageStore:
         kind = encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
         counts = kind in (constants.TRANSACTION_NOT_TYPE, constants.TRANSACTION_COMMIT_TYPE)
         try:
+            if self._dispatch_failed:
+                self._complete_dispatch()
             queue_offset = self._next_queue_offset(*key)
             multi: list[tuple[tuple[str, int], int]] = []
             if self.config.enable_multi_dispatch and counts:
@@ -390,11 +444,16 @@ class MessageStore:
                         return again
                     encoded = again
             mapped, position, _ = self.commit_log.file_for(encoded.size)
-            self._reserve_units(counts, key)
+            if counts:
+                for place, unit_offset in ((key, queue_offset), *multi):
+                    self.queues.find_or_create(*place).reserve(unit_offset)
+            timestamp = self.clock()
+            if self._is_first:
+                self._write_first_checkpoint(timestamp)
         except (CannotWrite, OSError) as error:
             return _refused(error)
         offset = mapped.file_from_offset + position
-        timestamp = self.last_store_timestamp = self.clock()
+        self.last_store_timestamp = timestamp
         stored_offset = queue_offset if counts else 0
         self.commit_log.store(mapped, position, encoded.record(stored_offset, offset, timestamp))
         if counts:
@@ -419,10 +478,12 @@ class MessageStore:
             return [_refused(error)]
         return [self.append(e) for e in encoded]
 
-    def _reserve_units(self, counts: bool, key: tuple[str, int]) -> None:
-        """Makes sure that the unit can be stored: a record without one would be no success."""
-        if counts and (queue := self.queues.find(*key)) is not None:
-            queue.reserve_next()
+    def _write_first_checkpoint(self, timestamp: int) -> None:
+        """A store has a checkpoint before its first record; a broker writes one with its start.
+        The time of the first record is always safe: a recovery starts before it."""
+        self.checkpoint = Checkpoint(timestamp, timestamp)
+        write_checkpoint(self.root, self.root / paths.CHECKPOINT, self.checkpoint)
+        self._is_first = False
 
     def multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
         """The extra queues that a message names, with their queue ids."""
@@ -445,9 +506,13 @@ class MessageStore:
             self.topic_queue_table[topic, queue_id] = known
         return known
 
-    def _finish(self, start: int, count: int, flush: bool) -> None:
+    def _finish(self, start: int, count: int, flush: bool) -> PutMessageResult | None:
         """Dispatches the ``count`` records appended from ``start`` on and, when asked, forces the
-        log to disk."""
+        log to disk. The answer when the disk is too full for units or index items.
+
+        :raises CannotWrite: the disk failed.
+        """
+        self._dispatch_failed = True
         try:
             if count <= _FEW_RECORDS:
                 # Not worth the import of the scanner.
@@ -456,15 +521,26 @@ class MessageStore:
                         self.reput.dispatch(entry)
             else:
                 self._dispatch_range(start, self.max_offset)
+        except (CannotWrite, OSError) as error:
+            refused = _refused(error)
+            refused.reason += (
+                f". The log has the message (from {start} on): it appears in its queue and index "
+                "as soon as there is room"
+            )
+            return refused
+        self._dispatched_end, self._dispatch_failed = self.max_offset, False
+        try:
             if flush:
                 self.commit_log.flush()
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        return None
 
     def flush(self) -> Checkpoint:
         """Forces log, queues and index to disk and advances the checkpoint, as the broker's flush
         services do. :raises CannotWrite: the disk failed."""
         try:
+            self._complete_dispatch()
             self.commit_log.flush()
             self.reput.flush()
             self.checkpoint = self.checkpoint._replace(
@@ -489,11 +565,13 @@ class MessageStore:
         """A clean stop: everything on disk, checkpoint written, own ``abort`` removed."""
         if self._closed:
             return
-        if self.writable:
-            self.flush()
-            if not self.had_abort:
-                (self.root / paths.ABORT).unlink(missing_ok=True)
-        self.abandon()
+        try:
+            if self.writable:
+                self.flush()
+                if not self.had_abort:
+                    (self.root / paths.ABORT).unlink(missing_ok=True)
+        finally:
+            self.abandon()
 
     def abandon(self) -> None:
         """Closes without flushing, as a killed process would: ``abort`` stays."""
@@ -517,6 +595,15 @@ class MessageStore:
     ) -> None:
         # After an error of ours the store is as valid as after any put: it is closed cleanly.
         self.close()
+
+
+def unordered_bytes(config: MessageStoreConfig) -> int:
+    """How far before the newest unit a kill can leave records without theirs.
+
+    Queues are not written in log order: not within a bulk (which its last record, and a blank
+    before that, make longer), and not within a batch of the scanner.
+    """
+    return max(_SCANNED_BYTES, BULK_BYTES) + 2 * config.max_message_size
 
 
 def _refused(error: Exception) -> PutMessageResult:

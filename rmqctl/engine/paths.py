@@ -68,6 +68,20 @@ def check_store(root: Path) -> None:
         raise NotAStore(path=str(root), reason="it has no commitlog/, consumequeue/ or checkpoint")
 
 
+def check_writable(root: Path) -> None:
+    """Refuses what a writer would only stumble over later.
+
+    :raises SymbolicLinkRefused: a part of the store is a link.
+    :raises CannotWrite: something else stands in place of ``checkpoint`` or ``abort``.
+    """
+    for name in (LOCK, ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX):
+        path = root / name
+        if path.is_symlink():
+            raise SymbolicLinkRefused(path=str(path))
+        if name in (ABORT, CHECKPOINT) and path.exists() and not path.is_file():
+            raise CannotWrite(path=str(path), reason="it is not a regular file")
+
+
 class QueueDirectory(NamedTuple):
     """One ``consumequeue/<topic>/<queueId>``."""
 
@@ -139,8 +153,8 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
         return descriptor
 
 
-def create_file(root: Path, path: Path, size: int) -> int:
-    """Makes a sparse file of ``size`` zero bytes, durable, and opens it read-write.
+def create_file(root: Path, path: Path, size: int, head: bytes = b"") -> int:
+    """Makes a sparse file of ``size`` bytes, ``head`` and zeros, durable, and opens it read-write.
 
     The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
     refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
@@ -160,9 +174,12 @@ def create_file(root: Path, path: Path, size: int) -> int:
             named = True
         try:
             os.ftruncate(descriptor, size)
+            if os.pwrite(descriptor, head, 0) != len(head):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
             if not named:
                 os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=directory)
+                named = True
             os.fsync(directory)
         except BaseException:
             os.close(descriptor)

@@ -127,9 +127,9 @@ def scan(
         numbers = np.arange(count)[rows]
         part.put(values, numbers)
         for row in numbers[part.irregular].tolist():
-            for name, (at, size) in locate(_text(data, start[row], length[row])).items():
-                values.position[name, row] = start[row] + at
-                values.length[name, row] = size
+            for name, (offset, many) in locate(_text(data, start[row], length[row])).items():
+                values.position[name, row] = start[row] + offset
+                values.length[name, row] = many
         if check:
             malformed += [
                 row
@@ -137,13 +137,13 @@ def scan(
                 if properties_problem(_text(data, start[row], length[row])) is not None
             ]
     columns = PropertyColumns.empty(count)
-    rows, at, size = values.of(_TAGS)
-    columns.tags_code[rows] = hash_codes(data, at, size).view(np.int32)
+    tagged, at, size = values.of(_TAGS)
+    columns.tags_code[tagged] = hash_codes(data, at, size).view(np.int32)
     columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
-    rows, at, size = values.of(_DELAY)
+    delayed, at, size = values.of(_DELAY)
     columns.delay_levels = {
         row: decode_utf8(_text(data, low, many))
-        for row, low, many in zip(rows.tolist(), at, size, strict=True)
+        for row, low, many in zip(delayed.tolist(), at, size, strict=True)
     }
     columns.multi_dispatch_rows = values.of(_MULTI)[0]
     columns.malformed = np.array(sorted(malformed), np.int64)
@@ -242,7 +242,7 @@ def _keys(data: Bytes, values: _Values, key_prefix: Codes) -> tuple[Ints, NDArra
     code = np.empty(len(key_row), np.uint32)
     for at, row, place in ((unique_at, unique_row, unique), (token_at, token_row, tokens)):
         key_row[at] = row
-        code[at] = hash_codes(data, *place, key_prefix[row])
+        code[at] = hash_codes(data, place[0], place[1], key_prefix[row])
     return key_row, _index_hash(code)
 
 

@@ -27,8 +27,9 @@ _PLACE_DTYPE = np.dtype(">i8")
 _PLACE_POSITION = layouts.RECORD_PREFIX[0].fields[6].offset
 _SHORT_DTYPE = np.dtype(">i2")
 _MAGIC_HEAD = _V1.to_bytes(4, "big")[:3]
-# Lanes of less than this are not worth their start; no more of a lane is searched for one.
-_LANE_BYTES = 1 << 15
+# A lane should be worth its start, which is searched for in no more than the first bytes of it.
+_LANE_RECORDS = 32
+_LANE_BYTES = (1 << 13, 1 << 18)
 _LANE_SEARCH = 1 << 12
 
 
@@ -49,11 +50,11 @@ def chain(mapped: MappedFile, data: Bytes, position: int, limit: int) -> Ints:
     if not len(apart):
         return positions
     lane = int(apart[0])
-    positions = positions[positions < stops[lane]]
+    believed: Ints = positions[positions < stops[lane]]
     if reached[lane] < stops[lane]:
-        return positions
+        return believed
     # The next lane began inside a body that holds bytes like a record's.
-    return np.concatenate([positions, _follow(mapped, int(reached[lane]), limit)])
+    return np.concatenate([believed, _follow(mapped, int(reached[lane]), limit)])
 
 
 def _follow(mapped: MappedFile, position: int, limit: int) -> Ints:
@@ -77,8 +78,12 @@ def _follow(mapped: MappedFile, position: int, limit: int) -> Ints:
 def _lane_starts(mapped: MappedFile, data: Bytes, position: int, limit: int) -> Ints:
     """``position``, and probable records at some distance from each other after it."""
     starts = []
-    for low in range(position + _LANE_BYTES, limit - _LANE_BYTES, _LANE_BYTES):
-        at = mapped.buffer.find(_MAGIC_HEAD, low + 4, low + _LANE_SEARCH)
+    if position >= limit:
+        return np.empty(0, np.int64)
+    size = _HEAD.unpack_from(mapped.buffer, position)[0]
+    step = min(max(size * _LANE_RECORDS, _LANE_BYTES[0]), _LANE_BYTES[1])
+    for low in range(position + step, limit - step, step):
+        at = mapped.buffer.find(_MAGIC_HEAD, low + 4, low + min(step, _LANE_SEARCH))
         if at >= 0:
             starts.append(at - 4)
     places = np.array(starts, np.int64)

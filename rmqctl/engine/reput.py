@@ -42,12 +42,18 @@ class Reput:
         self.index_msg_timestamp = 0
         #: Units that damage may have swallowed: so long a gap in a queue is filled.
         self.max_gap = 0
+        #: After a kill: units of which only a part was stored are completed.
+        self.restoring = False
 
     def dispatch(self, record: Record) -> None:
         """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
         if self.queues is not None:
             for unit in self.dispatcher.units(record):
                 queue = self.queues.find_or_create(unit.topic, unit.queue_id)
+                if self.restoring:
+                    queue.restore(
+                        unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
+                    )
                 queue.put_message_position_info(
                     unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
                 )
@@ -71,13 +77,16 @@ class Reput:
         if self.queues is None:
             return
         for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
-            self.queues.find_or_create(topics.names[topic_id], queue_id).put_units(
+            queue = self.queues.find_or_create(topics.names[topic_id], queue_id)
+            columns = (
                 units.physical_offset[rows],
                 units.size[rows],
                 units.tags_code[rows],
                 units.queue_offset[rows],
-                max_gap=self.max_gap,
             )
+            if self.restoring:
+                queue.restore_units(*columns)
+            queue.put_units(*columns, max_gap=self.max_gap)
 
     def put_keys(self, keys: KeyBatch) -> None:
         """Index keys of a batch."""

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from formats import constants
 from rmqctl.engine import propertyscan
+from rmqctl.engine.bodycrc import body_crcs
 from rmqctl.engine.bytecolumns import Bytes, Ints, gather
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.dispatch import Dispatcher
@@ -27,7 +27,8 @@ from rmqctl.engine.topictable import TopicTable
 __all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
 
 BATCH_RECORDS = 16384
-WINDOW_BYTES = 16 << 20
+# What is chained at once: little after damage, where more may follow, and soon much again.
+WINDOW_BYTES = (1 << 20, 16 << 20)
 
 
 @dataclass(slots=True)
@@ -111,19 +112,20 @@ class Scanner:
             yield End(max(start or 0, self.log.min_offset))
             return
         position = 0 if start is None else start - entries[number].file_from_offset
+        window = WINDOW_BYTES[0]
         while True:
             if number < len(entries) and position >= 0:
                 mapped = self.log.files.file(number)
-                limit = (
-                    mapped.size if end is None else min(mapped.size, end - mapped.file_from_offset)
-                )
+                limit = mapped.size if end is None else end - mapped.file_from_offset
                 reached = position
-                for batch in self._window(mapped, position, limit):
+                for batch in self._window(mapped, position, min(limit, position + window)):
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:
                     position = reached
+                    window = min(2 * window, WINDOW_BYTES[1])
                     continue
+            window = WINDOW_BYTES[0]
             step = self.log.step(number, position)
             if end is not None and step.entry.physical_offset >= end:
                 yield End(end)
@@ -137,7 +139,7 @@ class Scanner:
     def _window(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
         """Batches of the sound records that stand behind each other from ``position`` on."""
         data = np.frombuffer(mapped.buffer, np.uint8)
-        positions = chain(mapped, data, position, min(limit, position + WINDOW_BYTES))
+        positions = chain(mapped, data, position, limit)
         for at in range(0, len(positions), BATCH_RECORDS):
             chained = positions[at : at + BATCH_RECORDS]
             fields = read_fields(data, chained, mapped.file_from_offset)
@@ -168,7 +170,7 @@ class Scanner:
             tags_code=found.tags_code,
             key_row=found.key_row,
             key_hash=found.key_hash,
-            crc_matches=_crc_matches(mapped, fields) if self._check else np.ones(count, bool),
+            crc_matches=_crc_matches(mapped, data, fields) if self._check else np.ones(count, bool),
             malformed=found.malformed,
             multi_dispatch_rows=found.multi_dispatch_rows,
             **fields,
@@ -187,14 +189,11 @@ class Scanner:
                 )
 
 
-def _crc_matches(mapped: MappedFile, fields: dict[str, Ints]) -> NDArray[np.bool_]:
-    start = fields["body_position"]
+def _crc_matches(mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:
     length = fields["body_length"]
-    with memoryview(mapped.buffer) as view:
-        codes = [
-            crc32(view[low:high])
-            for low, high in zip(start.tolist(), (start + length).tolist(), strict=True)
-        ]
-    actual = np.array(codes, np.int64) & 0x7FFFFFFF
-    matches: NDArray[np.bool_] = (actual == fields["body_crc"]) | (length == 0)
+    codes = body_crcs(mapped.buffer, data, fields["body_position"], length)
+    # An empty body is not checked, as in the engine.
+    matches: NDArray[np.bool_] = ((codes & np.uint32(0x7FFFFFFF)) == fields["body_crc"]) | (
+        length == 0
+    )
     return matches

@@ -55,7 +55,7 @@ class TopicTable:
         for at in range(1, count):
             code += words[:, at] * _FACTORS[at]
         slot = (code >> np.uint64(64 - _SLOT_BITS)).astype(np.int64)
-        number = self._slots[slot]
+        number: Ints = self._slots[slot]
         right = self._length[number] == length
         for at in range(count):
             right &= self._words[at][number] == words[:, at]

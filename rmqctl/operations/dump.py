@@ -64,9 +64,7 @@ def dump_record(store: MessageStore, physical_offset: int) -> Iterator[Row]:
     yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
 
 
-def dump_unit(
-    store: MessageStore, topic: str, queue_id: int, queue_offset: int
-) -> Iterator[Row]:
+def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> Iterator[Row]:
     """Rows ``field`` of a queue unit, then ``summary``; :raises UsageError: there is none."""
     paths.check_topic_directory(topic)
     directory = store.root / paths.CONSUME_QUEUE / topic / str(queue_id)
@@ -119,9 +117,7 @@ def _index_file(store: MessageStore, file: str) -> MappedFile:
     for path in store.index.paths:
         if path.name == name:
             return MappedFile.open(path)
-    raise UsageError(
-        reason=f"there is no index file {name!r}. `rmqctl index info` lists them."
-    )
+    raise UsageError(reason=f"there is no index file {name!r}. `rmqctl index info` lists them.")
 
 
 def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
@@ -167,7 +163,7 @@ def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[Row]:
         try:
             value = part._parsereport(stream, context, "")
         except ValidationError as error:
-            problems.append(str(error).splitlines()[0])
+            problems.append(str(error).splitlines()[-1])
             if not _can_go_on(part, context, len(data)):
                 return
             continue
@@ -218,4 +214,3 @@ def _value(name: str, taken: bytes, value: Any) -> Any:
         except UnicodeDecodeError:
             return None
     return int(value)
-

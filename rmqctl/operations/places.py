@@ -29,9 +29,7 @@ def _no_record(store: MessageStore, physical_offset: int, reason: str) -> NoReco
     if following is None:
         reason = f"{reason}; none follows, the log ends at {store.max_offset}"
         return NoRecordAt(physical_offset=physical_offset, reason=reason)
-    return NotARecordStart(
-        physical_offset=physical_offset, reason=reason, next_offset=following
-    )
+    return NotARecordStart(physical_offset=physical_offset, reason=reason, next_offset=following)
 
 
 def require_record(store: MessageStore, physical_offset: int) -> Record:

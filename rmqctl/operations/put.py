@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from formats import constants
+from rmqctl.engine.bulkappend import Message, PlainMessage
 from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.paths import topic_directory_problem
 from rmqctl.engine.record import offset_msg_id
@@ -158,7 +159,7 @@ class MessageMaker:
     _topics: set[str] = field(default_factory=set)
     _hosts: dict[str, Host] = field(default_factory=dict)
 
-    def make(self, given: dict[str, Any]) -> MessageExtBrokerInner:
+    def make(self, given: dict[str, Any]) -> Message:
         """:raises NotAMessage: a field is unknown or wrong, or the topic is missing."""
         # The usual line, checked at one glance; whatever is unusual is looked at field by field.
         get = given.get
@@ -173,21 +174,20 @@ class MessageMaker:
             or not (keys.isprintable() and tags.isprintable())
             or not _USUAL.issuperset(given)
         ):
-            return self._make(given)
-        properties = {}
-        if keys:
-            properties[constants.PROPERTY_KEYS] = keys
+            return self.make_full(given)
+        properties = f"{_KEYS}{keys}" if keys else ""
         if tags:
-            properties[constants.PROPERTY_TAGS] = tags
+            # In the order of Java's map, as a test makes sure.
+            properties = f"{properties}{_SEPARATORS[1]}{_TAGS}{tags}" if keys else _TAGS + tags
         try:
-            data = body.encode()
+            data, text = body.encode(), properties.encode()
         except UnicodeEncodeError:
-            return self._make(given)
-        return MessageExtBrokerInner(
-            topic, data, queue_id, 0, 0, properties, None, self.clock(), LOCALHOST, STORE_HOST
-        )
+            return self.make_full(given)
+        row = (topic, queue_id, data, text, 0, self.clock(), LOCALHOST, STORE_HOST, 0, 0)
+        return tuple.__new__(PlainMessage, row)
 
-    def _make(self, given: dict[str, Any]) -> MessageExtBrokerInner:
+    def make_full(self, given: dict[str, Any]) -> MessageExtBrokerInner:
+        """:meth:`make` field by field; errors as there."""
         values = dict(self.defaults)
         for name, value in given.items():
             check = FIELDS.get(name)
@@ -228,6 +228,8 @@ class MessageMaker:
             self._topics.add(topic)
 
 
+_KEYS = constants.PROPERTY_KEYS + constants.NAME_VALUE_SEPARATOR
+_TAGS = constants.PROPERTY_TAGS + constants.NAME_VALUE_SEPARATOR
 _USUAL = frozenset(("topic", "queue_id", "tags", "keys", "body"))
 _PROPERTY_FIELDS = (
     ("keys", constants.PROPERTY_KEYS),
@@ -252,7 +254,7 @@ def message_from_fields(
 ) -> MessageExtBrokerInner:
     """One message; :raises UsageError: the fields make none."""
     try:
-        return MessageMaker(clock=clock).make(given)
+        return MessageMaker(clock=clock).make_full(given)
     except NotAMessage as error:
         raise UsageError(reason=f"{error}.") from None
 
@@ -288,7 +290,7 @@ def put_lines(
     *,
     maker: MessageMaker | None = None,
     flush: bool = True,
-) -> Iterator[list[Row]]:
+) -> Iterator[Iterator[Row]]:
     """Puts every line; yields rows ``append_result`` in bulks, each once it is stored (with
     ``flush``: on disk). A line of None asks to store what there is now.
 
@@ -300,13 +302,12 @@ def put_lines(
     host_digits: dict[Host, str] = {}
     try:
         for stored, refused in store.append_stream(messages, flush=flush):
-            rows = [_stored_row(appended, host_digits) for appended in stored]
-            run.stored += len(rows)
+            run.stored += len(stored)
+            # Rows are made as they are taken: thousands at once would only cost memory.
+            yield (_stored_row(appended, host_digits) for appended in stored)
             if refused is not None:
                 run.refused = append_result_row(refused)
-                rows.append(run.refused)
-            yield rows
-            if refused is not None:
+                yield iter((run.refused,))
                 return
     except (NotAMessage, TopicNotAllowed) as error:
         raise BadInputLine(
@@ -316,8 +317,7 @@ def put_lines(
 
 def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
     """:func:`append_result_row` of a message that was stored, in a hurry."""
-    message, offset, size, queue_offset, timestamp = appended
-    host = message.store_host
+    topic, queue_id, host, offset, size, queue_offset, timestamp = appended
     digits = host_digits.get(host)
     if digits is None:
         digits = host_digits[host] = offset_msg_id(*host, 0)[:-16]
@@ -325,8 +325,8 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
         "type": "append_result",
         "status": "PUT_OK",
         "msg_id": f"{digits}{offset:016X}",
-        "topic": message.topic,
-        "queue_id": message.queue_id,
+        "topic": topic,
+        "queue_id": queue_id,
         "wrote_offset": offset,
         "wrote_bytes": size,
         "queue_offset": queue_offset,
@@ -336,7 +336,7 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
 
 def _messages(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
-) -> Iterator[MessageExtBrokerInner | None]:
+) -> Iterator[Message | None]:
     import orjson
 
     loads, make = orjson.loads, maker.make

@@ -42,7 +42,9 @@ class Selection:
     @property
     def filters(self) -> bool:
         """Whether some messages in the range are not shown."""
-        return not (self.topic is self.queue_id is self.since is self.until is None)
+        return any(
+            given is not None for given in (self.topic, self.queue_id, self.since, self.until)
+        )
 
     def shows_time(self, timestamp: int) -> bool:
         return (self.since is None or timestamp >= self.since) and (
@@ -167,9 +169,7 @@ def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
             mapped = queue.files.find(entry.file_from_offset)
             assert mapped is not None
             pending = pending or (start, 0)
-            position = mapped.first_nonzero(
-                start * UNIT_SIZE - entry.file_from_offset, mapped.size
-            )
+            position = mapped.first_nonzero(start * UNIT_SIZE - entry.file_from_offset, mapped.size)
             start = (entry.file_from_offset + position) // UNIT_SIZE
 
 
@@ -197,8 +197,10 @@ def walk_index(store: MessageStore, what: Selection) -> Iterator[Row]:
             timestamp = begin + item.time_diff_seconds * 1000
             # The item knows whole seconds only: it is shown when its second meets the range.
             near = what.since is None or timestamp + 999 >= what.since
-            if near and what.shows_offset(item.physical_offset) and (
-                what.until is None or timestamp <= what.until
+            if (
+                near
+                and what.shows_offset(item.physical_offset)
+                and (what.until is None or timestamp <= what.until)
             ):
                 yield index_item_row(file.path.name, index_no, item, timestamp)
                 items += 1

@@ -281,7 +281,9 @@ def with_plain_tags_codes(directory: Path, ext_directory: Path) -> dict[str, tup
             if code <= MAX_ADDR:
                 unit = ext_unit(ext_directory / Path(relative).parent, code)
                 data[at + 12 : at + 20] = unit.tags_code.to_bytes(8, "big", signed=True)
-        pieces = {n: data[n * 4096 : n * 4096 + 4096].rstrip(b"\0") for n in range(-(-length // 4096))}
+        pieces = {
+            n: data[n * 4096 : n * 4096 + 4096].rstrip(b"\0") for n in range(-(-length // 4096))
+        }
         found[relative] = (length, {n: bytes(piece) for n, piece in pieces.items() if piece})
     return found
 
@@ -308,9 +310,7 @@ def test_a_rebuild_into_an_empty_place_is_the_engines_byte_for_byte(
 
 
 @every_store
-def test_encoding_every_decoded_entry_again_gives_the_same_bytes(
-    golden: Golden, name: str
-) -> None:
+def test_encoding_every_decoded_entry_again_gives_the_same_bytes(golden: Golden, name: str) -> None:
     rows = expected(name)
     size = broker_conf(name).mapped_file_size_commit_log
     entries = sorted(rows["message"] + rows.get("blank", []), key=lambda r: r["physicalOffset"])

@@ -14,8 +14,8 @@ batch      30       as batches (boundaries from the keys); one of them does not 
 lmq        200      INNER_MULTI_QUEUE_OFFSET taken out, which the put adds again
 cqext      300      log and index; units hold plain tags codes, compared with the extension's
 crash      600      up to the end: the kill left the next log file made and empty
-broker     829      put with stored bytes: 20 records of batches, which repeat WAIT, and 50 delivered
-                    ones, which keep DELAY; all others by map
+broker     829      put with stored bytes: 20 records of batches, which repeat WAIT, and 99
+                    delivered ones, which keep DELAY; all others by map
 defaults   60       files of 1 GiB, 6 MB and 420 MB, compared without their holes
 ========== ======== ============================================================================
 """
@@ -30,8 +30,8 @@ import pytest
 
 from formats import constants
 from formats.text import decode_utf8, encode_properties, split_properties
-from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import HOSTS_V6_MASK, Record
 from rmqctl.operations.verify import Summary, verify
 from tests.conftest import Golden
@@ -41,6 +41,8 @@ from tests.test_golden.test_reading import with_plain_tags_codes
 #: Records whose properties no map gives back: ``metrics`` of ``broker`` was put in batches, and a
 #: batch's own properties are appended to each message's.
 STORED_AS_BYTES = {"broker": 20}
+#: Messages of the schedule that were delivered: stored with DELAY, put without.
+DELIVERED = {"broker": 99}
 
 
 def properties_map(record: Record) -> dict[str, str]:
@@ -140,6 +142,8 @@ def test_putting_the_messages_again_gives_the_engines_bytes(
             record.queue_offset,
         )
         assert (result.topic, result.queue_id) == (record.topic, record.queue_id)
+    by_bytes = sum(message.properties_bytes is not None for message in messages)
+    assert by_bytes == STORED_AS_BYTES.get(name, 0) + DELIVERED.get(name, 0)
     written(name, root, golden(name))
     summary = list(verify(root, broker_conf(name)))[-1]
     assert isinstance(summary, Summary)

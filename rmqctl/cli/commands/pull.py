@@ -28,9 +28,7 @@ from rmqctl.cli.options import command as make
 )
 @topic_option(required=True)
 @queue_id_option(required=True)
-@click.option(
-    "--offset", metavar="N", type=OFFSET, required=True, help="Queue offset to start at."
-)
+@click.option("--offset", metavar="N", type=OFFSET, required=True, help="Queue offset to start at.")
 @click.option(
     "--max-messages",
     metavar="N",

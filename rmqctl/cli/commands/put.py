@@ -46,9 +46,7 @@ from rmqctl.cli.options import command as make
 @click.option("--born-timestamp", metavar="MS", type=Whole(0, LONG_MAX), help="Default: now.")
 @click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
 @click.option("--transaction", type=click.Choice(("prepared", "commit", "rollback")))
-@click.option(
-    "--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset."
-)
+@click.option("--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset.")
 @click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
 @click.option(
     "--flush",

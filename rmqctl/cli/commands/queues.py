@@ -23,4 +23,5 @@ def command(settings: Settings, topic: str | None, queue_id: int | None) -> int:
 
     with settings.open() as store, settings.writer("queue") as writer:
         summary = writer.rows(queues(store, topic, queue_id))
-    return int(not summary["queues"] and not (topic is queue_id is None))
+    filtered = topic is not None or queue_id is not None
+    return int(filtered and not summary["queues"])

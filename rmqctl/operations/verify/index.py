@@ -51,7 +51,7 @@ class IndexChecker:
     def __init__(
         self, root: Path, service: IndexService, log_min: int, damaged: Ranges, unclean: bool
     ) -> None:
-        self._cursor = IndexCursor(root, service)
+        self._cursor = IndexCursor(root, service, unclean)
         self._log_min = log_min
         self._damaged = damaged
         self._unclean = unclean
@@ -59,7 +59,9 @@ class IndexChecker:
         self._started = False
         self._gap: _Gap | None = None
         self._extra: _Extra | None = None
+        # The record of the last item that has its key, and all of its keys' hashes so far.
         self._last_offset = -1
+        self._last_hashes: set[int] = set()
 
     @property
     def items(self) -> int:
@@ -101,8 +103,17 @@ class IndexChecker:
         yield from self._check_times(stamps, items)
         if self._cursor.next_no == 1:
             self._cursor.check_begin_timestamp(int(stamps[0]))
-        self._last_offset = int(items["physical_offset"][-1])
+        self._remember(items)
         self._cursor.take(len(items), int(stamps[-1]))
+
+    def _remember(self, items: NDArray[np.void]) -> None:
+        """Notes the last record among items that have their keys."""
+        offset = int(items["physical_offset"][-1])
+        if offset != self._last_offset:
+            self._last_offset = offset
+            self._last_hashes.clear()
+        own = items["physical_offset"] == offset
+        self._last_hashes.update(items["key_hash"][own].tolist())
 
     def _check_times(self, stamps: NDArray[np.int64], items: NDArray[np.void]) -> Iterator[Finding]:
         cursor = self._cursor
@@ -170,7 +181,7 @@ class IndexChecker:
         """Items that no key asks for."""
         for item in items:
             offset = int(item["physical_offset"])
-            if offset == self._last_offset:
+            if offset == self._last_offset and int(item["key_hash"]) in self._last_hashes:
                 code = "index-item-repeated"
             elif offset in self._damaged:
                 code = "index-item-points-into-damage"

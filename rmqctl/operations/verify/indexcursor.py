@@ -15,7 +15,7 @@ from formats import layouts
 from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexService, item_dtype, link_items
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.errors import CannotRead, FileLengthContradiction
-from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.findings import INFO, Finding, finding
 
 _WINDOW = 1 << 16
 _HEADER_POSITIONS = {field.name: field.offset for field in layouts.INDEX_HEADER.fields}
@@ -28,11 +28,12 @@ class IndexCursor:
     :meth:`drain`.
     """
 
-    def __init__(self, root: Path, service: IndexService) -> None:
+    def __init__(self, root: Path, service: IndexService, unclean: bool) -> None:
         self.previous: IndexHeader | None = None
         self.items = 0
         self.next_no = 1
         self._root = root
+        self._unclean = unclean
         self._service = service
         self._paths = iter(service.paths)
         self._file: IndexFile | None = None
@@ -121,6 +122,19 @@ class IndexCursor:
         assert self._file is not None
         file, geometry = self._file, self._file.geometry
         slots = file.slot_array().astype(np.int32)
+        uncounted = file.uncounted_items()
+        if uncounted:
+            killed = {"severity": INFO} if self._unclean else {}
+            self._find(
+                "index-uncounted-items",
+                position=geometry.item_position(self.next_no),
+                expected=self.next_no - 1,
+                found=f"{uncounted} more",
+                **killed,
+            )
+            if self._unclean:
+                # The last of them may have no slot yet, and the header may count only some.
+                self._undo_uncounted(file, slots)
         for slot in np.flatnonzero(slots != self._newest).tolist():
             self._find(
                 "index-slot-mismatch",
@@ -128,22 +142,28 @@ class IndexCursor:
                 expected=int(self._newest[slot]),
                 found=int(slots[slot]),
             )
-        self._check_header("hash_slot_count", self._used_slots)
-        if self._last_offset is not None:
-            self._check_header("end_phy_offset", self._last_offset)
-        if self._last_stamp is not None:
-            self._check_header("end_timestamp", self._last_stamp)
+        if not (uncounted and self._unclean):
+            self._check_header("hash_slot_count", self._used_slots)
+            if self._last_offset is not None:
+                self._check_header("end_phy_offset", self._last_offset)
+            if self._last_stamp is not None:
+                self._check_header("end_timestamp", self._last_stamp)
         if file.stored_index_count > geometry.index_num or file.stored_index_count < 1:
             self._check_header("index_count", self.next_no, file.stored_index_count)
-        if self.next_no < geometry.index_num and any(file.item(self.next_no)):
-            self._find(
-                "index-uncounted-items",
-                position=geometry.item_position(self.next_no),
-                expected=self.next_no - 1,
-            )
         self.previous = file.header
         file.close()
         self._file = None
+
+    def _undo_uncounted(self, file: IndexFile, slots: NDArray[np.int32]) -> None:
+        """Takes slots back to the items that they pointed to before a writer was killed."""
+        for slot in np.flatnonzero(slots >= self.next_no).tolist():
+            index_no = int(slots[slot])
+            while self.next_no <= index_no < file.geometry.index_num:
+                previous = file.item(index_no).prev_index_no
+                if previous >= index_no:
+                    break
+                index_no = previous
+            slots[slot] = index_no
 
     def _check_header(self, name: str, expected: int, found: int | None = None) -> None:
         found = getattr(self.header, name) if found is None else found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue, Unit, is_part_of
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, is_ext_addr
 from rmqctl.engine.dispatch import UnitBatch
 from rmqctl.engine.paths import queue_directories
@@ -71,8 +71,8 @@ class _State:
 class QueueChecker:
     """Checks all queues; feed :meth:`add` in log order, then :meth:`finish`.
 
-    ``dispatched_to`` is where the newest unit's record ends: records behind it are not expected to
-    have units yet.
+    ``waiting_from`` is where the newest unit's record ends, or before that when a writer was
+    killed: records from there on are not expected to have units yet. None: all must have theirs.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class QueueChecker:
         log: CommitLog,
         file_size: int,
         topics: TopicTable,
-        dispatched_to: int,
+        waiting_from: int | None,
         damaged: Ranges,
     ) -> None:
         self.root = root
@@ -91,11 +91,10 @@ class QueueChecker:
         self._log_end: int | None = None
         self._file_size = file_size
         self._topics = topics
-        self._dispatched_to = dispatched_to
+        self._waiting_from = waiting_from
         self._states: dict[tuple[str, int], _State] = {}
         self._pending: list[UnitBatch] = []
         self._pending_units = 0
-        self._any_queue = dispatched_to >= 0
         self._behind = 0
         self._behind_first = 0
 
@@ -229,6 +228,11 @@ class QueueChecker:
         self.units += 1
         wanted = Unit(int(run.physical_offset[row]), int(run.size[row]), int(run.tags_code[row]))
         unit = state.queue.unit(place)
+        if self._waiting(run.physical_offset[row : row + 1]) and unit is not None:
+            if is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted)):
+                # A store that a kill has cut: the next writer completes it.
+                self._note_behind(wanted.physical_offset, 1)
+                return 1
         moved = self._shift_to(state, wanted, place)
         state.shift += moved
         code, expected, found = "unit-mismatch", _say(wanted), _say(unit) if unit else "nothing"
@@ -255,13 +259,15 @@ class QueueChecker:
             if not following:
                 return count
             return min(count, following[0].file_from_offset // UNIT_SIZE - place)
-        written = (window["physical_offset"] >= 0) & (window["size"] > 0)
+        # What the engine would not take for a unit may still be one that was damaged.
+        written = (window["physical_offset"] != 0) | (window["size"] != 0)
+        written |= window["tags_code"] != 0
         return int(np.argmax(written)) if written.any() else len(window)
 
     def _note_lost(self, state: _State, run: UnitBatch, row: int, count: int) -> Iterator[Finding]:
         """Records without a unit: behind the newest unit they only wait for dispatch."""
         places = run.physical_offset[row : row + count]
-        waiting = int((places >= self._dispatched_to).sum())
+        waiting = self._waiting(places)
         if waiting:
             self._note_behind(int(places[count - waiting]), waiting)
         lost = count - waiting
@@ -302,13 +308,17 @@ class QueueChecker:
     def _note_missing(self, state: _State, wanted: UnitBatch) -> None:
         """Records of a queue without files."""
         places = wanted.physical_offset
-        waiting = int((places >= self._dispatched_to).sum()) if self._any_queue else 0
+        waiting = self._waiting(places)
         if waiting:
             self._note_behind(int(places[len(places) - waiting]), waiting)
         if waiting < len(places):
             if not state.missing:
                 state.first_missing = int(places[0])
             state.missing += len(places) - waiting
+
+    def _waiting(self, places: Ints) -> int:
+        """How many of the records at ``places``, the last ones, may still wait for dispatch."""
+        return 0 if self._waiting_from is None else int((places >= self._waiting_from).sum())
 
     def _note_behind(self, physical_offset: int, count: int) -> None:
         first = min(self._behind_first, physical_offset) if self._behind else physical_offset
@@ -341,7 +351,7 @@ class QueueChecker:
 
     def _missing_queues(self) -> Iterator[Finding]:
         missing = [state for state in self._states.values() if state.missing]
-        if missing and not self._any_queue:
+        if missing and self._waiting_from is None:
             total = sum(state.missing for state in missing)
             yield finding(
                 "consumequeue-missing",

@@ -12,12 +12,17 @@ import numpy as np
 
 from formats import layouts
 from rmqctl.engine import paths
+from rmqctl.engine.bytecolumns import take
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.indexfile import IndexService
-from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.messagestore import (
+    commit_log_file_size,
+    consume_queue_file_size,
+    unordered_bytes,
+)
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.operations.verify.directories import check_directories
@@ -27,6 +32,8 @@ from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
 
 #: Called with the bytes of log done so far.
+_INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
+
 Progress = Callable[[int], None]
 
 
@@ -111,7 +118,7 @@ class _Verification:
             self._log,
             self._queue_size,
             scanner.topics,
-            self._dispatched_to,
+            self._waiting_from(),
             self._damaged,
         )
         index = IndexChecker(
@@ -136,6 +143,17 @@ class _Verification:
             index.close()
             self._log.close()
 
+    def _waiting_from(self) -> int | None:
+        """From where on records may have no unit yet; None when all must have theirs."""
+        if not self._unclean:
+            return self._dispatched_to if self._dispatched_to >= 0 else None
+        unordered = unordered_bytes(self._config)
+        if self._dispatched_to >= 0:
+            return self._dispatched_to - unordered
+        files = self._log.files
+        is_young = len(files.entries) < 2 or files.end_offset - files.min_offset <= unordered
+        return 0 if is_young else None
+
     def _report_progress(self, entry: Batch | Blank | Damage | End) -> None:
         if self._progress is not None:
             done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
@@ -158,12 +176,35 @@ class _Verification:
                 self._suspect = bad
             else:
                 yield bad
+        yield from self._empty_parts(batch)
         for row in batch.malformed.tolist():
             yield self._record_finding("properties-malformed", batch, row)
         allowed = batch.topics.allowed_array()
         if not allowed.all():
             for row in np.flatnonzero(~allowed[batch.topic_id]).tolist():
                 yield self._record_finding("topic-not-allowed", batch, row)
+
+    def _empty_parts(self, batch: Batch) -> Iterator[Finding]:
+        """What the engine passes over where a body or properties are empty: a negative length,
+        which counts as none, and a CRC of nothing that is not 0."""
+        data = np.frombuffer(batch.mapped.buffer, np.uint8)
+        for code, length, position, dtype in (
+            ("body-length-out-of-range", batch.body_length, batch.body_position, _INT),
+            (
+                "properties-length-out-of-range",
+                batch.properties_length,
+                batch.properties_position,
+                _SHORT,
+            ),
+        ):
+            rows = np.flatnonzero(length == 0)
+            stored = take(data, position[rows] - dtype.itemsize, dtype)
+            for at in np.flatnonzero(stored).tolist():
+                bad = self._record_finding(code, batch, int(rows[at]))
+                yield bad._replace(expected="0", found=str(stored[at]))
+        for row in np.flatnonzero((batch.body_length == 0) & (batch.body_crc != 0)).tolist():
+            bad = self._record_finding("body-crc-mismatch", batch, row)
+            yield bad._replace(expected=f"{int(batch.body_crc[row]):#010x}", found=f"{0:#010x}")
 
     def _record_finding(self, code: str, batch: Batch, row: int) -> Finding:
         record = batch.record(row)

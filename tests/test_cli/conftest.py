@@ -1,0 +1,101 @@
+"""Small stores, and the command line run inside the test's process."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rmqctl.cli.main import run
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+
+BROKER_CONF = """\
+mappedFileSizeCommitLog=2048
+mappedFileSizeConsumeQueue=2000
+maxHashSlotNum=50
+maxIndexNum=200
+"""
+CONFIG: MessageStoreConfig = parse_broker_conf(BROKER_CONF)
+BORN = 1_700_000_000_000
+NASTY = "\x1b[31mred\x07 \x9b \u202egnp.exe"
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of ndjson output."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """``cli("queues", store=path, stdin=b"…")`` runs a command line."""
+    monkeypatch.delenv("RMQCTL_STORE", raising=False)
+
+    def call(*arguments: str | Path, store: Path | None = None) -> Done:
+        line = [str(argument) for argument in arguments]
+        if store is not None:
+            conf = store.parent / "broker.conf"
+            conf.write_text(BROKER_CONF)
+            line += ["--store", str(store), "--broker-conf", str(conf)]
+        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = run(line)
+            out.flush()
+            err.flush()
+        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        return Done(code, *texts)
+
+    return call
+
+
+def message(number: int, **more: Any) -> MessageExtBrokerInner:
+    given: dict[str, Any] = {
+        "topic": "orders",
+        "body": f"body {number}".encode(),
+        "queue_id": number % 2,
+        "properties": {"KEYS": f"order-{number} all", "TAGS": "paid" if number % 3 else "due"},
+        "born_timestamp": BORN + number,
+    }
+    return MessageExtBrokerInner(**(given | more))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """60 messages over several log files and two topics, one of them with nasty properties."""
+    path = tmp_path / "store"
+    clock = iter(range(BORN + 1000, BORN + 10**6))
+    with MessageStore(
+        path, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        opened.put_messages([message(number) for number in range(59)])
+        nasty = {"KEYS": "k", "note": NASTY}
+        opened.put_message(
+            message(0, topic="nasty\u202etopic", body=b"\xff\x1b[2J", properties=nasty)
+        )
+    return path
+
+
+def state(path: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file below a path: its bytes and its modification time."""
+    return {
+        str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }

@@ -1,0 +1,290 @@
+"""The command line's manners: errors, exit codes, terminals, closed pipes, a fast start."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from rmqctl.cli import main, options, output, text
+from rmqctl.cli.options import Command, Time
+from tests.test_cli.conftest import NASTY, Cli, state
+
+PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
+RAW = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    found = []
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        below = (*path, name)
+        found.append((below, command))
+        if isinstance(command, click.Group):
+            found += commands(command, below)
+    return found
+
+
+@pytest.mark.parametrize(("path", "command"), commands(main.cli), ids=str)
+def test_every_command_has_help_with_examples(
+    path: tuple[str, ...], command: click.Command, cli: Cli
+) -> None:
+    done = cli(*path, "--help")
+    assert done.code == 0
+    assert done.out.startswith("Usage: rmqctl")
+    assert "Examples:" in done.out and f"rmqctl {' '.join(path[:-1])}".strip() in done.out
+    if isinstance(command, Command):
+        assert "Exit status:" in done.out
+    assert max(map(len, done.out.splitlines())) <= 100
+
+
+def test_top_level_help_is_grouped_by_risk(cli: Cli) -> None:
+    out = cli("--help").out
+    sections = ["Inspect (never writes):", "Query (never writes):", "Write:"]
+    assert [out.index(s) for s in sections] == sorted(out.index(s) for s in sections)
+    assert cli("--version").out.startswith("rmqctl, version ")
+
+
+def test_usage_errors_exit_2(cli: Cli) -> None:
+    for line in (("nothing",), ("queues",), ("queues", "--wrong"), (*PULL, "--format", "xml")):
+        done = cli(*line)
+        assert done.code == 2 and done.out == "" and "error: " in done.err
+    assert "Did you mean 'pull'?" in cli("pul").err
+    assert cli("queues", "--json", "--format", "csv", "--store", "x").code == 2
+
+
+def test_no_such_store(cli: Cli, tmp_path: Path) -> None:
+    done = cli("queues", "--store", tmp_path / "absent")
+    assert done.code == 3 and "--store" in done.err
+    (tmp_path / "empty").mkdir()
+    assert cli("queues", "--store", tmp_path / "empty").code == 3
+    (tmp_path / "file").write_text("")
+    assert cli("queues", "--store", tmp_path / "file").code == 3
+
+
+def test_the_store_can_come_from_the_environment(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RMQCTL_STORE", str(store))
+    assert cli("queues").code == 0
+
+
+def test_broker_conf_errors(cli: Cli, store: Path, tmp_path: Path) -> None:
+    conf = tmp_path / "wrong.conf"
+    for content, found in (("maxIndexNum=x", "line 1"), ("mappedFileSizeCommitLog=999", "999")):
+        conf.write_text(content)
+        done = cli("queues", "--store", store, "--broker-conf", conf)
+        assert done.code in (2, 5) and found in done.err
+    assert cli("queues", "--store", store, "--broker-conf", tmp_path / "absent").code == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_store(cli: Cli, store: Path) -> None:
+    (store / "commitlog").chmod(0)
+    try:
+        done = cli("queues", store=store)
+        assert done.code == 5 and "Permission denied" in done.err
+    finally:
+        (store / "commitlog").chmod(0o755)
+
+
+@pytest.mark.parametrize("name", ["consumequeue", "commitlog"])
+def test_a_fifo_in_the_store_does_not_hang(name: str, cli: Cli, store: Path) -> None:
+    file = next(path for path in (store / name).rglob("0" * 20))
+    file.unlink()
+    os.mkfifo(file)
+    done = cli("walk", "commitlog", store=store)
+    assert done.code == 5 and ("regular file" in done.err or "bytes" in done.err)
+
+
+def test_a_broker_that_holds_the_lock(cli: Cli, store: Path) -> None:
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'r+'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0); "
+        "print('held', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(store / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        before = state(store)
+        for line in (("put", "--topic", "t"), ("flush",)):
+            done = cli(*line, store=store)
+            assert done.code == 4 and "in use" in done.err
+        assert cli("info", "--format", "ndjson", store=store).rows[0]["locked"] is True
+        assert state(store) == before
+        assert holder.stdin is not None
+        holder.stdin.close()
+    assert fcntl  # The lock went with its process.
+
+
+def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x\x1b[2J")
+
+    monkeypatch.setattr(options.Settings, "open", broken)
+    monkeypatch.delenv("RMQCTL_DEBUG", raising=False)
+    done = cli("queues", store=store)
+    assert done.code == 70 and "RMQCTL_DEBUG=1" in done.err and len(done.err.splitlines()) == 1
+    assert "\x1b" not in done.err
+    monkeypatch.setenv("RMQCTL_DEBUG", "1")
+    with pytest.raises(KeyError):
+        cli("queues", store=store)
+
+
+def test_interrupted_is_130(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(options.Settings, "open", interrupt)
+    assert cli("queues", store=store).code == 130
+
+
+NASTY_LINES = [
+    ("pull", "--topic", "nasty\u202etopic", "--queue-id", "0", "--offset", "0", "--body", "utf8"),
+    ("walk", "commitlog"),
+    ("walk", "queue"),
+    ("queues",),
+    ("queues", "-v", "--topic", "nasty\u202etopic"),
+    ("pull", "--topic", NASTY + "/", "--queue-id", "0", "--offset", "0"),
+    ("message", NASTY),
+    ("queues", "--" + NASTY),
+    (NASTY,),
+    ("dump", "unit", "nasty\u202etopic", "0", "0"),
+]
+
+
+@pytest.mark.parametrize("format", output.FORMATS)
+@pytest.mark.parametrize("line", NASTY_LINES, ids=repr)
+def test_control_characters_never_reach_a_terminal(
+    line: tuple[str, ...], format: str, cli: Cli, store: Path
+) -> None:
+    done = cli(*line, "--format", format, store=store)
+    assert not RAW.search(done.out) and not RAW.search(done.err)
+    if format == "ndjson" and done.code == 0 and line[0] == "pull":
+        assert done.rows[0]["properties"]["note"] == NASTY
+        assert done.rows[0]["topic"] == "nasty\u202etopic"
+
+
+def test_text_is_made_visible() -> None:
+    assert text.visible("a\x1bb\u202e\ud800é") == "a\\x1bb\\u202e\\ud800é"
+    assert json.loads(text.safe_json('{"a":"\x7f\u202e\U000e0001"}')) == {
+        "a": "\x7f\u202e\U000e0001"
+    }
+    row = {"type": "x", "lone": "\ud800", "big": 2**70, "low": -(2**63)}
+    for encoded in (output.json_text(row).encode(), output.bulk_encoder()(row)):
+        assert json.loads(encoded) == row
+    assert output.bulk_lines()([row, {"type": "y"}]).count(b"\n") == 2
+
+
+def test_times() -> None:
+    convert = Time().convert
+    assert convert("1700000000000", None, None) == 1_700_000_000_000
+    assert convert("2023-11-14T22:13:20Z", None, None) == 1_700_000_000_000
+    assert convert("2023-11-14T23:13:20.5+01:00", None, None) == 1_700_000_000_500
+    hour = convert("-1h", None, None) - convert("-2h", None, None)
+    assert abs(hour - 3_600_000) < 1000
+    with pytest.raises(click.BadParameter):
+        convert("yesterday", None, None)
+    assert text.iso_time(2**62) == str(2**62) and text.iso_time(0) == "0"
+    assert re.fullmatch(
+        r"2023-11-1\dT\d\d:\d\d:20.000[+-]\d\d:\d\d", text.iso_time(1_700_000_000_000)
+    )
+
+
+def rmqctl(*line: str | Path) -> list[str]:
+    return [sys.executable, "-m", "rmqctl", *map(str, line)]
+
+
+@pytest.mark.parametrize("format", output.FORMATS)
+def test_a_closed_pipe_ends_quietly(format: str, store: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    line = rmqctl("walk", "commitlog", "--store", store, "--format", format)
+    done = subprocess.run(line, stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("--version",),
+        ("--help",),
+        PULL,
+        ("put", "--topic", "orders", "--body", "x"),
+        ("index", "query", "--topic", "orders", "--key", "order-3"),
+        ("message", "0"),
+        ("queues",),
+    ],
+    ids=" ".join,
+)
+def test_single_shots_import_nothing_heavy(line: tuple[str, ...], store: Path) -> None:
+    code = (
+        "import sys; from rmqctl.cli.main import run; code = run(sys.argv[1:]); "
+        "heavy = {'numpy', 'construct', 'rich', 'orjson', 'pyspark'} & set(sys.modules); "
+        "print(*heavy, file=sys.stderr); sys.exit(code)"
+    )
+    conf = store.parent / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=200\n")
+    where = () if line[0].startswith("--") else ("--store", store, "--broker-conf", conf)
+    command = [sys.executable, "-c", code, *line, *map(str, where)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.split() == []
+
+
+def test_a_table_on_a_terminal_is_as_wide_as_it(store: Path) -> None:
+    for width in (80, 160):
+        master, slave = pty.openpty()
+        environment = os.environ | {"COLUMNS": str(width), "TERM": "xterm"}
+        line = rmqctl(*PULL, "--store", store, "--max-messages", "5")
+        with subprocess.Popen(line, stdout=slave, stderr=subprocess.PIPE, env=environment) as done:
+            os.close(slave)
+            shown = b""
+            while True:
+                try:
+                    piece = os.read(master, 4096)
+                except OSError:
+                    break
+                shown += piece
+            assert done.wait(20) == 0
+        os.close(master)
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+        assert max(len(line) for line in plain.splitlines() if "summary" not in line) <= width
+        assert "orders" in plain and "summary: status=FOUND" in plain
+
+
+def test_plain_tables_stream_and_never_cut(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
+    with output.RowWriter("table") as writer:
+        for number in range(250):
+            writer.row({"type": "x", "n": number, "t": "long" * (50 if number == 249 else 1)})
+        writer.summary(rows=250)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 252 and lines[0].split() == ["n", "t"]
+    assert lines[250].endswith("long" * 50) and lines[251] == "summary: rows=250"
+
+
+def test_csv_holds_one_type_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with output.RowWriter("csv", main_type="message") as writer:
+        writer.row({"type": "blank", "size": 3})
+        writer.row({"type": "message", "t": 'a,"b"', "m": {"k": "v"}})
+        writer.summary(rows=2)
+    printed = capsys.readouterr()
+    assert printed.out == 'type,t,m\nmessage,"a,""b""","{""k"":""v""}"\n'
+    assert "1 of type blank left out" in printed.err
+
+
+def test_quiet_prints_nothing(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "-q", store=store)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert cli("pull", "--topic", "absent", *PULL[3:], "-q", store=store).code == 1

@@ -1,0 +1,293 @@
+"""put and flush: rows, statuses, streams, and what bad input leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from formats.text import encode_properties
+from rmqctl.engine.bulkappend import PlainMessage
+from rmqctl.engine.message import parse_host
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.put import BulkPut, MessageMaker, put_lines
+from tests.test_cli.conftest import BORN, CONFIG, Cli, state
+
+PUT = ("put", "--topic", "orders", "--format", "ndjson")
+RESULT_FIELDS = [
+    *("type", "status", "msg_id", "topic", "queue_id"),
+    *("wrote_offset", "wrote_bytes", "queue_offset", "store_timestamp"),
+]
+
+
+def ndjson(path: Path, *rows: object) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def test_put_one_then_read_it(cli: Cli, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    assert cli(*PUT, "--body", "x", store=new).code == 3
+    done = cli(
+        *(*PUT, "--create", "--queue-id", "2", "--tags", "paid", "--keys", "a b"),
+        *("--property", "region=eu=west", "--body", "héllo", "--flag", "-7"),
+        *("--born-host", "[::1]:9", "--born-timestamp", "123"),
+        store=new,
+    )
+    assert done.code == 0
+    result = done.rows[0]
+    assert list(result) == RESULT_FIELDS
+    assert (result["status"], result["wrote_offset"], result["queue_offset"]) == ("PUT_OK", 0, 0)
+    line = ("message", result["msg_id"], "--body", "utf8", "--format", "ndjson")
+    row = cli(*line, store=new).rows[0]
+    assert row["body"] == "héllo"
+    assert row["properties"] == {"TAGS": "paid", "KEYS": "a b", "region": "eu=west"}
+    assert (row["flag"], row["born_host"], row["store_host"], row["born_timestamp"]) == (
+        -7,
+        "[::1]:9",
+        "127.0.0.1:10911",
+        123,
+    )
+    assert not (new / "abort").exists()
+
+
+def test_put_delay_and_transaction(cli: Cli, store: Path) -> None:
+    delayed = cli(*PUT, "--delay-level", "3", "--body", "x", store=store).rows[0]
+    assert (delayed["topic"], delayed["queue_id"]) == ("SCHEDULE_TOPIC_XXXX", 2)
+    prepared = cli(*PUT, "--transaction", "prepared", "--body", "x", store=store).rows[0]
+    row = cli("message", prepared["wrote_offset"], "--format", "ndjson", store=store).rows[0]
+    assert row["sys_flag"] == 4 and row["queue_offset"] == 0
+    committed = cli(
+        *(*PUT, "--transaction", "commit", "--body", "x"),
+        *("--prepared-offset", prepared["wrote_offset"]),
+        store=store,
+    ).rows[0]
+    row = cli("message", committed["wrote_offset"], "--format", "ndjson", store=store).rows[0]
+    assert row["prepared_transaction_offset"] == prepared["wrote_offset"]
+
+
+def test_put_body_file(cli: Cli, store: Path, tmp_path: Path) -> None:
+    body = tmp_path / "body"
+    body.write_bytes(bytes(range(256)))
+    result = cli(*PUT, "--body-file", body, store=store).rows[0]
+    row = cli(
+        *("message", result["msg_id"], "--body", "hex", "--format", "ndjson"), store=store
+    ).rows[0]
+    assert bytes.fromhex(row["body"]) == bytes(range(256))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--topic", "../../x"),
+        ("--topic", ""),
+        ("--topic", "t", "--property", "novalue"),
+        ("--topic", "t", "--property", "a\x01b=c"),
+        ("--topic", "t", "--property", "a=b\x02"),
+        ("--topic", "t", "--tags", "a\x02b"),
+        ("--topic", "t", "--tags", "a", "--property", "TAGS=b"),
+        ("--topic", "t", "--queue-id", "-1"),
+        ("--topic", "t", "--queue-id", "1e3"),
+        ("--topic", "t", "--born-host", "nowhere:1"),
+        ("--topic", "t", "--body", "x", "--body-file", "/dev/null"),
+        ("--body", "no topic"),
+    ],
+)
+def test_put_refuses_before_it_changes_anything(
+    options: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    before = state(store)
+    done = cli("put", *options, store=store)
+    assert done.code == 2 and "error: " in done.err and done.out == ""
+    assert state(store) == before
+    assert sorted(p.name for p in store.parent.iterdir()) == ["broker.conf", "store"]
+
+
+def test_a_status_other_than_put_ok_is_a_row_and_exit_5(cli: Cli, store: Path) -> None:
+    done = cli(*PUT, "--body", "x" * 3000, store=store)
+    assert done.code == 5 and "MESSAGE_ILLEGAL" in done.err
+    assert done.rows[0]["status"] == "MESSAGE_ILLEGAL" and done.rows[0]["wrote_offset"] is None
+    assert cli("put", "--topic", "t" * 128, store=store).code == 5
+
+
+def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> None:
+    source = ndjson(
+        tmp_path / "in",
+        {"topic": "a", "body": "plain", "tags": "t", "keys": "k1 k2"},
+        {"topic": "a", "keys": ["k3", "k4"], "body_base64": "AAH/", "queue_id": 1},
+        {
+            "topic": "a",
+            "properties": {"p": "ü"},
+            "flag": -1,
+            "sys_flag": 1,
+            "born_timestamp": BORN,
+            "born_host": "1.2.3.4:5",
+            "store_host": "[fe80::1]:7",
+            "reconsume_times": 2,
+            "prepared_transaction_offset": 0,
+            "transaction": "none",
+            "delay_level": 0,
+        },
+        {"body": "default topic"},
+    )
+    done = cli(*PUT, "--from", source, store=store)
+    assert done.code == 0
+    *results, summary = done.rows
+    assert [list(row) for row in results] == [RESULT_FIELDS] * 4
+    assert summary == {"type": "summary", "messages": 4}
+    assert [row["topic"] for row in results] == ["a", "a", "a", "orders"]
+    found = cli(
+        "index", "query", "--topic", "a", "--key", "k4", "--body", "hex", "--json", store=store
+    )
+    assert json.loads(found.out)[0]["body"] == "0001ff"
+    row = cli("message", results[2]["msg_id"], "--format", "ndjson", store=store).rows[0]
+    assert (row["born_host"], row["store_host"], row["sys_flag"], row["flag"]) == (
+        "1.2.3.4:5",
+        "[fe80::1]:7",
+        33,
+        -1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"topic": "a", "boddy": ""}', "unknown field 'boddy'"),
+        ('{"topic": 7}', "topic must be a string"),
+        ('{"body": "x"}', "topic is missing"),
+        ('{"topic": "../../x"}', "path separator"),
+        ('{"topic": "a", "queue_id": 18446744073709551616}', "whole number of 64 bits"),
+        ('{"topic": "a", "queue_id": true}', "whole number of 64 bits"),
+        ('{"topic": "a", "queue_id": -1}', "not within 0 to"),
+        ('{"topic": "a", "flag": 2147483648}', "not within"),
+        ('{"topic": "a", "body": "", "body_base64": ""}', "exclude each other"),
+        ('{"topic": "a", "body_base64": "A"}', "not base64"),
+        ('{"topic": "a", "body": null}', "body must be a string"),
+        ('{"topic": "a", "properties": {"a": 1}}', "must be a string"),
+        ('{"topic": "a", "properties": {"": "x"}}', "empty name"),
+        ('{"topic": "a", "tags": "a\\u0001b"}', "separates properties"),
+        ('{"topic": "a", "tags": "a", "properties": {"TAGS": "b"}}', "exclude each other"),
+        ('{"topic": "a", "born_host": "x"}', "not ADDRESS:PORT"),
+        ('{"topic": "a", "transaction": "maybe"}', "none of"),
+    ],
+)
+def test_a_bad_line_names_its_number_and_loses_nothing(
+    line: str, reason: str, cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    good = '{"topic": "a", "body": "x", "keys": "k"}\n'
+    source.write_text(good + "\n" + good + line + "\n" + good)
+    done = cli("put", "--from", source, "--format", "ndjson", store=store)
+    assert done.code == 2
+    assert f"{source}, line 4: " in done.err and reason in done.err
+    assert "The 2 messages before it are stored" in done.err
+    assert [row["type"] for row in done.rows] == ["append_result"] * 2
+    pulled = cli(
+        "pull",
+        "--topic",
+        "a",
+        "--queue-id",
+        "0",
+        "--offset",
+        "0",
+        "--format",
+        "ndjson",
+        store=store,
+    )
+    assert pulled.rows[-1]["messages"] == 2
+
+
+def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) -> None:
+    rows = [{"topic": "a", "body": "x"}, {"topic": "a", "body": "x" * 3000}, {"topic": "a"}]
+    done = cli("put", "--from", ndjson(tmp_path / "in", *rows), "--format", "ndjson", store=store)
+    assert done.code == 5 and "line 2: MESSAGE_ILLEGAL" in done.err
+    assert [row["status"] for row in done.rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
+
+
+def test_plain_lines_and_full_messages_store_the_same_bytes(tmp_path: Path) -> None:
+    """What the hurried path writes is what a single put writes."""
+    lines = [
+        {"topic": f"t{n % 3}", "queue_id": n % 2, "body": "x" * (n % 50)}
+        | ({"tags": f"tag{n % 5}"} if n % 4 else {})
+        | ({"keys": f"k{n} é"} if n % 3 else {})
+        for n in range(400)
+    ]
+    stores = []
+    for name in ("stream", "single"):
+        clock = iter(range(BORN, BORN + 10**6))
+        maker = MessageMaker(clock=lambda: BORN)
+        with MessageStore(
+            tmp_path / name, CONFIG, writable=True, create=True, clock=lambda c=clock: next(c)
+        ) as store:
+            if name == "stream":
+                assert type(maker.make(lines[0])) is not PlainMessage  # its topic is new
+                assert type(maker.make(lines[0])) is PlainMessage
+                data = (json.dumps(line).encode() for line in lines)
+                for rows in put_lines(store, data, BulkPut("test"), maker=maker):
+                    list(rows)
+            else:
+                for line in lines:
+                    store.put_message(maker.make_full(line))
+        stores.append(
+            {
+                path: data
+                for path, (data, _) in state(tmp_path / name).items()
+                if not path.startswith("index/")
+            }
+        )
+        indexes = [data for path, (data, _) in state(tmp_path / name).items() if "index/" in path]
+        stores[-1]["index"] = b"".join(indexes)
+    assert stores[0] == stores[1]
+
+
+def test_the_hurried_properties_are_in_javas_order() -> None:
+    maker = MessageMaker()
+    for given in ({"keys": "k", "tags": "t"}, {"keys": "k"}, {"tags": "t"}, {}):
+        maker.make({"topic": "a"})
+        made = maker.make({"topic": "a"} | given)
+        assert isinstance(made, PlainMessage)
+        names = {name.upper(): value for name, value in given.items()}
+        assert made.properties_bytes == encode_properties(names)
+    assert parse_host("127.0.0.1:10911") == made.store_host
+
+
+def test_a_pause_in_the_input_is_answered(store: Path) -> None:
+    """The writer of a pipe that waits for its answer gets it."""
+    line = b'{"topic": "a", "body": "x"}\n'
+    command = [sys.executable, "-m", "rmqctl", "put", "--from", "-", "--format", "ndjson"]
+    (store / "broker.conf").write_text("maxHashSlotNum=50\nmaxIndexNum=200\n")
+    command += ["--store", str(store), "--broker-conf", str(store / "broker.conf")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for number in range(3):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["queue_offset"] == number
+        started = time.monotonic()
+        process.send_signal(2)
+        assert process.wait(10) == 130
+        assert time.monotonic() - started < 5
+    assert not (store / "abort").exists()
+
+
+def test_symbolic_links_are_refused_for_writing(cli: Cli, store: Path, tmp_path: Path) -> None:
+    real = tmp_path / "elsewhere"
+    (store / "consumequeue" / "orders").rename(real)
+    (store / "consumequeue" / "orders").symlink_to(real)
+    before = state(real)
+    done = cli(*PUT, "--body", "x", store=store)
+    assert done.code == 5 and "symbolic link" in done.err
+    assert state(real) == before
+
+
+def test_flush_advances_the_checkpoint(cli: Cli, store: Path) -> None:
+    done = cli("flush", "--format", "ndjson", store=store)
+    assert done.code == 0
+    row = done.rows[0]
+    assert row["type"] == "checkpoint" and row["physic_msg_timestamp"] == BORN + 1059

@@ -1,0 +1,237 @@
+"""Commands that read: rows, formats, exit codes, and that they change nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqctl.cli.output import FORMATS
+from tests.test_cli.conftest import BORN, Cli, state
+
+MESSAGE_FIELDS = [
+    *("type", "physical_offset", "total_size", "topic", "queue_id", "queue_offset", "flag"),
+    *("sys_flag", "body_crc", "born_timestamp", "born_host", "store_timestamp", "store_host"),
+    *("reconsume_times", "prepared_transaction_offset", "body_length", "tags_code", "msg_id"),
+    "properties",
+]
+
+PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
+QUERY = ("index", "query", "--topic", "orders", "--key", "order-7")
+READING = [
+    PULL,
+    QUERY,
+    (*QUERY, "--raw"),
+    ("index", "info"),
+    ("message", "0"),
+    ("walk", "commitlog"),
+    ("walk", "queue"),
+    ("walk", "index"),
+    ("queues",),
+    ("info",),
+    ("dump", "0"),
+    ("dump", "unit", "orders", "0", "3"),
+    ("dump", "checkpoint"),
+]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_every_command_in_every_format_changes_nothing(
+    command: tuple[str, ...], format: str, cli: Cli, store: Path
+) -> None:
+    before = state(store)
+    done = cli(*command, "--format", format, store=store)
+    assert (done.code, done.err) == (0, "") or (format == "csv" and done.code == 0)
+    assert state(store) == before
+    if format == "ndjson":
+        assert all("type" in row for row in done.rows)
+    elif format == "json":
+        assert isinstance(json.loads(done.out), list)
+    elif format == "csv":
+        header, *rows = csv.reader(io.StringIO(done.out))
+        assert header[0] == "type" and rows
+        assert {len(row) for row in rows} == {len(header)}
+    else:
+        assert done.out
+
+
+def test_message_rows_have_the_documented_fields(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "--format", "ndjson", store=store)
+    first, *_, summary = done.rows
+    assert list(first) == MESSAGE_FIELDS
+    assert first["properties"] == {"KEYS": "order-0 all", "TAGS": "due"}
+    assert first["store_timestamp"] == BORN + 1000
+    assert first["born_host"] == "127.0.0.1:0"
+    assert summary == {
+        "type": "summary",
+        "status": "FOUND",
+        "next_begin_offset": 30,
+        "min_offset": 0,
+        "max_offset": 30,
+        "messages": 30,
+    }
+
+
+def test_pull_beyond_one_answer_goes_on(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "--max-messages", "1000", "--format", "ndjson", store=store)
+    assert [row["queue_offset"] for row in done.rows[:-1]] == list(range(30))
+    some = cli(*PULL, "--max-messages", "3", "--format", "ndjson", store=store)
+    assert some.rows[-1]["next_begin_offset"] == 3
+
+
+@pytest.mark.parametrize(
+    ("offset", "status"), [(30, "OFFSET_OVERFLOW_ONE"), (99, "OFFSET_OVERFLOW_BADLY")]
+)
+def test_pull_of_nothing_exits_1(offset: int, status: str, cli: Cli, store: Path) -> None:
+    line = (*PULL[:-1], str(offset), "--format", "ndjson")
+    done = cli(*line, store=store)
+    assert done.code == 1
+    assert [row["status"] for row in done.rows] == [status]
+
+
+def test_pull_by_tag_and_bodies(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "--tag", "due || none", "--body", "utf8", "--format", "ndjson", store=store)
+    rows = done.rows[:-1]
+    assert [row["body"] for row in rows] == [f"body {n}" for n in range(0, 60, 6)]
+    for spelling, body in (("hex", "626f64792030"), ("base64", "Ym9keSAw")):
+        line = (*PULL, "--max-messages", "1", "--body", spelling, "--format", "ndjson")
+        assert cli(*line, store=store).rows[0]["body"] == body
+
+
+def test_query_counts_and_missing_keys(cli: Cli, store: Path) -> None:
+    done = cli(*QUERY[:-1], "all", "--max", "5", "--format", "ndjson", store=store)
+    offsets = [row["physical_offset"] for row in done.rows[:-1]]
+    assert len(offsets) == 5 and offsets == sorted(offsets)
+    nothing = cli(*QUERY[:-1], "absent", "--format", "ndjson", store=store)
+    assert nothing.code == 1
+    assert nothing.rows[0]["messages"] == 0 and "missing" in nothing.rows[0]
+
+
+def test_query_without_an_index_says_what_to_do(cli: Cli, store: Path) -> None:
+    for file in (store / "index").iterdir():
+        file.unlink()
+    done = cli(*QUERY, store=store)
+    assert done.code == 1
+    assert "rmqctl rebuild index" in done.err and "walk commitlog" in done.err
+
+
+def test_query_counts_what_the_log_does_not_have(cli: Cli, store: Path) -> None:
+    first = sorted((store / "commitlog").iterdir())[0]
+    first.unlink()
+    done = cli(*QUERY[:-1], "order-0", "--format", "ndjson", store=store)
+    assert done.code == 1 and done.rows[-1]["missing"] == 1
+
+
+def test_message_by_id_and_by_offset(cli: Cli, store: Path) -> None:
+    row = cli("message", "0", "--format", "ndjson", "--body", "utf8", store=store).rows[0]
+    assert row["body"] == "body 0"
+    again = cli("message", row["msg_id"], "--format", "ndjson", store=store).rows[0]
+    assert again["physical_offset"] == 0
+    wrong = cli("message", "5", store=store)
+    assert wrong.code == 5 and f"starts at {row['total_size']}" in wrong.err
+    assert cli("message", "not-an-id", store=store).code == 2
+    assert cli("message", str(2**63), store=store).code == 2
+    outside = cli("message", str(2**40), store=store)
+    assert outside.code == 5 and "the log has 0 to" in outside.err
+
+
+def test_walk_commitlog_ranges_and_filters(cli: Cli, store: Path) -> None:
+    everything = cli("walk", "commitlog", "--format", "ndjson", store=store).rows
+    kinds = [row["type"] for row in everything]
+    assert kinds.count("message") == 60 and kinds.count("blank") >= 2
+    assert everything[-1]["damages"] == 0
+    offsets = [row["physical_offset"] for row in everything if row["type"] == "message"]
+    part = cli(
+        "walk", "commitlog", "--start", offsets[5], "--end", offsets[9], "--json", store=store
+    )
+    assert [row.get("physical_offset") for row in json.loads(part.out)] == [*offsets[5:9], None]
+    by_queue = cli(
+        *("walk", "commitlog", "--topic", "orders", "--queue-id", "1", "--limit", "3"),
+        *("--since", str(BORN + 1003), "--format", "ndjson"),
+        store=store,
+    ).rows
+    assert [row["queue_offset"] for row in by_queue[:-1]] == [1, 2, 3]
+    none = cli("walk", "commitlog", "--topic", "absent", "--format", "ndjson", store=store)
+    assert none.code == 1 and none.rows[-1]["messages"] == 0
+
+
+def test_walk_names_the_next_record(cli: Cli, store: Path) -> None:
+    size = cli("message", "0", "--format", "ndjson", store=store).rows[0]["total_size"]
+    done = cli("walk", "commitlog", "--start", "7", store=store)
+    assert done.code == 5 and f"The next one starts at {size}." in done.err
+    end = cli("info", "--format", "ndjson", store=store).rows[0]["max_physical_offset"]
+    assert cli("walk", "commitlog", "--start", end, store=store).code == 0
+
+
+def test_walk_goes_on_behind_damage(cli: Cli, store: Path) -> None:
+    file = sorted((store / "commitlog").iterdir())[0]
+    data = bytearray(file.read_bytes())
+    size = int.from_bytes(data[:4], "big")
+    data[size + 4] ^= 0xFF
+    file.write_bytes(data)
+    done = cli("walk", "commitlog", "--format", "ndjson", store=store)
+    damage = [row for row in done.rows if row["type"] == "damage"]
+    assert done.code == 1
+    assert [(row["physical_offset"], row["reason"]) for row in damage] == [(size, "bad-magic")]
+    assert sum(row["type"] == "message" for row in done.rows) == 59
+    shown = cli("dump", size, "--format", "ndjson", store=store)
+    assert shown.code == 1 and any("bad-magic" in p for p in shown.rows[-1]["problems"])
+    assert "damage: physical_offset" in cli("walk", "commitlog", store=store).out
+
+
+def test_walk_queue_shows_holes(cli: Cli, store: Path) -> None:
+    file = store / "consumequeue" / "orders" / "0" / ("0" * 20)
+    data = bytearray(file.read_bytes())
+    data[5 * 20 : 7 * 20] = bytes(40)
+    file.write_bytes(data)
+    line = ("walk", "queue", "--topic", "orders", "--queue-id", "0", "--format", "ndjson")
+    done = cli(*line, store=store)
+    assert done.code == 1
+    hole = next(row for row in done.rows if row["type"] == "damage")
+    assert (hole["queue_offset"], hole["length"]) == (5, 2)
+    assert done.rows[-1]["units"] == 28
+
+
+def test_queues_and_info(cli: Cli, store: Path) -> None:
+    rows = cli("queues", "--topic", "orders", "--format", "ndjson", store=store).rows
+    assert [(row["queue_id"], row["max_offset"]) for row in rows[:-1]] == [(0, 30), (1, 29)]
+    assert cli("queues", "--topic", "absent", store=store).code == 1
+    (store / "timerwheel").write_bytes(b"")
+    row = cli("info", "--format", "ndjson", store=store).rows[0]
+    assert (row["queues"], row["topics"], row["abort"], row["locked"]) == (3, 2, False, False)
+    assert row["newest_store_timestamp"] == BORN + 1059
+    assert row["not_understood"] == ["timerwheel: timer wheel (5.x)"]
+
+
+def test_dump_explains_every_byte(cli: Cli, store: Path) -> None:
+    rows = cli("dump", "0", "--format", "ndjson", store=store).rows
+    fields = [row for row in rows if row["type"] == "field"]
+    record = b"".join(bytes.fromhex(row["bytes"]) for row in fields)
+    file = sorted((store / "commitlog").iterdir())[0]
+    assert record == file.read_bytes()[: len(record)]
+    assert {row["name"]: row["value"] for row in fields}["topic"] == "orders"
+    assert rows[-1]["problems"] == []
+    name = next((store / "index").iterdir()).name
+    assert cli("dump", "index-header", name, store=store).code == 0
+    item = cli("dump", "index-item", name, "1", "--format", "ndjson", store=store).rows
+    assert [row["name"] for row in item[:-1]][:2] == ["key_hash", "physical_offset"]
+    assert cli("dump", "index-header", "../../etc/passwd", store=store).code == 2
+    assert cli("dump", "index-item", name, "200", store=store).code == 2
+    assert cli("dump", "unit", "orders", "0", "9999", store=store).code == 2
+    assert cli("dump", "unit", "../../x", "0", "0", store=store).code == 2
+    assert cli("dump", "what", store=store).code == 2
+
+
+def test_a_record_that_claims_much_is_dumped_in_little_memory(cli: Cli, store: Path) -> None:
+    file = sorted((store / "commitlog").iterdir())[0]
+    data = bytearray(file.read_bytes())
+    data[0:4] = (0x7FFFFFFF).to_bytes(4, "big")
+    data[84:88] = (0x7FFFFFF0).to_bytes(4, "big")
+    file.write_bytes(data)
+    done = cli("dump", "0", "--format", "ndjson", store=store)
+    assert done.code == 1 and any("body_length" in p for p in done.rows[-1]["problems"])
+    assert cli("walk", "commitlog", store=store).code == 1

@@ -1,0 +1,1 @@
+"""Attacks on a store: kills, locks, full disks, hostile bytes. What was acknowledged stays."""

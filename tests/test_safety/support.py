@@ -1,0 +1,148 @@
+"""Small stores, the messages in them, and what must be true of a store after anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.verify import verify
+from rmqctl.operations.verify.findings import INFO, Finding
+
+HOST = (bytes((10, 0, 0, 1)), 10911)
+TIME = 1_700_000_000_000
+
+
+def small_config(
+    log: int = 1 << 16, queue: int = 1000, slots: int = 100, items: int = 1000
+) -> MessageStoreConfig:
+    """Sizes with which files roll after few messages; explicit, as from a ``broker.conf``."""
+    return MessageStoreConfig(
+        mapped_file_size_commit_log=log,
+        mapped_file_size_consume_queue=queue,
+        max_hash_slot_num=slots,
+        max_index_num=items,
+        explicit=frozenset({"max_hash_slot_num", "max_index_num"}),
+    )
+
+
+def broker_conf(config: MessageStoreConfig) -> str:
+    """The same as the text of a ``broker.conf``."""
+    return (
+        f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}\n"
+        f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}\n"
+        f"maxHashSlotNum={config.max_hash_slot_num}\nmaxIndexNum={config.max_index_num}\n"
+    )
+
+
+def message(
+    number: int, topic: str = "", queue_id: int | None = None, body: bytes | None = None, keys: int = 1
+) -> MessageExtBrokerInner:
+    """The ``number``-th message: three topics, two queues each, ``keys`` keys of its own."""
+    properties = {"TAGS": f"tag{number % 5}"}
+    if keys:
+        properties["KEYS"] = " ".join(f"k{number}-{at}" for at in range(keys))
+    return MessageExtBrokerInner(
+        topic or f"topic{number % 3}",
+        body if body is not None else b"%d " % number * (number * 7 % 60),
+        queue_id=number // 3 % 2 if queue_id is None else queue_id,
+        properties=properties,
+        born_timestamp=TIME + number,
+        born_host=HOST,
+        store_host=HOST,
+    )
+
+
+class Clock:
+    """Store times that go on by a second and a half a message."""
+
+    def __init__(self, start: int = TIME) -> None:
+        self.now = start
+
+    def __call__(self) -> int:
+        self.now += 1500
+        return self.now
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    """Content of every file; links as where they lead."""
+    found = {}
+    for directory, names, files in os.walk(root):
+        for name in (*names, *files):
+            path = Path(directory, name)
+            key = str(path.relative_to(root))
+            if path.is_symlink():
+                found[key] = os.readlink(path).encode()
+            elif path.is_file():
+                found[key] = path.read_bytes()
+            else:
+                found[key] = b"directory" if path.is_dir() else b"special"
+    return found
+
+
+def times(root: Path) -> dict[str, tuple[int, int, int]]:
+    """Modification and change times and sizes of everything below ``root``, itself included."""
+    found = {}
+    for path in (root, *root.rglob("*")):
+        status = path.lstat()
+        found[str(path.relative_to(root))] = status.st_mtime_ns, status.st_ctime_ns, status.st_size
+    return found
+
+
+def findings(root: Path, config: MessageStoreConfig) -> list[Finding]:
+    """What verify finds, without what is only worth knowing."""
+    found = (row for row in verify(root, config) if isinstance(row, Finding))
+    return [row for row in found if row.severity != INFO]
+
+
+def assert_clean(root: Path, config: MessageStoreConfig, *allowed: str) -> None:
+    bad = [row for row in findings(root, config) if row.code not in allowed]
+    assert not bad, "; ".join(
+        f"{row.code} in {row.path} @{row.position} log {row.physical_offset}: "
+        f"expected {row.expected}, found {row.found}"
+        for row in bad
+    )
+
+
+def derived_files(root: Path) -> tuple[dict[str, bytes], list[bytes]]:
+    """Queue files by name and index files in order (their names are times)."""
+    queues = {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted((root / "consumequeue").rglob("*"))
+        if path.is_file()
+    }
+    index = [path.read_bytes() for path in sorted((root / "index").glob("*"))]
+    return queues, index
+
+
+def assert_rebuild_is_identical(root: Path, config: MessageStoreConfig, aside: Path) -> None:
+    """Queues and index are what the log alone gives: what an unkilled run would have left.
+
+    A file made ahead for the next unit, all zeros, is no difference.
+    """
+    rebuild_to(plan_rebuild(root, config, "all"), aside)
+    expected_queues, expected_index = derived_files(aside)
+    queues, index = derived_files(root)
+    for name in queues.keys() | expected_queues.keys():
+        found, expected = queues.get(name), expected_queues.get(name)
+        if expected is None and found is not None and not found.strip(b"\0"):
+            continue
+        assert found == expected, f"{name} differs from its rebuild"
+    if len(index) == len(expected_index) + 1 and not index[-1][40:].strip(b"\0"):
+        index.pop()
+    assert [file == other for file, other in zip(index, expected_index, strict=True)] == [True] * len(
+        index
+    ), "the index differs from its rebuild"
+
+
+def records(store: MessageStore) -> Iterator[int]:
+    """Physical offsets of all records in order."""
+    from rmqctl.engine.record import Record
+
+    for entry in store.commit_log.walk():
+        if isinstance(entry, Record):
+            yield entry.physical_offset
