@@ -27,6 +27,7 @@ from rmqctl.engine.record import (
 from rmqctl.errors import DamagedStore, FileLengthContradiction, NoRecordAt
 
 _NEAR = 1 << 20
+_WINDOW = 16 << 20
 #: Size and magic code: what makes bytes a record.
 RECORD_HEAD = 8
 
@@ -133,6 +134,7 @@ class CommitLog:
             yield End(max(start or 0, self.min_offset))
             return
         position = 0 if start is None else start - self.files.entries[number].file_from_offset
+        forgotten = position
         while True:
             step = self.step(number, position)
             if end is not None and step.entry.physical_offset >= end:
@@ -141,6 +143,11 @@ class CommitLog:
             yield step.entry
             if isinstance(step.entry, End):
                 return
+            if step.number == number and step.position - forgotten > _WINDOW:
+                self.files.file(number).forget(forgotten, step.position)
+                forgotten = step.position
+            elif step.number != number:
+                forgotten = 0
             number, position = step.number, step.position
 
     def step(self, number: int, position: int) -> Step:

@@ -119,6 +119,13 @@ class MappedFile:
         self.buffer.flush(start, self._dirty[1] - start)  # type: ignore[union-attr]
         self._dirty = None
 
+    def forget(self, start: int, end: int) -> None:
+        """Says that a range will not be looked at again soon: its pages no longer count as this
+        process's memory. They stay in the system's cache and come back when they are touched."""
+        first, last = -(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE
+        if isinstance(self.buffer, mmap.mmap) and last > first:
+            self.buffer.madvise(mmap.MADV_DONTNEED, first, last - first)
+
     @property
     def is_dirty(self) -> bool:
         """Whether something was stored since the last :meth:`flush`."""

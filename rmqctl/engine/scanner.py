@@ -122,6 +122,7 @@ class Scanner:
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:
+                    mapped.forget(position, reached)
                     position = reached
                     window = min(2 * window, WINDOW_BYTES[1])
                     continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from rmqctl.operations.rows import Row, body_text, index_item_row, message_row
@@ -27,10 +28,11 @@ def query(
 ) -> Iterator[Row]:
     """Rows ``message`` whose topic and key really match, in log order, then ``summary``.
 
-    The newest ``max_messages`` are taken, as the engine does. ``collisions`` are hits of another
+    The newest ``max_messages`` hits are taken, as the engine does, and a message that has the
+    same key twice is two hits, as with the engine. ``collisions`` are hits of another
     topic or key with the same hash, ``missing`` hits where the log has no record.
     """
-    found: dict[int, Record] = {}
+    found: list[Record] = []
     collisions = missing = 0
     for match in store.query_message(topic, key, since or 0, _MAX_TIME if until is None else until):
         if match.record is None:
@@ -38,13 +40,13 @@ def query(
         elif not match.matches:
             collisions += 1
         else:
-            found[match.record.physical_offset] = match.record
+            found.append(match.record)
         if len(found) == max_messages:
             break
-    for offset in sorted(found):
-        row = message_row(found[offset])
+    for record in sorted(found, key=itemgetter(0)):
+        row = message_row(record)
         if body != "none":
-            row["body"] = body_text(store.body(found[offset]), body)
+            row["body"] = body_text(store.body(record), body)
         yield row
     yield {
         "type": "summary",

@@ -84,7 +84,8 @@ def test_pull_beyond_one_answer_goes_on(cli: Cli, store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "status"), [(30, "OFFSET_OVERFLOW_ONE"), (99, "OFFSET_OVERFLOW_BADLY")]
+    ("offset", "status"),
+    [(30, "OFFSET_OVERFLOW_ONE"), (99, "OFFSET_OVERFLOW_BADLY"), (-1, "OFFSET_TOO_SMALL")],
 )
 def test_pull_of_nothing_exits_1(offset: int, status: str, cli: Cli, store: Path) -> None:
     line = (*PULL[:-1], str(offset), "--format", "ndjson")

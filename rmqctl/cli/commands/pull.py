@@ -6,7 +6,7 @@ import click
 
 from rmqctl.cli.options import (
     INT_MAX,
-    OFFSET,
+    LONG_MAX,
     Settings,
     Whole,
     body_option,
@@ -28,7 +28,13 @@ from rmqctl.cli.options import command as make
 )
 @topic_option(required=True)
 @queue_id_option(required=True)
-@click.option("--offset", metavar="N", type=OFFSET, required=True, help="Queue offset to start at.")
+@click.option(
+    "--offset",
+    metavar="N",
+    type=Whole(-LONG_MAX - 1, LONG_MAX),
+    required=True,
+    help="Queue offset to start at.",
+)
 @click.option(
     "--max-messages",
     metavar="N",

@@ -115,7 +115,8 @@ class _Verification:
         scanner = Scanner(self._log, dispatcher, check=True)
         queues = QueueChecker(
             self._root,
-            self._log,
+            # Its own maps: looking up a record must not close the file that is being scanned.
+            CommitLog(self._root / paths.COMMIT_LOG, self._log_size),
             self._queue_size,
             scanner.topics,
             self._waiting_from(),
