@@ -118,7 +118,10 @@ class DamagedStore(RmqctlError):
 
 
 class UnsupportedStore(RmqctlError):
-    template = "{path}: {reason}. This version of rmqctl does not understand it; nothing was read."
+    template = (
+        "{path}: {reason}, which this version of rmqctl does not understand. Nothing was changed. "
+        "`rmqctl walk commitlog` reads the messages; let the broker write."
+    )
 
 
 class NoRecordAt(RmqctlError):

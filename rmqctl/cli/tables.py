@@ -10,6 +10,7 @@ from rmqctl.cli.sink import Row, Shape, Sink
 from rmqctl.cli.text import cell, pairs, visible, width
 
 PAGE_ROWS = 100
+_LEAST_TEXT = 10
 
 #: What a table shows of a wide row; -v shows every field.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -122,6 +123,15 @@ class Pages(Table):
         from rich.table import Table as RichTable
         from rich.text import Text
 
+        console = Console(highlight=False)
+        self.sink.flush()
+        if self._least_width(page) > console.width:
+            # Too narrow for columns: one field a line loses nothing.
+            for values in page:
+                for name, value in zip(self._names, values, strict=True):
+                    self.sink.line(f"{name:<{max(map(len, self._names))}}  {value}")
+                self.sink.line("")
+            return
         table = RichTable(
             box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True
         )
@@ -129,11 +139,20 @@ class Pages(Table):
             table.add_column(
                 name.replace("_", "\n"),
                 justify="right" if number else "left",
-                no_wrap=number,
+                no_wrap=number or name.endswith("timestamp"),
                 overflow="fold",
                 vertical="top",
             )
         for values in page:
             table.add_row(*map(Text, values))
-        self.sink.flush()
-        Console(highlight=False).print(table)
+        console.print(table)
+
+    def _least_width(self, page: list[list[str]]) -> int:
+        """What the columns take when only text is folded."""
+        total = 2 * len(self._names)
+        for name, number, *cells in zip(self._names, self._numeric, *page, strict=True):
+            fixed = number or name.endswith("timestamp")
+            widest = max(map(width, cells))
+            head = max(map(len, name.split("_")))
+            total += max(head, widest if fixed else min(widest, _LEAST_TEXT))
+        return total

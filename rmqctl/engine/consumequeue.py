@@ -316,13 +316,20 @@ class ConsumeQueue:
     def _file_for_next(self, expected: int) -> MappedFile:
         """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
         if not self.files.entries:
-            self.files.append_file(expected - expected % self.files.file_size)
-        if self.max_physical_offset < 0 and self._wrote < expected:
-            # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``).
+            self._wrote = expected - expected % self.files.file_size
+            self.files.append_file(self._wrote)
+        if self.max_physical_offset < 0:
+            # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``). A
+            # killed writer may have filled a part.
             first = self.files.file(0)
-            if 0 <= expected - first.file_from_offset < first.size:
-                self._wrote = max(self._wrote, first.file_from_offset)
-                self._fill((expected - self._wrote) // UNIT_SIZE)
+            before = expected - first.file_from_offset
+            if 0 < before < first.size and first.read(0, before) != PRE_BLANK * (
+                before // UNIT_SIZE
+            ):
+                self._wrote = first.file_from_offset
+                first.reserve(0, before)
+                first.write(0, PRE_BLANK * (before // UNIT_SIZE))
+                self._wrote = expected
                 self.min_offset = expected // UNIT_SIZE
                 return first
         found = self.files.find(self._wrote)

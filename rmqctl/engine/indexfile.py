@@ -207,7 +207,8 @@ class IndexFile:
         count = header.index_count
         number = np.arange(count, count + end - start, dtype=np.int32)
         slots = self.slot_array(writable=True)
-        links = link_items(key_hash.astype(np.int64) % self.geometry.hash_slot_num, number, slots, count)
+        slot = key_hash.astype(np.int64) % self.geometry.hash_slot_num
+        links = link_items(slot, number, slots, count)
         items = np.zeros(end - start, item_dtype())
         items["key_hash"] = key_hash
         items["physical_offset"] = offsets
@@ -554,8 +555,12 @@ class IndexService:
                     opened.close()
         return count
 
-    def put_batch(self, keys: KeyBatch) -> list[int]:
-        """:meth:`put_message` for a batch; end timestamps of files that it filled."""
+    def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
+        """:meth:`put_message` for a batch; end timestamps of files that it filled.
+
+        ``last_record`` is the physical offset of the batch's last record: without a key it still
+        makes the next file when the one before is full.
+        """
         import numpy as np
 
         file = self.last_or_new()
@@ -569,6 +574,8 @@ class IndexService:
                 filled.append(file.header.end_timestamp)
             if at < len(keys.key_hash):
                 file = self.last_or_new()
+        if last_record > file.header.end_phy_offset:
+            self.last_or_new()
         return filled
 
     def flush(self) -> None:

@@ -3,7 +3,7 @@
 Opening costs no walk of whole files. A reading store changes nothing at all. A writing store takes
 the lock before anything else, creates ``abort``, dispatches what a killed writer left behind, and
 on :meth:`~MessageStore.close` forces everything to disk, writes the checkpoint and removes its
-``abort``; an ``abort`` that it found stays, because what a crash left elsewhere is not its to judge.
+``abort``; an ``abort`` that it found stays: what a crash left elsewhere is not its to judge.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Record, offset_msg_id
 from rmqctl.engine.reput import Reput
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.versions import check_understood
 from rmqctl.errors import CannotWrite, DamagedStore, FileLengthContradiction, UnsupportedStore
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class MessageStore:
             paths.check_store(self.root)
         if writable:
             paths.check_writable(self.root)
+            check_understood(self.root)
             self._lock = StoreLock(self.root)
         try:
             self._open()
@@ -171,7 +173,7 @@ class MessageStore:
 
     @property
     def obstacle(self) -> LogEnd:
-        """The end as opening found it, with the damage (if any) that stands before newer records."""
+        """The end as opening found it, with the damage that stands before newer records."""
         return self._end
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:

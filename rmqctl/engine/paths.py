@@ -142,13 +142,18 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with _parent_directory(root, path, create) as directory:
-        descriptor = os.open(
-            path.name, flags | (os.O_CREAT if create else 0), 0o644, dir_fd=directory
-        )
+        made = False
+        try:
+            descriptor = os.open(path.name, flags, dir_fd=directory)
+        except FileNotFoundError:
+            if not create:
+                raise
+            descriptor = os.open(path.name, flags | os.O_CREAT, 0o644, dir_fd=directory)
+            made = True
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise CannotWrite(path=str(path), reason="it is not a regular file")
-        if create:
+        if made:
             os.fsync(directory)
         return descriptor
 

@@ -69,7 +69,7 @@ class Reput:
         from rmqctl.engine.dispatch import key_batch, unit_batch
 
         self.put_units(unit_batch(batch, self.dispatcher), batch.topics)
-        self.put_keys(key_batch(batch))
+        self.put_keys(key_batch(batch), int(batch.physical_offset[-1]))
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])
 
     def put_units(self, units: UnitBatch, topics: TopicTable) -> None:
@@ -88,10 +88,10 @@ class Reput:
                 queue.restore_units(*columns)
             queue.put_units(*columns, max_gap=self.max_gap)
 
-    def put_keys(self, keys: KeyBatch) -> None:
-        """Index keys of a batch."""
+    def put_keys(self, keys: KeyBatch, last_record: int) -> None:
+        """Index keys of a batch, whose last record is at ``last_record``."""
         if self.index is not None:
-            self._note_filled(self.index.put_batch(keys))
+            self._note_filled(self.index.put_batch(keys, last_record))
 
     def _note_filled(self, end_timestamps: list[int]) -> None:
         if end_timestamps:

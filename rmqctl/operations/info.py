@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.constants import MESSAGE_MAGIC_CODE_V2
-from rmqctl.engine import paths
+from rmqctl.engine import paths, versions
 from rmqctl.engine.checkpoint import read_checkpoint
 from rmqctl.engine.lock import is_locked
 from rmqctl.engine.record import Record
@@ -14,21 +14,6 @@ from rmqctl.operations.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-
-#: Directories of a store that later versions or options make, and rmqctl does not read.
-_NOT_UNDERSTOOD = {
-    "timerwheel": "timer wheel (5.x)",
-    "timerlog": "timer log (5.x)",
-    "timercheck": "timer checkpoint (5.x)",
-    "compaction": "compacted topics (5.x)",
-    "consumequeue_r": "queues in RocksDB (5.x)",
-    "consumequeue_rocksdb": "queues in RocksDB (5.x)",
-    "transRocksDBStore": "transactions in RocksDB (5.x)",
-    "timerRocksDBStore": "timers in RocksDB (5.x)",
-    "indexRocksDBStore": "index in RocksDB (5.x)",
-    "rocksdb": "RocksDB (5.x)",
-    "epochFileCheckpoint": "controller epochs (5.x)",
-}
 
 
 def info(store: MessageStore) -> Row:
@@ -70,11 +55,7 @@ def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
 
 def not_understood(store: MessageStore) -> list[str]:
     """What belongs to versions or options beyond 4.9.3's files."""
-    names = [
-        f"{name}: {what}" for name, what in _NOT_UNDERSTOOD.items() if (store.root / name).exists()
-    ]
-    if (store.root / paths.CONSUME_QUEUE / "CURRENT").is_file():
-        names.append("consumequeue: queues in RocksDB (5.x)")
+    names = [f"{name}: {what}" for name, what in versions.not_understood(store.root)]
     for offset in {store.min_offset, *(offset for offset, _ in store.newest_units())}:
         entry = store.commit_log.find_record(offset)
         if isinstance(entry, Record) and entry.magic_code == MESSAGE_MAGIC_CODE_V2:

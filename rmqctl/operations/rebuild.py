@@ -26,6 +26,7 @@ from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.reput import Reput
+from rmqctl.engine.versions import check_understood
 from rmqctl.errors import (
     CannotWrite,
     FileLengthContradiction,
@@ -158,6 +159,7 @@ def rebuild_in_place(plan: RebuildPlan, progress: Progress | None = None) -> Reb
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     """
     root = plan.root
+    check_understood(root)
     lock = StoreLock(root)
     try:
         for name in plan.structures:
@@ -281,7 +283,7 @@ class _Builder:
                 self._put_pending(scanner)
         if self._index is not None:
             keys = key_batch(batch)
-            self._reput.put_keys(keys)
+            self._reput.put_keys(keys, int(batch.physical_offset[-1]))
             self._summary.index_items += len(keys.key_hash)
 
     def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:

@@ -70,7 +70,11 @@ def _shortened(row: dict[str, Any]) -> dict[str, Any]:
 _EXITS = {1: "something in the structure does not fit"}
 
 
-@make("record", examples=["rmqctl dump 4096 --store DIR", "rmqctl dump 4096 --json"], exits=_EXITS)
+@make(
+    "record",
+    examples=["rmqctl dump 4096 --store DIR", "rmqctl dump record 4096 --json"],
+    exits=_EXITS,
+)
 @click.argument("offset", type=OFFSET)
 @common
 def record(settings: Settings, offset: int) -> int:

@@ -149,6 +149,12 @@ CODES: dict[str, Code] = {
         "older files are gone, as retention removes them",
         "Units and index items that point there are passed over.",
     ),
+    "not-understood": Code(
+        INFO,
+        "store",
+        "a structure of a later version, or of an option, that is not checked",
+        "The rest of the store is.",
+    ),
     "unclean-shutdown": Code(
         INFO,
         "store",

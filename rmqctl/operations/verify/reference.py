@@ -3,6 +3,8 @@
 Its output is ``docs/reference/findings.md``; a test compares the two.
 """
 
+import sys
+
 from rmqctl.operations.verify.findings import CODES
 
 _HEAD = """\
@@ -37,4 +39,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    sys.stdout.write(page())

@@ -25,15 +25,16 @@ from rmqctl.engine.messagestore import (
 )
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.engine.versions import not_understood
 from rmqctl.operations.verify.directories import check_directories
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
 
-#: Called with the bytes of log done so far.
 _INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
 
+#: Called with the bytes of log done so far.
 Progress = Callable[[int], None]
 
 
@@ -107,6 +108,8 @@ class _Verification:
         index_service = IndexService(self._root / paths.INDEX, self._config.index_geometry)
         index_size = self._config.index_geometry.file_size
         yield from check_directories(self._root, self._log_size, self._queue_size, index_size)
+        for name, what in not_understood(self._root):
+            yield finding("not-understood", path=name, found=what)
         if self._unclean:
             yield finding("unclean-shutdown", path=paths.ABORT)
         if self._log.min_offset:

@@ -1,0 +1,143 @@
+"""ConsumeQueue: one unit at a time or as arrays, with gaps, doubles, rolls and a late start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqctl.engine.consumequeue import PRE_BLANK, UNIT, ConsumeQueue, Unit
+from rmqctl.errors import FileLengthContradiction
+from tests.golden_data import tree_content
+
+UNITS_A_FILE = 5
+FILE_SIZE = UNITS_A_FILE * 20
+
+
+def queue_at(root: Path, *, writable: bool = True) -> ConsumeQueue:
+    where = root / "consumequeue" / "T" / "0"
+    return ConsumeQueue(where, "T", 0, FILE_SIZE, writable_root=root if writable else None)
+
+
+Rows = list[tuple[int, int, int, int]]
+
+
+@st.composite
+def rows_in_log_order(draw: st.DrawFn) -> Rows:
+    """``(physical offset, size, tags code, queue offset)``: mostly one after the other, with gaps
+    in the queue, doubles of what is there, and a first unit that may be late."""
+    physical_offset, queue_offset = draw(st.integers(0, 500)), draw(st.integers(0, 23))
+    rows: Rows = []
+    for _ in range(draw(st.integers(1, 25))):
+        size = draw(st.integers(1, 200))
+        code = draw(st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31), 2**62]))
+        rows.append((physical_offset, size, code, queue_offset))
+        step = draw(st.sampled_from(["next"] * 6 + ["gap", "back", "again"]))
+        if step == "again":
+            continue
+        physical_offset += size + draw(st.sampled_from([0, 0, 0, 7]))
+        queue_offset += 1
+        if step == "gap":
+            queue_offset += draw(st.integers(1, 12))
+        elif step == "back":
+            queue_offset = max(0, queue_offset - draw(st.integers(1, 4)))
+    return rows
+
+
+@given(st.lists(rows_in_log_order(), min_size=1, max_size=3), st.sampled_from([0, 3, 100]))
+def test_arrays_give_what_one_at_a_time_gives(
+    tmp_path_factory: pytest.TempPathFactory, bulks: list[Rows], max_gap: int
+) -> None:
+    base = tmp_path_factory.mktemp("queues")
+    one, many = queue_at(base / "one"), None
+    (base / "one").mkdir()
+    (base / "many").mkdir()
+    many = queue_at(base / "many")
+    for rows in bulks:
+        for row in rows:
+            one.put_message_position_info(*row, max_gap=max_gap)
+        columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+        many.put_units(*columns, max_gap=max_gap)
+        assert many.max_offset == one.max_offset
+        assert many.max_physical_offset == one.max_physical_offset
+        assert many.min_offset == one.min_offset
+    one.close()
+    many.close()
+    assert tree_content(base / "many") == tree_content(base / "one")
+    again = queue_at(base / "many", writable=False)
+    assert again.max_offset == one.max_offset
+    assert again.max_physical_offset == one.max_physical_offset
+    again.close()
+
+
+def test_the_place_before_a_late_first_unit_is_filled(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    assert queue.put_message_position_info(900, 90, 7, 12)
+    assert (queue.min_offset, queue.max_offset) == (12, 13)
+    queue.close()
+    (file,) = (tmp_path / "consumequeue/T/0").iterdir()
+    assert file.name == f"{2 * FILE_SIZE:020d}"
+    wanted = PRE_BLANK * 2 + UNIT.pack(900, 90, 7)
+    assert file.read_bytes() == wanted.ljust(FILE_SIZE, b"\0")
+    assert PRE_BLANK.hex() == "0000000000000000" + "7fffffff" + "0000000000000000"
+
+
+def test_a_gap_is_appended_at_the_end_unless_it_may_be_filled(tmp_path: Path) -> None:
+    for name, max_gap, place in (("engine", 0, 1), ("filled", 3, 4)):
+        (tmp_path / name).mkdir()
+        queue = queue_at(tmp_path / name)
+        queue.put_message_position_info(0, 100, 1, 0)
+        queue.put_message_position_info(400, 100, 2, 4, max_gap=max_gap)
+        assert queue.max_offset == place + 1
+        assert queue.unit(place) == Unit(400, 100, 2)
+        between = [queue.unit(at) for at in range(1, place)]
+        assert all(unit is not None and unit.is_pre_blank for unit in between)
+        queue.close()
+
+
+def test_what_is_there_is_not_put_twice(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    assert queue.put_message_position_info(0, 100, 1, 0)
+    assert queue.put_message_position_info(100, 100, 2, 1)
+    assert not queue.put_message_position_info(100, 100, 2, 1)  # known by its place in the log
+    assert not queue.put_message_position_info(300, 100, 3, 1)  # the place in the queue is taken
+    assert queue.put_message_position_info(300, 100, 3, 0)  # queue offset 0 is not checked
+    assert queue.max_offset == 3
+    queue.close()
+
+
+def test_the_range_of_the_log_cuts_a_queue(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    for at in range(12):
+        queue.put_message_position_info(at * 100, 100, at, at)
+    queue.cut(250, 801)
+    assert (queue.min_offset, queue.max_offset) == (3, 9)
+    assert queue.max_physical_offset == 900
+    assert queue.unit(10) == Unit(1000, 100, 10)
+    queue.close()
+
+
+@pytest.mark.parametrize("written", [0, 1, 4, 5, 6, 10, 14])
+def test_the_end_is_found_wherever_it_is(tmp_path: Path, written: int) -> None:
+    queue = queue_at(tmp_path)
+    for at in range(written):
+        queue.put_message_position_info(at * 100, 100, 0, at)
+    queue.close()
+    queue = queue_at(tmp_path, writable=False)
+    assert queue.max_offset == written
+    assert [at for at, _ in queue.units(0, written)] == list(range(written))
+    assert len(queue.window(0, 100)) == min(UNITS_A_FILE, 0 if not written else UNITS_A_FILE)
+    queue.close()
+
+
+def test_a_file_of_another_length_is_refused(tmp_path: Path) -> None:
+    queue = queue_at(tmp_path)
+    queue.put_message_position_info(0, 100, 0, 0)
+    queue.close()
+    (file,) = (tmp_path / "consumequeue/T/0").iterdir()
+    file.write_bytes(bytes(FILE_SIZE - 20))
+    with pytest.raises(FileLengthContradiction, match="80 bytes, but 100"):
+        queue_at(tmp_path)

@@ -1,0 +1,206 @@
+"""IndexFile and IndexService: messages one by one or in batches, rolls, and repair after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.geometry import Geometry
+from formats.indexfile import HEADER
+from rmqctl.engine.dispatch import KeyBatch
+from rmqctl.engine.indexfile import IndexFile, IndexService
+from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.errors import DamagedStore, FileLengthContradiction
+from tests.golden_data import index_contents
+
+GEOMETRY = Geometry(7, 12)
+
+#: One message: physical offset, store timestamp, hashes of its keys.
+Message = tuple[int, int, list[int]]
+
+
+@st.composite
+def messages_in_log_order(draw: st.DrawFn) -> list[Message]:
+    offset, time = draw(st.integers(0, 1000)), draw(st.integers(0, 2**41))
+    found: list[Message] = []
+    for _ in range(draw(st.integers(1, 15))):
+        hashes = st.sampled_from([0, 1, 7, 14, 2**31 - 1, 12345, 99])
+        found.append((offset, time, draw(st.lists(hashes, max_size=5))))
+        offset += draw(st.integers(91, 300))
+        # Clocks go back, and stand still.
+        time = max(0, time + draw(st.integers(-5000, 40000)))
+    return found
+
+
+def service_at(root: Path) -> IndexService:
+    root.mkdir(exist_ok=True)
+    return IndexService(root / "index", GEOMETRY, writable_root=root)
+
+
+def batch_of(messages: list[Message]) -> KeyBatch:
+    rows = [(key, offset, time) for offset, time, keys in messages for key in keys]
+    key, offset, time = zip(*rows, strict=True) if rows else ((), (), ())
+    return KeyBatch(np.array(key, np.int32), np.array(offset, np.int64), np.array(time, np.int64))
+
+
+@given(messages_in_log_order(), st.integers(0, 15))
+def test_a_batch_writes_what_single_messages_write(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Message], cut: int
+) -> None:
+    base = tmp_path_factory.mktemp("index")
+    one, many = service_at(base / "one"), service_at(base / "many")
+    filled_one, filled_many = [], []
+    for offset, time, keys in messages:
+        filled_one += one.put_message(keys, offset, time)
+    for part in (messages[:cut], messages[cut:]):
+        if part:
+            filled_many += many.put_batch(batch_of(part), part[-1][0])
+    one.close()
+    many.close()
+    assert index_contents(base / "many/index") == index_contents(base / "one/index")
+    assert filled_many == filled_one
+    total = sum(len(keys) for _, _, keys in messages)
+    room = GEOMETRY.index_num - 1
+    # A message without keys makes the next file too, when the one before is full.
+    after_full = total > 0 and total % room == 0 and not messages[-1][2]
+    assert len(one.paths) == max(1, -(-total // room)) + after_full
+
+
+@given(messages_in_log_order())
+def test_a_message_is_indexed_once_however_often_it_comes(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Message]
+) -> None:
+    base = tmp_path_factory.mktemp("again")
+    once, again = service_at(base / "once"), service_at(base / "again")
+    for offset, time, keys in messages:
+        once.put_message(keys, offset, time)
+        again.put_message(keys, offset, time)
+        again.put_message(keys, offset, time)
+    again.put_batch(batch_of(messages[-1:]), messages[-1][0])
+    once.close()
+    again.close()
+    found, wanted = index_contents(base / "again/index"), index_contents(base / "once/index")
+    assert found[: len(wanted)] == wanted
+    # When the last file is just full, coming again makes the next one, with its first header.
+    assert [pages[0][36:] for _, pages in found[len(wanted) :]] in ([], [b"\0\0\0\1"])
+
+
+@given(messages_in_log_order())
+def test_every_key_is_found_newest_first(
+    tmp_path_factory: pytest.TempPathFactory, messages: list[Message]
+) -> None:
+    service = service_at(tmp_path_factory.mktemp("query"))
+    for offset, time, keys in messages:
+        service.put_message(keys, offset, time)
+    for wanted in {key for _, _, keys in messages for key in keys}:
+        found = [hit.item.physical_offset for hit in service.query(wanted, 0, 2**63 - 1)]
+        there = [offset for offset, _, keys in messages for key in keys if key == wanted]
+        # An item whose time cannot be told from its seconds may be left out, as in the engine.
+        assert found == sorted(found, reverse=True)
+        assert set(found) <= set(there)
+        if all(time >= messages[0][1] for _, time, _ in messages):
+            assert sorted(found) == there
+    service.close()
+
+
+def write_with(messages: list[Message], root: Path) -> Path:
+    service = service_at(root)
+    for offset, time, keys in messages:
+        service.put_message(keys, offset, time)
+    service.close()
+    return service.paths[-1]
+
+
+SIX: list[Message] = [
+    (0, 10_000, [3, 3]),
+    (200, 12_500, [10, 4]),
+    (400, 12_400, []),
+    (600, 19_000, [3, 17, 5]),
+]
+
+
+@pytest.mark.parametrize("items_written", [0, 1, 3])
+@pytest.mark.parametrize("slots_written", range(4))
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_repair_takes_back_what_a_kill_left(
+    tmp_path: Path, items_written: int, slots_written: int, known: int
+) -> None:
+    """A writer stores items, then slots, then the header. ``known`` messages are counted when the
+    next one's items, and perhaps some of its slots, are stored; only the header is not."""
+    (tmp_path / "before").mkdir()
+    (tmp_path / "after").mkdir()
+    counted, torn = SIX[:known], [SIX[1], SIX[0]][known] if known < 2 else SIX[3]
+    if known == 0:
+        torn = SIX[0]
+    path = write_with(counted, tmp_path / "before") if known else None
+    service = service_at(tmp_path / "before")
+    if path is None:
+        service.last_or_new()
+        service.close()
+        path = service.paths[-1]
+    sound = path.read_bytes()
+    after = write_with([*counted, torn], tmp_path / "after").read_bytes()
+
+    killed = bytearray(sound)
+    first = int.from_bytes(sound[36:40], "big")
+    low = GEOMETRY.item_position(first)
+    count = min(items_written, len(torn[2]))
+    killed[low : low + 20 * count] = after[low : low + 20 * count]
+    if count == len(torn[2]):
+        changed = [s for s in range(7) if _slot(sound, s) != _slot(after, s)]
+        for slot in changed[:slots_written]:
+            at = GEOMETRY.slot_position(slot)
+            killed[at : at + 4] = after[at : at + 4]
+    path.write_bytes(killed)
+
+    times = {offset: time for offset, time, _ in SIX}
+    for _ in range(2):  # a second repair has nothing to do
+        file = IndexFile(MappedFile.open_writable(tmp_path / "before", path), GEOMETRY)
+        file.repair(times.get)
+        file.close()
+        assert path.read_bytes() == sound
+
+
+def _slot(data: bytes, slot: int) -> bytes:
+    at = GEOMETRY.slot_position(slot)
+    return data[at : at + 4]
+
+
+def test_repair_refuses_a_header_that_counts_nothing_but_zeros(tmp_path: Path) -> None:
+    path = write_with(SIX[:1], tmp_path / "s")
+    with path.open("r+b") as raw:
+        raw.seek(36)
+        raw.write((9).to_bytes(4, "big"))
+    file = IndexFile(MappedFile.open_writable(tmp_path / "s", path), GEOMETRY)
+    with pytest.raises(DamagedStore, match="never written"):
+        file.repair(lambda _: 0)
+    file.close()
+
+
+def test_a_new_file_inherits_the_end_of_the_one_before(tmp_path: Path) -> None:
+    messages = [(n * 100, 50_000 + n * 1000, [n]) for n in range(13)]
+    last = write_with(messages, tmp_path / "s")
+    first, second = sorted(last.parent.iterdir())
+    full, fresh = HEADER.parse(first.read_bytes()), HEADER.parse(second.read_bytes())
+    assert (full.index_count, full.end_phy_offset, full.end_timestamp) == (12, 1000, 60_000)
+    assert (fresh.begin_phy_offset, fresh.begin_timestamp) == (1100, 61_000)
+    # The first item counts its seconds from where the file before ended.
+    item = second.read_bytes()[GEOMETRY.item_position(1) :][12:16]
+    assert int.from_bytes(item, "big") == 1
+
+
+def test_a_first_message_without_keys_makes_a_file(tmp_path: Path) -> None:
+    path = write_with([(0, 5, [])], tmp_path / "s")
+    assert path.stat().st_size == GEOMETRY.file_size
+    assert path.read_bytes() == bytes(39) + b"\1" + bytes(GEOMETRY.file_size - 40)
+    assert len(path.name) == 17
+
+
+def test_another_geometry_is_refused(tmp_path: Path) -> None:
+    path = write_with(SIX, tmp_path / "s")
+    with pytest.raises(FileLengthContradiction, match="maxHashSlotNum"):
+        IndexFile(MappedFile.open(path), Geometry(8, 12))

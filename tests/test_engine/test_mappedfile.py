@@ -1,0 +1,133 @@
+"""MappedFile and MappedFileQueue: holes, lengths, names, and what the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
+
+BLOCK = 4096
+FILE = 64 * BLOCK
+
+
+@given(
+    written=st.dictionaries(st.integers(0, FILE - 1), st.integers(0, 255), max_size=6),
+    start=st.integers(0, FILE),
+    end=st.integers(0, FILE),
+)
+def test_extents_leave_out_nothing_but_zeros(
+    tmp_path_factory: pytest.TempPathFactory, written: dict[int, int], start: int, end: int
+) -> None:
+    path = tmp_path_factory.mktemp("sparse") / "file"
+    path.touch()
+    os.truncate(path, FILE)
+    with path.open("r+b") as file:
+        for position, value in written.items():
+            file.seek(position)
+            file.write(bytes((value,)))
+    mapped = MappedFile.open(path)
+    try:
+        extents = list(mapped.extents(start, end))
+        assert all(start <= low < high <= end for low, high in extents)
+        assert extents == sorted(extents)
+        inside = [p for p, value in written.items() if value and start <= p < end]
+        assert all(any(low <= p < high for low, high in extents) for p in inside)
+        assert mapped.first_nonzero(start, max(start, end)) == min(inside, default=max(start, end))
+    finally:
+        mapped.close()
+
+
+def test_holes_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with path.open("r+b") as file:
+        file.seek(1 << 39)
+        file.write(b"\0\0x")
+    mapped = MappedFile.open(path)
+    (extent,) = mapped.extents(0, mapped.size)
+    assert extent[0] <= 1 << 39 < extent[1] <= (1 << 39) + (1 << 20)
+    assert mapped.first_nonzero(0, mapped.size) == (1 << 39) + 2
+    assert mapped.first_nonzero((1 << 39) + 3, mapped.size) == mapped.size
+    mapped.close()
+
+
+def test_a_new_file_is_whole_sparse_and_not_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "dir" / "file"
+    mapped = MappedFile.create(tmp_path, path, 1 << 30)
+    mapped.reserve(100, 5)
+    mapped.write(100, b"hello")
+    assert mapped.is_dirty
+    mapped.flush()
+    assert not mapped.is_dirty
+    mapped.close()
+    status = path.stat()
+    assert (status.st_size, status.st_nlink) == (1 << 30, 1)
+    assert status.st_blocks * 512 <= 1 << 20
+    assert path.open("rb").read(105).endswith(b"hello")
+    with pytest.raises(CannotWrite):
+        MappedFile.create(tmp_path, path, 100)
+
+
+def test_a_full_disk_is_an_error_before_anything_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", BLOCK * 4)
+    asked = []
+
+    def full(descriptor: int, start: int, length: int) -> None:
+        asked.append((start, length))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space"):
+        mapped.reserve(10, 20)
+    assert asked[-1] == (10, 20)  # when the whole chunk does not fit, what is needed still may
+    mapped.close()
+
+
+def test_files_are_found_by_offset_and_foreign_names_kept_apart(tmp_path: Path) -> None:
+    for name in ("00000000000000000100", "00000000000000000200", "00000000000000000500"):
+        (tmp_path / name).write_bytes(bytes(100))
+    for name in ("notes.txt", "123", "0000000000000000010x", "9" * 20):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / f"{700:020d}").mkdir()
+    queue = MappedFileQueue(tmp_path, 100, keep=2)
+    assert [entry.file_from_offset for entry in queue.entries] == [100, 200, 500]
+    assert sorted(queue.foreign) == sorted(
+        ["notes.txt", "123", "0000000000000000010x", "9" * 20, f"{700:020d}"]
+    )
+    assert [queue.index_of(offset) for offset in (99, 100, 199, 200, 299, 300, 500, 600)] == [
+        -1, 0, 0, 1, 1, -1, 2, -1,
+    ]  # fmt: skip
+    assert (queue.min_offset, queue.end_offset) == (100, 600)
+    for offset in (100, 250, 510, 100):
+        mapped = queue.find(offset)
+        assert mapped is not None
+        assert mapped.file_from_offset <= offset < mapped.file_from_offset + 100
+    queue.close()
+
+
+def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    (root / "real").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_bytes(bytes(10))
+    (root / "linked").symlink_to(tmp_path / "outside")
+    (root / "real" / "file").symlink_to(tmp_path / "outside" / "file")
+    for path in (root / "linked" / "file", root / "real" / "file"):
+        with pytest.raises(SymbolicLinkRefused):
+            MappedFile.open_writable(root, path)
+    with pytest.raises(SymbolicLinkRefused):
+        MappedFile.create(root, root / "linked" / "new", 10)
+    assert sorted(p.name for p in (tmp_path / "outside").iterdir()) == ["file"]
+    os.mkfifo(root / "pipe")
+    with pytest.raises(CannotRead, match="regular"):
+        MappedFile.open(root / "pipe")

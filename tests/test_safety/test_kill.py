@@ -1,0 +1,214 @@
+"""Processes killed by SIGKILL at random moments: nothing acknowledged is lost.
+
+``RMQCTL_KILL_ROUNDS`` asks for more rounds, ``RMQCTL_TEST_SEED`` repeats a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import pytest
+
+from formats.text import index_key_hash
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.messagestore import MessageStore
+from tests.test_safety.support import (
+    SEED,
+    assert_clean,
+    assert_rebuild_is_identical,
+    broker_conf,
+    message,
+    small_config,
+)
+
+ROUNDS = int(os.environ.get("RMQCTL_KILL_ROUNDS", "60"))
+GENERATIONS = 3
+TOP = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+class Acknowledged(NamedTuple):
+    physical_offset: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class Plan(NamedTuple):
+    """Sizes of a store and of the bulks put into it."""
+
+    config: MessageStoreConfig
+    bulk: int
+    body: int
+
+
+def plan_of(chance: random.Random) -> Plan:
+    """Small files that roll all the time, or larger ones in which a store spans many pages."""
+    return Plan(
+        small_config(
+            log=chance.choice((1 << 16, 1 << 18, 1 << 20)),
+            queue=chance.choice((1000, 1000, 100_000)),
+            slots=100,
+            items=chance.choice((1000, 20_000)),
+        ),
+        bulk=chance.choice((1, 40, 500, 3000)),
+        body=chance.choice((30, 200, 3000)),
+    )
+
+
+def killed_run(command: list[str], delay: float, stdin: IO[bytes] | None = None) -> list[str]:
+    """Runs until ``delay`` seconds after the first line; the whole lines that were printed."""
+    process = subprocess.Popen(
+        command, cwd=TOP, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None and process.stderr is not None
+    first = process.stdout.readline()
+    killer = threading_timer(delay, process)
+    output = process.stdout.read()
+    killer.join()
+    error = process.stderr.read().decode()
+    process.wait()
+    assert not error, error
+    return [line for line in (first + output).decode().splitlines(True) if line.endswith("\n")]
+
+
+def threading_timer(delay: float, process: subprocess.Popen[bytes]) -> Any:
+    """Kills the process after a while; its output must be read meanwhile."""
+    import threading
+
+    def kill() -> None:
+        time.sleep(delay)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def acknowledged_by(lines: list[str]) -> list[Acknowledged]:
+    return [Acknowledged(*row) for line in lines[1:] for row in json.loads(line)]
+
+
+def assert_in_log(root: Path, config: MessageStoreConfig, wanted: list[Acknowledged]) -> None:
+    """Already before anything recovers."""
+    if not wanted:
+        return
+    with MessageStore(root, config) as store:
+        for one in wanted:
+            record = store.look_message_by_offset(one.physical_offset)
+            place = record.topic, record.queue_id, record.queue_offset
+            assert place == (one.topic, one.queue_id, one.queue_offset)
+
+
+def assert_readable(store: MessageStore, wanted: list[Acknowledged]) -> None:
+    """By physical offset, by queue offset and by key."""
+    for one in wanted:
+        record = store.look_message_by_offset(one.physical_offset)
+        queue = store.consume_queue(one.topic, one.queue_id)
+        assert queue is not None
+        unit = queue.unit(one.queue_offset)
+        assert unit is not None and one.queue_offset < queue.max_offset
+        assert unit == (one.physical_offset, record.total_size, record.tags_code)
+    indexed = {
+        (item.key_hash, item.physical_offset)
+        for file in store.index.files()
+        for number in range(1, file.item_count + 1)
+        for item in (file.item(number),)
+    }
+    for at, one in enumerate(wanted):
+        record = store.look_message_by_offset(one.physical_offset)
+        for key in record.properties.get("KEYS", "").split():
+            assert (index_key_hash(one.topic, key), one.physical_offset) in indexed
+            if at % 97 == 0:
+                hits = store.query_message(one.topic, key)
+                assert one.physical_offset in [
+                    hit.record.physical_offset for hit in hits if hit.matches and hit.record
+                ]
+
+
+def generations(chance: random.Random, root: Path, commands: Any, plan: Plan) -> None:
+    """One store, killed and opened again some times."""
+    wanted: list[Acknowledged] = []
+    for _ in range(chance.randint(1, GENERATIONS)):
+        delay = chance.choice((0, chance.random() * 0.02, chance.random() * 0.15))
+        wanted += acknowledged_by(commands(delay))
+        if (root / "commitlog").exists():
+            assert_clean(root, plan.config, "torn-tail")
+        assert_in_log(root, plan.config, wanted)
+    with MessageStore(root, plan.config, writable=True, create=True) as store:
+        assert_readable(store, wanted)
+        for number in range(3):
+            assert store.put_message(message(number)).is_ok
+    assert_clean(root, plan.config)
+    assert_rebuild_is_identical(root, plan.config, root.parent / f"{root.name}-rebuilt")
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+def test_nothing_acknowledged_is_lost(fast_path: Path, number: int) -> None:
+    chance = random.Random(f"{SEED}-{number}")
+    print(f"RMQCTL_TEST_SEED={SEED}, round {number}")
+    root, plan = fast_path / "store", plan_of(chance)
+
+    def run(delay: float) -> list[str]:
+        child = {
+            "store": str(root),
+            "conf": broker_conf(plan.config),
+            "seed": f"{chance.random()}",
+            "bulk": plan.bulk,
+            "body": plan.body,
+        }
+        command = [sys.executable, "-m", "tests.test_safety.child", json.dumps(child)]
+        return killed_run(command, delay)
+
+    generations(chance, root, run, plan)
+
+
+@pytest.mark.parametrize("number", range(max(ROUNDS // 6, 5)))
+def test_nothing_acknowledged_by_the_command_is_lost(fast_path: Path, number: int) -> None:
+    """The same by ``rmqctl put --from``: what it printed is there."""
+    chance = random.Random(f"{SEED}-command-{number}")
+    print(f"RMQCTL_TEST_SEED={SEED}, round {number}")
+    root, plan = fast_path / "store", plan_of(chance)
+    conf = fast_path / "broker.conf"
+    conf.write_text(broker_conf(plan.config))
+    source = fast_path / "messages.ndjson"
+    source.write_text(
+        "".join(
+            json.dumps(
+                {
+                    "topic": f"topic{at % 3}",
+                    "queue_id": at // 3 % 2,
+                    "keys": f"k{at}",
+                    "tags": f"t{at % 5}",
+                    "body": "x" * chance.randint(0, plan.body),
+                }
+            )
+            + "\n"
+            for at in range(20_000 if plan.body < 1000 else 4000)
+        )
+    )
+    command = [sys.executable, "-m", "rmqctl", "put", "--store", str(root), "--create"]
+    command += ["--broker-conf", str(conf), "--format", "ndjson", "--from", str(source)]
+
+    def run(delay: float) -> list[str]:
+        lines = killed_run(command, delay)
+        rows = [json.loads(line) for line in lines]
+        assert {row["status"] for row in rows if row["type"] == "append_result"} <= {"PUT_OK"}
+        return ["open\n"] + [
+            json.dumps([[row["wrote_offset"], row["topic"], row["queue_id"], row["queue_offset"]]])
+            for row in rows
+            if row["type"] == "append_result"
+        ]
+
+    generations(chance, root, run, plan)
