@@ -75,6 +75,8 @@ def test_examples_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             (tmp_path / value).touch()
     command: click.Command = cli
     while isinstance(command, click.Group):
+        if arguments[0].isdigit():  # `dump OFFSET` is short for `dump record OFFSET`.
+            arguments.insert(0, "record")
         found = command.get_command(click.Context(command), arguments[0])
         assert found is not None, arguments[0]
         command, arguments = found, arguments[1:]

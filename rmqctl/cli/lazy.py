@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
+from rmqctl.cli.options import Group
 
-class LazyGroup(click.Group):
+
+class LazyGroup(Group):
     """Commands by name: ``{section: {name: module}}``; the module's ``command`` is the command.
 
     ``--help`` shows them by section, in the table's order.
@@ -28,20 +30,6 @@ class LazyGroup(click.Group):
         loaded = importlib.import_module(self._modules[cmd_name]).command
         assert isinstance(loaded, click.Command)
         return loaded
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], self._modules, 1)
-            if not close or "Did you mean" in error.message:
-                raise
-            text = f"{error.message} Did you mean {close[0]!r}?"
-            raise click.UsageError(text, error.ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         margin = max(map(len, self._modules))

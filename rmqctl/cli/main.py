@@ -11,7 +11,8 @@ import click
 
 from rmqctl import __version__
 from rmqctl.cli.lazy import LazyGroup
-from rmqctl.cli.output import note, silence_stdout
+from rmqctl.cli.output import note
+from rmqctl.cli.sink import silence_stdout
 from rmqctl.errors import RmqctlError
 
 _COMMANDS = "rmqctl.cli.commands."
@@ -31,7 +32,8 @@ def _section(*names: str) -> dict[str, str]:
         "Try": _section("demo"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="`rmqctl COMMAND --help` has examples. Field names of rows and exit codes are stable.",
+    epilog="`rmqctl COMMAND --help` has examples. --store and the other options that every command "
+    "has may also stand before the command. Field names of rows and exit codes are stable.",
 )
 @click.version_option(__version__, prog_name="rmqctl")
 def cli() -> None:
@@ -40,6 +42,11 @@ def cli() -> None:
 
 def main() -> None:
     """The console script."""
+    for name in ("stdout", "stderr"):
+        # Closed by the caller (`>&-`). Opening takes the descriptor, too: no file of a store gets
+        # it.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     # Short-lived and without cycles worth a search: looking for them costs a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     sys.exit(run())
@@ -68,6 +75,9 @@ def _invoke(arguments: list[str]) -> int:
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), err=True)
+        return error.exit_code
     except click.ClickException as error:
         _usage(error)
         return error.exit_code
@@ -99,9 +109,10 @@ def _wants_traceback() -> bool:
 
 
 def _usage(error: click.ClickException) -> None:
+    """click's message in one line, and where to look."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    text = text[:1].lower() + text[1:]
+    stop = "" if text.endswith("?") else "."
     context = error.ctx if isinstance(error, click.UsageError) else None
-    if context is not None:
-        for line in context.get_usage().splitlines():
-            note(line)
-        note(f"Try '{context.command_path} --help'.")
-    note(f"error: {error.format_message()}")
+    path = "rmqctl" if context is None else context.command_path
+    note(f"error: {text}{stop} Try `{path} --help`.")

@@ -2,17 +2,16 @@
 
 ``@command(…)`` makes a command, ``@common`` gives it ``--store``, ``--broker-conf``, ``--format``,
 ``--json``, ``-q`` and ``-v``, bundled as one :class:`Settings` argument. A command returns its exit
-code (None is 0).
+code (None is 0). A ``@group(…)`` takes the common options before the name of its command, too.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -107,15 +106,45 @@ def command(
 
 
 class Group(click.Group):
-    """A group of commands whose help has examples."""
+    """A group of commands whose help has examples, and which takes the common options before the
+    command as well as after it."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kw: Any) -> None:
         super().__init__(*args, **kw)
         self.examples = examples
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, command_first(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not close:
+                raise
+            text = f"{error.message} Did you mean {close[0]!r}?"
+            raise click.UsageError(text, error.ctx) from None
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         write_examples(formatter, self.examples)
+
+
+def command_first(args: list[str]) -> list[str]:
+    """``--store DIR queues …`` as ``queues --store DIR …``; with no command, what follows them."""
+    at = 0
+    while at < len(args) and args[at].partition("=")[0] in COMMON_OPTIONS:
+        takes_value = COMMON_OPTIONS[args[at].partition("=")[0]]
+        at += 2 if takes_value and "=" not in args[at] else 1
+    rest = args[at:]
+    if not rest or rest[0].startswith("-"):
+        return rest
+    return [rest[0], *args[:at], *rest[1:]]
 
 
 def group(
@@ -174,28 +203,35 @@ class Settings(NamedTuple):
         if self.verbose and not self.quiet:
             note(text)
 
-    @contextmanager
-    def progress(self, title: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        """A progress bar on stderr, when that is a terminal and stdout is not.
+    def progress(
+        self, title: str, total: int, writer: RowWriter
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """A bar on a terminal's stderr; gives the function that takes what is done of ``total``."""
+        from rmqctl.cli.progress import progress
 
-        Yields a function that takes how much is done by now, out of ``total``.
-        """
-        if self.quiet or not sys.stderr.isatty() or sys.stdout.isatty():
-            yield lambda done: None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        return progress(title, total, writer, quiet=self.quiet)
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.percentage:>3.0f}%"),
-        )
-        with Progress(
-            *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
-        ) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda done: bar.update(task, completed=done)
+
+class StorePath(click.Path):
+    """A directory's name; an empty one is a variable that was not set, and not ``.``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        if value == "":
+            self.fail("it is empty", param, ctx)
+        return Path(value)
+
+
+#: The options of :func:`common`, and whether each takes a value.
+COMMON_OPTIONS = {
+    "--store": True,
+    "--broker-conf": True,
+    "--format": True,
+    "--json": False,
+    "-q": False,
+    "--quiet": False,
+    "-v": False,
+    "--verbose": False,
+}
 
 
 def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -208,7 +244,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         required=True,
         envvar="RMQCTL_STORE",
         show_envvar=True,
-        type=click.Path(path_type=Path),
+        type=StorePath(file_okay=False),
         help="The broker's storePathRootDir.",
     )
     @click.option(
@@ -217,7 +253,12 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         type=click.Path(),
         help="The broker's broker.conf, for sizes other than the defaults.",
     )
-    @click.option("--format", "format", type=click.Choice(FORMATS), help="Default: table.")
+    @click.option(
+        "--format",
+        metavar="FORMAT",
+        type=click.Choice(FORMATS),
+        help="table (the default), json, ndjson or csv.",
+    )
     @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
     @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
@@ -313,8 +354,8 @@ def limit_option(function: F) -> F:
 def body_option(function: F) -> F:
     return click.option(
         "--body",
+        metavar="SPELLING",
         type=click.Choice(("none", "base64", "utf8", "hex")),
         default="none",
-        show_default=True,
-        help="The stored body as a field, in this spelling.",
+        help="Show the stored body: base64, utf8, hex or none (the default).",
     )(function)

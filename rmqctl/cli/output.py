@@ -4,16 +4,17 @@
 - ``csv``: the rows of one type (the command's main one, else the first row's), with a header of
   the first row's fields. Rows of other types are counted, and named on stderr.
 - ``table``: on a terminal drawn by rich, in pages; elsewhere plain aligned text, where the first
-  rows set the widths and nothing is ever cut. A summary is a line after it. Rows of other types
-  than the main one are lines of their own.
+  rows set the widths and nothing is ever cut. Rows of other types than the main one are lines of
+  their own, and so is the summary.
 """
 
 from __future__ import annotations
 
+import csv
 import json
-import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -24,9 +25,9 @@ _ROWS_AT_ONCE = 256
 FORMATS = ("table", "json", "ndjson", "csv")
 
 
-def json_text(row: Row) -> str:
-    """One row as compact JSON, exact, and safe on a terminal."""
-    return safe_json(json.dumps(row, ensure_ascii=False, separators=(",", ":")))
+def json_text(value: Any) -> str:
+    """A row, or a part of one, as compact JSON, exact, and safe on a terminal."""
+    return safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
 def bulk_encoder() -> Callable[[Row], bytes]:
@@ -126,6 +127,19 @@ class RowWriter:
         """The last row: ``{"type": "summary", …}``."""
         self._shape.summary({"type": "summary", **fields})
 
+    def remark(self, text: str) -> None:
+        """A line for the reader of a table; the other formats leave it out."""
+        self._shape.remark(text)
+
+    @contextmanager
+    def before_output(self, call: Callable[[], None]) -> Iterator[None]:
+        """Inside, ``call`` is called before anything is printed on a terminal."""
+        self._sink.before_output = call
+        try:
+            yield
+        finally:
+            self._sink.before_output = None
+
     def flush(self) -> None:
         """Hands every finished row to the reader."""
         self._sink.flush()
@@ -178,6 +192,7 @@ class _Csv(Shape):
         self._type = main_type
         self._fields: list[str] = []
         self._left_out: dict[str, int] = {}
+        self._csv = csv.writer(self, lineterminator="\n")
 
     def row(self, row: Row) -> None:
         kind = row["type"]
@@ -187,45 +202,31 @@ class _Csv(Shape):
             return
         if not self._fields:
             self._fields = list(row)
-            self._line(self._fields)
-        self._line([_csv_value(row.get(name)) for name in self._fields])
+            self._csv.writerow(self._fields)
+        self._csv.writerow([_csv_value(row.get(name)) for name in self._fields])
 
     def summary(self, row: Row) -> None:
         pass
 
-    def _line(self, values: list[str]) -> None:
-        self.sink.line(",".join(values))
+    def write(self, line: str) -> None:
+        """What ``csv.writer`` hands over."""
+        self.sink.write(line.encode())
 
     def close(self) -> None:
         self.sink.flush()
         for kind, count in self._left_out.items():
-            note(
-                f"csv holds rows of one type: {count} of type {kind} left out (see --format ndjson)"
-            )
+            note(f"note: csv holds rows of one type: {count} of type {kind} left out (see ndjson)")
 
 
-def _csv_value(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict | list | tuple):
-        text = safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-    elif isinstance(value, bool):
-        text = "true" if value else "false"
-    else:
-        text = visible(str(value))
-    if any(char in text for char in ',"') or text != text.strip():
-        return '"' + text.replace('"', '""') + '"'
-    return text
+def _csv_value(value: Any) -> Any:
+    """A value as a CSV field holds it: None is empty, what has parts is JSON."""
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, bool | dict | list | tuple):
+        return json_text(value)
+    return value
 
 
 def note(text: str) -> None:
     """A line for the human, on stderr."""
     print(visible(text), file=sys.stderr, flush=True)
-
-
-def silence_stdout() -> None:
-    """After a closed pipe: what is still buffered goes nowhere, also at exit."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass

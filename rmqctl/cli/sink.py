@@ -1,10 +1,13 @@
-"""Where rows go: stdout as bytes, in blocks, and what every format is."""
+"""Where rows go: stdout as bytes, in blocks; and what a format is."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import IO, Any
+
+from rmqctl.errors import CannotWrite
 
 Row = dict[str, Any]
 
@@ -20,6 +23,8 @@ class Sink:
         self._out: IO[bytes] = sys.stdout.buffer
         self._pieces: list[bytes] = []
         self._size = 0
+        #: Called before anything is printed on a terminal.
+        self.before_output: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> None:
         self._pieces.append(data)
@@ -31,12 +36,32 @@ class Sink:
         self.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
     def flush(self) -> None:
-        if self._pieces:
-            data = b"".join(self._pieces)
-            self._pieces.clear()
-            self._size = 0
+        """Hands everything to the reader. What another writer prints to the same terminal may
+        follow a call.
+
+        :raises BrokenPipeError: the reader has gone. :raises CannotWrite: the disk is full.
+        """
+        if self.before_output is not None and self.is_terminal:
+            self.before_output()
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        try:
             self._out.write(data)
-        self._out.flush()
+            self._out.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            silence_stdout()
+            raise CannotWrite(path="standard output", reason=error.strerror) from error
+
+
+def silence_stdout() -> None:
+    """Lets go what stdout cannot take: what is still buffered goes nowhere, also at exit."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
 
 
 class Shape:
@@ -54,6 +79,9 @@ class Shape:
 
     def summary(self, row: Row) -> None:
         self.row(row)
+
+    def remark(self, text: str) -> None:
+        """A line for the reader of a table; the other formats have it as a field."""
 
     def close(self) -> None:
         pass

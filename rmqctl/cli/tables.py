@@ -6,13 +6,19 @@ of rows is held.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rmqctl.cli.sink import Row, Shape, Sink
 from rmqctl.cli.text import cell, pairs, visible, width
 
-PAGE_ROWS = 100
-_LEAST_TEXT = 10
+if TYPE_CHECKING:
+    from rich.text import Text
 
-#: What a table shows of a wide row; -v shows every field.
+PAGE_ROWS = 100
+#: Longer words may be broken to make a table fit.
+_LONGEST_WHOLE_WORD = 40
+
+#: What a table shows of a wide row, in this order; -v shows every field.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "message": (
         "physical_offset",
@@ -32,11 +38,31 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "wrote_offset",
         "wrote_bytes",
         "msg_id",
+        "reason",
+    ),
+    "finding": (
+        "severity",
+        "code",
+        "path",
+        "physical_offset",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "expected",
+        "found",
     ),
 }
+#: Fields that need no name where a row is too wide for columns.
+_TITLES: dict[str, tuple[str, ...]] = {
+    "finding": ("severity", "code", "path"),
+    "field": ("offset", "size", "name", "value"),
+}
+_STYLES = {"error": "bold red", "warning": "yellow"}
 
 
 class Vertical(Shape):
+    """One field a line."""
+
     def row(self, row: Row) -> None:
         names = [name for name in row if name != "type"]
         margin = max(map(len, names), default=0)
@@ -48,37 +74,35 @@ class Vertical(Shape):
 
 
 class Table(Shape):
-    """What both tables share: a page of rows of one type, other rows as lines."""
+    """What both tables share: a page of rows of one type, everything else as lines."""
 
     def __init__(self, sink: Sink, main_type: str | None, wide: bool) -> None:
         super().__init__(sink)
         self._type = main_type
         self._wide = wide
         self._names: list[str] = []
-        self._page: list[list[str]] = []
-        self._numeric: list[bool] = []
+        self._page: list[Row] = []
 
     def row(self, row: Row) -> None:
         self._type = self._type or row["type"]
         if row["type"] != self._type:
             self._print_page()
-            self.sink.line(f"{visible(row['type'])}: {pairs(row)}")
+            self._line(f"{visible(row['type'])}: {pairs(row)}")
             return
         if not self._names:
             chosen = None if self._wide else TABLE_COLUMNS.get(row["type"])
-            self._names = [
-                n for n in row if n != "type" and (chosen is None or n in chosen or n == "reason")
-            ]
-            self._numeric = [
-                isinstance(row[n], int) and not n.endswith("timestamp") for n in self._names
-            ]
-        self._page.append([cell(name, row.get(name)) for name in self._names])
+            self._names = [n for n in chosen or row if n in row and n != "type"]
+        self._page.append(row)
         if len(self._page) >= PAGE_ROWS:
             self._print_page()
 
     def summary(self, row: Row) -> None:
         self._print_page()
-        self.sink.line(f"summary: {pairs(row)}")
+        self._line(f"summary: {pairs(row)}")
+
+    def remark(self, text: str) -> None:
+        self._print_page()
+        self._line(visible(text))
 
     def close(self) -> None:
         self._print_page()
@@ -88,8 +112,17 @@ class Table(Shape):
             page, self._page = self._page, []
             self._print(page)
 
-    def _print(self, page: list[list[str]]) -> None:
+    def _print(self, page: list[Row]) -> None:
         raise NotImplementedError
+
+    def _line(self, text: str) -> None:
+        self.sink.line(text)
+
+
+def _is_number(name: str, page: list[Row]) -> bool:
+    """Whether a column holds numbers, which are aligned to the right."""
+    kinds = {type(row.get(name)) for row in page} - {type(None)}
+    return kinds == {int} and not name.endswith("timestamp")
 
 
 class Plain(Table):
@@ -97,62 +130,98 @@ class Plain(Table):
 
     _widths: list[int] | None = None
 
-    def _print(self, page: list[list[str]]) -> None:
+    def _print(self, page: list[Row]) -> None:
+        names = self._names
+        lines = [[cell(name, row.get(name)) for name in names] for row in page]
         if self._widths is None:
-            columns = zip(self._names, *page, strict=True)
-            self._widths = [max(map(width, column)) for column in columns]
-            self._line(self._names)
-        for values in page:
-            self._line(values)
-
-    def _line(self, values: list[str]) -> None:
-        assert self._widths is not None
-        parts = []
-        for value, room, number in zip(values, self._widths, self._numeric, strict=True):
-            padding = " " * (room - width(value))
-            parts.append(padding + value if number else value + padding)
-        self.sink.line("  ".join(parts).rstrip())
+            self._numeric = [_is_number(name, page) for name in names]
+            self._widths = [max(map(width, column)) for column in zip(names, *lines, strict=True)]
+            lines.insert(0, names)
+        for values in lines:
+            parts = []
+            for value, room, number in zip(values, self._widths, self._numeric, strict=True):
+                padding = " " * (room - width(value))
+                parts.append(padding + value if number else value + padding)
+            self.sink.line("  ".join(parts).rstrip())
 
 
 class Pages(Table):
-    """rich's tables, one a page, as wide as the terminal."""
+    """rich's tables, one a page and as wide as the terminal, without the columns that are empty
+    on a page. Where a page is too wide for columns, a row takes some lines; no word is broken."""
 
-    def _print(self, page: list[list[str]]) -> None:
-        from rich import box
+    def __init__(self, sink: Sink, main_type: str | None, wide: bool) -> None:
         from rich.console import Console
+
+        super().__init__(sink, main_type, wide)
+        self._console = Console(highlight=False)
+
+    def _print(self, page: list[Row]) -> None:
+        names = [n for n in self._names if any(row.get(n) is not None for row in page)]
+        columns = [[cell(n, row.get(n)) for row in page] for n in names]
+        widths = self._widths(names, columns, page)
+        if widths is None:
+            for row in page:
+                self._print_narrow(row)
+            return
+        from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        console = Console(highlight=False)
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for name, room in zip(names, widths, strict=True):
+            justify = "right" if _is_number(name, page) else "left"
+            table.add_column(name.replace("_", "\n"), justify=justify, width=room, overflow="fold")
+        for values in zip(*columns, strict=True):
+            table.add_row(*(Text(value, _STYLES.get(value, "")) for value in values))
         self.sink.flush()
-        if self._least_width(page) > console.width:
-            # Too narrow for columns: one field a line loses nothing.
-            for values in page:
-                for name, value in zip(self._names, values, strict=True):
-                    self.sink.line(f"{name:<{max(map(len, self._names))}}  {value}")
-                self.sink.line("")
-            return
-        table = RichTable(
-            box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True
-        )
-        for name, number in zip(self._names, self._numeric, strict=True):
-            table.add_column(
-                name.replace("_", "\n"),
-                justify="right" if number else "left",
-                no_wrap=number or name.endswith("timestamp"),
-                overflow="fold",
-                vertical="top",
-            )
-        for values in page:
-            table.add_row(*map(Text, values))
-        console.print(table)
+        self._console.print(table)
 
-    def _least_width(self, page: list[list[str]]) -> int:
-        """What the columns take when only text is folded."""
-        total = 2 * len(self._names)
-        for name, number, *cells in zip(self._names, self._numeric, *page, strict=True):
-            fixed = number or name.endswith("timestamp")
-            widest = max(map(width, cells))
-            head = max(map(len, name.split("_")))
-            total += max(head, widest if fixed else min(widest, _LEAST_TEXT))
-        return total
+    def _widths(
+        self, names: list[str], columns: list[list[str]], page: list[Row]
+    ) -> list[int] | None:
+        """Room for each column so that no word is broken; None when there is not enough."""
+        least, spare = [], self._console.width - 2 * len(names)
+        for name, cells in zip(names, columns, strict=True):
+            whole = _is_number(name, page) or name.endswith("timestamp")
+            word = max(map(width, cells)) if whole else max(map(_longest_word, cells))
+            least.append(max(word, *map(len, name.split("_"))))
+        wanted = [max(n, *map(width, cells)) for n, cells in zip(least, columns, strict=True)]
+        spare -= sum(least)
+        if spare < 0:
+            return None
+        # Who wants little gets it; the others share what is left.
+        order = sorted(range(len(names)), key=lambda at: wanted[at] - least[at])
+        for number, at in enumerate(order):
+            more = min(wanted[at] - least[at], spare // (len(order) - number))
+            least[at] += more
+            spare -= more
+        return least
+
+    def _print_narrow(self, row: Row) -> None:
+        from rich.text import Text
+
+        shown = {name: row[name] for name in self._names if row.get(name) is not None}
+        title = [cell(n, shown.pop(n)) for n in _TITLES.get(row["type"], ()) if n in shown]
+        if title:
+            text = Text("  ").join(Text(value, _STYLES.get(value, "bold")) for value in title)
+            self._wrapped(text)
+            self._wrapped(Text(f"  {pairs(shown)}"))
+        else:
+            self._wrapped(Text(pairs(shown)))
+
+    def _line(self, text: str) -> None:
+        from rich.text import Text
+
+        self._wrapped(Text(text))
+
+    def _wrapped(self, text: Text) -> None:
+        """Prints a line; what does not fit goes on below, indented."""
+        self.sink.flush()
+        first, *others = text.wrap(self._console, self._console.width - 2)
+        self._console.print(first)
+        for line in others:
+            self._console.print("  ", line, sep="")
+
+
+def _longest_word(text: str) -> int:
+    return min(max(map(width, text.split()), default=1), _LONGEST_WHOLE_WORD)

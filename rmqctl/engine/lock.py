@@ -8,11 +8,13 @@ does that.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from rmqctl.engine.paths import LOCK, open_for_writing
+from rmqctl.engine.paths import LOCK, open_for_writing, writing_error
 from rmqctl.errors import StoreInUse
 
 _held: set[tuple[int, int]] = set()
@@ -33,10 +35,14 @@ class StoreLock:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(self._descriptor)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise writing_error(root / LOCK, error) from error
             raise StoreInUse(path=str(root)) from error
         _held.add(self._identity)
         if status.st_size < len(b"lock"):
-            os.pwrite(self._descriptor, b"lock", 0)
+            # Nobody reads the text: on a full disk the lock is as good without it.
+            with suppress(OSError):
+                os.pwrite(self._descriptor, b"lock", 0)
 
     def release(self) -> None:
         if self._identity in _held:

@@ -97,7 +97,10 @@ class MessageStore:
         self._lock: StoreLock | None = None
         self._put_lock = threading.Lock()
         if create and not self.root.exists():
-            self.root.mkdir(parents=True)
+            try:
+                self.root.mkdir(parents=True)
+            except OSError as error:
+                raise paths.writing_error(self.root, error) from error
         # A writer that was killed at once has left a lock and perhaps an abort.
         if not (create and {p.name for p in self.root.iterdir()} <= {paths.LOCK, paths.ABORT}):
             paths.check_store(self.root)
@@ -474,8 +477,19 @@ class MessageStore:
 
     def _append_batch(self, encoded: list[EncodedMessage]) -> list[PutMessageResult]:
         """A batch lies in one file: room for all of it is made first."""
+        size = sum(e.size for e in encoded)
+        room = self.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
+        reason = ""
+        if size > min(self.config.max_message_size, room):
+            reason = f"the batch has {size} bytes, more than a message or a commit log file may"
+        if any(e.sys_flag & constants.TRANSACTION_TYPE_MASK for e in encoded):
+            reason = "a batch holds no transactional messages"
+        if any(e.message.delay_time_level > 0 for e in encoded):
+            reason = "a batch holds no delayed messages"
+        if reason:
+            return [PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)]
         try:
-            self.commit_log.file_for(sum(e.size for e in encoded))
+            self.commit_log.file_for(size)
         except (CannotWrite, OSError) as error:
             return [_refused(error)]
         return [self.append(e) for e in encoded]

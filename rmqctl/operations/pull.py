@@ -26,13 +26,13 @@ def pull(
     store: MessageStore,
     topic: str,
     queue_id: int,
-    offset: int,
+    offset: int | None = None,
     *,
     max_messages: int = ONE_PULL,
     tag: str = "*",
     body: str = "none",
 ) -> Iterator[Row]:
-    """Rows ``message``, then ``summary``.
+    """Rows ``message`` from ``offset`` on (None: the queue's first), then ``summary``.
 
     Up to 32 messages are one answer of the broker, status and next offset included. More are
     pulled again and again until there are enough or the queue ends: the status is then FOUND
@@ -40,6 +40,9 @@ def pull(
     """
     tag_filter = TagFilter(tag)
     found = 0
+    if offset is None:
+        queue = store.consume_queue(topic, queue_id)
+        offset = 0 if queue is None else queue.min_offset
     while True:
         wanted = min(max_messages - found, ONE_PULL)
         answer = store.get_message(topic, queue_id, offset, wanted, tag_filter)

@@ -32,6 +32,7 @@ from rmqctl.errors import (
     FileLengthContradiction,
     NeedsConsent,
     OutputExists,
+    SymbolicLinkRefused,
     UsageError,
 )
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.scanner import Batch, Scanner
 
 _BULK_UNITS = 1 << 18
+#: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
+_MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
 _KEPT = "rmqctl-old-"
 
@@ -154,30 +157,32 @@ def rebuild_in_place(plan: RebuildPlan, progress: Progress | None = None) -> Reb
     """Builds aside under the store's lock, then swaps by renaming.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
-    the old files in place; the next one removes what it had built.
+    the old files in place; the next one removes what it had built. A failed one removes that
+    itself: on a full disk it would be in the way.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
     root = plan.root
     check_understood(root)
     lock = StoreLock(root)
+    staging = root / _STAGING
     try:
-        for name in plan.structures:
-            if (root / name).is_symlink():
-                raise paths.writing_error(root / name, OSError(40, "symbolic link"))
-        staging = root / _STAGING
+        for name in (*plan.structures, _STAGING):
+            _refuse_links(root, Path(name))
         shutil.rmtree(staging, ignore_errors=True)
         summary = rebuild_to(plan, staging, progress)
         kept = root / (_KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f"))
         for relative in _swapped(plan, staging):
             _swap(root, staging, kept, relative)
-        shutil.rmtree(staging, ignore_errors=True)
         if kept.exists():
             summary.kept.append(kept)
         return summary
     except OSError as error:
         raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
     finally:
+        if not staging.is_symlink():
+            shutil.rmtree(staging, ignore_errors=True)
         lock.release()
 
 
@@ -197,18 +202,29 @@ def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
 def _swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
     """Moves the old directory to ``kept`` and the new one into its place."""
     place, fresh = root / relative, staging / relative
-    if place.is_symlink():
-        raise paths.writing_error(place, OSError(40, "symbolic link"))
+    _refuse_links(root, relative)
     if place.exists():
         (kept / relative).parent.mkdir(parents=True, exist_ok=True)
         place.rename(kept / relative)
     if fresh.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh.rename(place)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            fresh.rename(place)
+        except OSError:
+            if (kept / relative).exists():
+                (kept / relative).rename(place)
+            raise
     for directory in {place.parent, root}:
         descriptor = os.open(directory, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
+
+
+def _refuse_links(root: Path, relative: Path) -> None:
+    """:raises SymbolicLinkRefused: a part of ``relative`` is a link."""
+    for part in (relative, *relative.parents):
+        if (root / part).is_symlink() and part != Path("."):
+            raise SymbolicLinkRefused(path=str(root / part))
 
 
 def kept_directories(root: Path) -> list[Path]:
@@ -260,7 +276,8 @@ class _Builder:
                     self._put_pending(scanner)
                     self._summary.damage.append(entry)
                     lost += entry.length
-                    self._reput.max_gap = lost // MIN_RECORD_SIZE
+                    # A file's name may claim a gap of any size: no disk holds such a queue.
+                    self._reput.max_gap = min(lost // MIN_RECORD_SIZE, _MOST_FILLED)
                 if progress is not None and not isinstance(entry, End):
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                     progress(done - self._plan.log_min_offset)

@@ -74,9 +74,7 @@ def messages() -> Iterator[MessageExtBrokerInner]:
 def make_small_store(root: Path) -> Path:
     """Writes the store; a clean stop, so nothing is to be found in it."""
     times = iter(range(1_700_000_100_000, 1_700_000_200_000, 1234))
-    with MessageStore(
-        root, CONFIG, writable=True, create=True, clock=lambda: next(times)
-    ) as store:
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: next(times)) as store:
         for message in messages():
             assert store.put_message(message, flush=False).is_ok
     return root
@@ -148,9 +146,7 @@ def covered_places(root: Path) -> Places:
     return places
 
 
-def _cover_record(
-    record: Record, path: Path, position: int, cover: Callable[..., None]
-) -> None:
+def _cover_record(record: Record, path: Path, position: int, cover: Callable[..., None]) -> None:
     layout = layouts.RECORD_PREFIX[record.sys_flag & HOSTS_V6_MASK]
     at = {field.name: position + field.offset for field in layout.fields}
     kind = record.transaction_type

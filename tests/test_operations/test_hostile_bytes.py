@@ -105,9 +105,7 @@ def test_only_our_errors_or_findings(sound: Path, place: Path, data: st.DataObje
 
 
 @given(data=st.data())
-def test_any_bytes_in_the_extension(
-    golden: Golden, place: Path, data: st.DataObject
-) -> None:
+def test_any_bytes_in_the_extension(golden: Golden, place: Path, data: st.DataObject) -> None:
     """The same for ``consumequeue_ext/``, whose units the queue units point to."""
     config = broker_conf("cqext")
     root = place / "cqext"

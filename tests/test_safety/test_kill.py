@@ -30,7 +30,7 @@ from tests.test_safety.support import (
     small_config,
 )
 
-ROUNDS = int(os.environ.get("RMQCTL_KILL_ROUNDS", "60"))
+ROUNDS = int(os.environ.get("RMQCTL_KILL_ROUNDS", "42"))
 GENERATIONS = 3
 TOP = Path(__file__).parents[2]
 
@@ -174,7 +174,7 @@ def test_nothing_acknowledged_is_lost(fast_path: Path, number: int) -> None:
     generations(chance, root, run, plan)
 
 
-@pytest.mark.parametrize("number", range(max(ROUNDS // 6, 5)))
+@pytest.mark.parametrize("number", range(max(ROUNDS // 5, 5)))
 def test_nothing_acknowledged_by_the_command_is_lost(fast_path: Path, number: int) -> None:
     """The same by ``rmqctl put --from``: what it printed is there."""
     chance = random.Random(f"{SEED}-command-{number}")

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import INT_MAX, OFFSET, QUEUE_ID, Group, Settings, Whole, common, group
+from rmqctl.cli.options import (
+    INT_MAX,
+    OFFSET,
+    QUEUE_ID,
+    Group,
+    Settings,
+    Whole,
+    command_first,
+    common,
+    group,
+)
 from rmqctl.cli.options import command as make
 
 if TYPE_CHECKING:
@@ -21,7 +31,8 @@ class _DumpGroup(Group):
     """``dump OFFSET`` is short for ``dump record OFFSET``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in (*self.commands, "-h", "--help"):
+        args = command_first(args)
+        if args and args[0].isdigit():
             args = ["record", *args]
         return super().parse_args(ctx, args)
 
@@ -78,7 +89,7 @@ _EXITS = {1: "something in the structure does not fit"}
 @click.argument("offset", type=OFFSET)
 @common
 def record(settings: Settings, offset: int) -> int:
-    """Explain what stands in the commit log at a physical offset: record, blank or damage."""
+    """Explain what stands at a physical offset of the log."""
     from rmqctl.operations.dump import dump_record
 
     return _show(settings, lambda store: dump_record(store, offset))

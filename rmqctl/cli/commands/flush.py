@@ -9,7 +9,7 @@ from rmqctl.cli.options import command as make
 @make("flush", examples=["rmqctl flush --store DIR"], exits=WRITING_EXITS)
 @common
 def command(settings: Settings) -> None:
-    """Force the store's data to disk and advance the checkpoint, as the broker would.
+    """Force the data to disk and advance the checkpoint.
 
     Units and index items that a killed writer left undone are written first. Prints one row of
     type checkpoint.

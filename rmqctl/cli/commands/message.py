@@ -20,7 +20,7 @@ from rmqctl.cli.options import command as make
 @body_option
 @common
 def command(settings: Settings, place: str, body: str) -> None:
-    """Show one message by its offset message id, or by its physical offset.
+    """Show one message by its message id or physical offset.
 
     The id's offset is what counts: the broker's address in it may be long gone. Prints one row of
     type message.

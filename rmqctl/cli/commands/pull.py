@@ -20,9 +20,9 @@ from rmqctl.cli.options import command as make
 @make(
     "pull",
     examples=[
-        "rmqctl pull --store DIR --topic orders --queue-id 0 --offset 0",
-        "rmqctl pull --topic orders --queue-id 0 --offset 0 --tag 'paid || refunded' --body utf8",
-        "rmqctl pull --topic orders --queue-id 0 --offset 0 --max-messages 100000 --format ndjson",
+        "rmqctl pull --store DIR --topic orders --queue-id 0",
+        "rmqctl pull --topic orders --queue-id 0 --offset 17 --tag 'paid || due' --body utf8",
+        "rmqctl pull --topic orders --queue-id 0 --max-messages 100000 --format ndjson",
     ],
     exits={0: "FOUND", 1: "any other status"},
 )
@@ -32,8 +32,7 @@ from rmqctl.cli.options import command as make
     "--offset",
     metavar="N",
     type=Whole(-LONG_MAX - 1, LONG_MAX),
-    required=True,
-    help="Queue offset to start at.",
+    help="Queue offset to start at; default: the queue's first.",
 )
 @click.option(
     "--max-messages",
@@ -41,7 +40,7 @@ from rmqctl.cli.options import command as make
     type=Whole(1, INT_MAX),
     default=32,
     show_default=True,
-    help="Up to 32 are one answer of a broker; more are pulled one answer after the other.",
+    help="At most N; more than 32 take several answers of the broker.",
 )
 @click.option("--tag", metavar="EXPR", default="*", help="A tag, or 'A || B'; default: all.")
 @body_option
@@ -50,12 +49,12 @@ def command(
     settings: Settings,
     topic: str,
     queue_id: int,
-    offset: int,
+    offset: int | None,
     max_messages: int,
     tag: str,
     body: str,
 ) -> int:
-    """Pull messages of one queue from an offset, as a broker would answer a consumer.
+    """Pull messages of one queue, as a broker would answer.
 
     Prints rows of type message, then a summary with RocketMQ's status and the next offset.
     """

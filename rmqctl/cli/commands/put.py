@@ -45,11 +45,17 @@ from rmqctl.cli.options import command as make
 @click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
 @click.option("--born-timestamp", metavar="MS", type=Whole(0, LONG_MAX), help="Default: now.")
 @click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
-@click.option("--transaction", type=click.Choice(("prepared", "commit", "rollback")))
+@click.option(
+    "--transaction",
+    metavar="KIND",
+    type=click.Choice(("prepared", "commit", "rollback")),
+    help="prepared, commit or rollback.",
+)
 @click.option("--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset.")
 @click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
 @click.option(
     "--flush",
+    metavar="HOW",
     type=click.Choice(("sync", "async")),
     default="sync",
     show_default=True,
@@ -127,7 +133,7 @@ def _put_stream(
                 writer.flush()
         except BrokenPipeError:
             # Nobody takes the answers: what is stored stays, what was not read is not.
-            from rmqctl.cli.output import silence_stdout
+            from rmqctl.cli.sink import silence_stdout
 
             silence_stdout()
             return 130

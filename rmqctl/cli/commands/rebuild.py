@@ -25,21 +25,27 @@ _EXITS = {1: "done, but parts of the log are damaged and left out"} | {
     ],
     exits=_EXITS,
 )
-@click.argument("what", type=click.Choice(["queues", "index", "all"]))
+@click.argument("what", metavar="queues|index|all", type=click.Choice(["queues", "index", "all"]))
 @topic_option()
 @queue_id_option()
-@click.option("--output", type=click.Path(path_type=Path), help="Build below this new directory.")
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Build below this new directory.",
+)
 @click.option("--in-place", is_flag=True, help="Build aside, then swap; needs --yes.")
 @click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
 @common
 def command(settings: Settings, what: str, **options: Any) -> int:
-    """Write queues and index anew from the commit log, byte for byte as the broker would.
+    """Write queues and index anew from the commit log.
 
-    With --output the store is only read. With --in-place everything is built aside and put in
-    place by renaming; the old files stay in rmqctl-old-<time>/ until --purge. Prints rows of type
-    damage for parts of the log that cannot be read, then a summary.
+    They are byte for byte what the broker would have written. With --output the store is only
+    read. With --in-place everything is built aside and put in place by renaming; the old files
+    stay in rmqctl-old-<time>/ until --purge. Prints rows of type damage for parts of the log that
+    cannot be read, then a summary.
     """
     from rmqctl.operations import rebuild
 
@@ -60,7 +66,7 @@ def command(settings: Settings, what: str, **options: Any) -> int:
     damaged = False
     with settings.writer("damage") as writer:
         if output is not None or in_place:
-            with settings.progress(f"rebuild {what}", plan.log_bytes) as advance:
+            with settings.progress(f"rebuild {what}", plan.log_bytes, writer) as advance:
                 if output is not None:
                     summary = rebuild.rebuild_to(plan, output, advance)
                 else:

@@ -17,11 +17,11 @@ from rmqctl.cli.options import command as make
 )
 @common
 def command(settings: Settings) -> int:
-    """Check the whole store against itself: log, queues, index, checkpoint, directories.
+    """Check a whole store, and name what is wrong.
 
-    Prints rows of type finding, then a summary. Damage never ends the check, and nothing is
-    changed; it works beside a running broker. Severity info is worth knowing and does not count
-    for the exit status.
+    Log, queues, index, checkpoint and directories are checked against each other. Prints rows of
+    type finding, then a summary. Damage never ends the check, and nothing is changed; it works
+    beside a running broker. Severity info is worth knowing and does not count for the exit status.
     """
     from rmqctl.operations.verify import Finding, verify
 
@@ -29,7 +29,7 @@ def command(settings: Settings) -> int:
     clean = True
     with (
         settings.writer("finding") as writer,
-        settings.progress("verify") as advance,
+        settings.progress("verify", _log_bytes(settings), writer) as advance,
     ):
         for found in verify(settings.root, settings.config, advance):
             if isinstance(found, Finding):
@@ -38,7 +38,18 @@ def command(settings: Settings) -> int:
             else:
                 clean = found.is_clean
                 writer.summary(**found.row())
-    if settings.format == "table":
         for code, text in advice.items():
-            settings.note(f"{code}: {text}")
+            writer.remark(f"{code}: {text}")
     return int(not clean)
+
+
+def _log_bytes(settings: Settings) -> int:
+    """What the bar counts to."""
+    from rmqctl.engine import paths
+    from rmqctl.engine.commitlog import CommitLog
+    from rmqctl.engine.messagestore import commit_log_file_size
+
+    paths.check_store(settings.root)
+    size = commit_log_file_size(settings.root, settings.config)
+    log = CommitLog(settings.root / paths.COMMIT_LOG, size)
+    return log.files.end_offset - log.min_offset

@@ -48,7 +48,7 @@ def command() -> None:
 @body_option
 @common
 def commitlog(settings: Settings, body: str, **selection: Any) -> int:
-    """Walk over the commit log: every message, blank and damaged place.
+    """Walk over the log: every message, blank and damage.
 
     Prints rows of type message, blank and damage, then a summary. Damage does not end the walk:
     it goes on at the next record. Bodies are not checked: that is verify's work.
@@ -98,7 +98,7 @@ def queue(settings: Settings, **selection: Any) -> int:
 @limit_option
 @common
 def index(settings: Settings, **selection: Any) -> int:
-    """Walk over the items of all index files, in the order in which they were written.
+    """Walk over the items of all index files, in order.
 
     Prints rows of type index_item, then a summary.
     """

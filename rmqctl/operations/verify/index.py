@@ -45,16 +45,25 @@ class _Gap:
 class IndexChecker:
     """Checks the index; feed :meth:`add` in log order, then :meth:`finish`.
 
-    ``unclean`` says that the last stop was none: the newest items may then be missing.
+    ``unclean`` says that the last stop was none: the newest items may then be missing, and those
+    of records from ``waiting_from`` on even when there is no file yet.
     """
 
     def __init__(
-        self, root: Path, service: IndexService, log_min: int, damaged: Ranges, unclean: bool
+        self,
+        root: Path,
+        service: IndexService,
+        log_min: int,
+        damaged: Ranges,
+        *,
+        unclean: bool,
+        waiting_from: int | None,
     ) -> None:
         self._cursor = IndexCursor(root, service, unclean)
         self._log_min = log_min
         self._damaged = damaged
         self._unclean = unclean
+        self._waiting_from = waiting_from
         self._has_files = bool(service.paths)
         self._started = False
         self._gap: _Gap | None = None
@@ -239,7 +248,12 @@ class IndexChecker:
                 yield from self._take_extras(items)
         yield from self._cursor.drain()
         yield from self._report_extra()
-        if not self._has_files:
+        waiting = (
+            self._gap is not None
+            and self._waiting_from is not None
+            and self._gap.first >= self._waiting_from
+        )
+        if not self._has_files and not (self._unclean and waiting):
             yield from self._report_gap("index-missing", path="index")
         elif self._unclean:
             # What a killed writer or a running broker has not indexed yet.

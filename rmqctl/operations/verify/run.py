@@ -126,7 +126,12 @@ class _Verification:
             self._damaged,
         )
         index = IndexChecker(
-            self._root, index_service, self._log.min_offset, self._damaged, self._unclean
+            self._root,
+            index_service,
+            self._log.min_offset,
+            self._damaged,
+            unclean=self._unclean,
+            waiting_from=self._waiting_from(),
         )
         try:
             for entry in scanner.scan():

@@ -1,0 +1,63 @@
+"""A progress bar on stderr that gives way to rows on the same terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.cli.output import RowWriter
+
+#: After rows the bar stays away for so long: a stream of rows does not flicker.
+_PAUSE_SECONDS = 0.3
+
+
+@contextmanager
+def progress(
+    title: str, total: int, writer: RowWriter, *, quiet: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function that takes how much of ``total`` is done by now.
+
+    The bar is shown when stderr is a terminal, is wiped before ``writer`` prints to a terminal,
+    and leaves nothing behind.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_interactive:  # TERM=dumb
+        yield lambda done: None
+        return
+    bar = Progress(
+        "{task.description}",
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        # Rows go to the real stdout, whatever is drawn.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    task = bar.add_task(title, total=total)
+    wiped = 0.0
+
+    def advance(done: int) -> None:
+        bar.update(task, completed=done)
+        if not bar.live.is_started and time.monotonic() - wiped > _PAUSE_SECONDS:
+            bar.start()
+
+    def wipe() -> None:
+        nonlocal wiped
+        if bar.live.is_started:
+            bar.stop()
+        wiped = time.monotonic()
+
+    with writer.before_output(wipe), bar:
+        yield advance

@@ -1,0 +1,119 @@
+"""The rooms: imports point left, and what must start fast loads little."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+#: What each room may import of the others.
+ROOMS = {
+    "formats": {"formats"},
+    "rmqctl/errors.py": set(),
+    "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors"},
+    "rmqctl/operations": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.operations"},
+    "rmqctl/spark": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.spark"},
+}
+#: Packages that talk to a user or belong to one room.
+FOREIGN = {"click", "rich", "pyspark", "pyarrow", "pandas"}
+ENGINE_PACKAGES = {"numpy", "isal", "formats", "rmqctl"}
+
+
+def sources(room: str) -> list[Path]:
+    path = TOP / room
+    return [path] if path.suffix else sorted(path.rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports anywhere, for type checking too."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            assert node.module is not None
+            if node.module == "rmqctl":
+                yield from (f"rmqctl.{name.name}" for name in node.names)
+            else:
+                yield node.module
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_left(room: str) -> None:
+    allowed = ROOMS[room] | {"rmqctl.__version__"}
+    for path in sources(room):
+        for name in imports(path):
+            if name.split(".")[0] not in ("rmqctl", "formats"):
+                continue
+            if name.startswith("formats."):
+                name = "formats"
+            assert any(name == ok or name.startswith(ok + ".") for ok in allowed), (
+                f"{path.relative_to(TOP)} imports {name}"
+            )
+
+
+@pytest.mark.parametrize("room", ["formats", "rmqctl/errors.py", "rmqctl/engine", "rmqctl/operations"])
+def test_only_the_cli_talks_to_a_user(room: str) -> None:
+    for path in sources(room):
+        heads = {name.split(".")[0] for name in imports(path)}
+        assert not heads & FOREIGN, f"{path.relative_to(TOP)}"
+
+
+def test_the_engine_needs_little() -> None:
+    for path in sources("rmqctl/engine"):
+        heads = {name.split(".")[0] for name in imports(path)}
+        others = heads - ENGINE_PACKAGES - set(sys.stdlib_module_names)
+        assert not others, f"{path.relative_to(TOP)} imports {others}"
+
+
+def test_engine_and_operations_neither_print_nor_ask_nor_read_the_environment() -> None:
+    for room in ("formats", "rmqctl/engine", "rmqctl/operations"):
+        for path in sources(room):
+            if path.name in ("generate.py", "reference.py"):  # run by hand and in CI
+                continue
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                where = f"{path.relative_to(TOP)}:{getattr(node, 'lineno', 0)}"
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                    assert node.func.id not in ("print", "input", "exit"), where
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                    name = f"{node.value.id}.{node.attr}"
+                    assert name not in ("os.environ", "os.getenv", "sys.exit", "sys.stdout"), where
+
+
+STEPS = """
+import json, sys
+from pathlib import Path
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+config = MessageStoreConfig(mapped_file_size_commit_log=65536)
+root = Path(sys.argv[1])
+for _ in range(2):
+    with MessageStore(root, config, writable=True, create=True) as store:
+        put = MessageExtBrokerInner("t", b"x", properties={"KEYS": "k", "TAGS": "a"})
+        assert store.put_message(put).is_ok
+with MessageStore(root, config) as store:
+    assert store.get_message("t", 0, 0).records
+    assert [hit.matches for hit in store.query_message("t", "k")] == [True, True]
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_single_steps_load_no_heavy_package(fast_path: Path) -> None:
+    """Opening, one put, one pull and one query: numpy alone would cost 70 ms."""
+    done = subprocess.run(
+        [sys.executable, "-c", STEPS, str(fast_path / "store")],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {name.split(".")[0] for name in json.loads(done.stdout)}
+    heavy = {"numpy", "construct", "orjson", "rich", "click", "pyspark", "pyarrow", "pandas"}
+    assert not loaded & heavy

@@ -1,0 +1,232 @@
+"""The store's lock: as a broker holds it, as we hold it, and what must not drop it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.lock import StoreLock, is_locked
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import CannotWrite, StoreInUse, SymbolicLinkRefused
+from rmqctl.operations.info import info
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from tests.test_safety.support import (
+    assert_clean,
+    broker_conf,
+    message,
+    small_config,
+    times,
+    tree,
+)
+
+TOP = Path(__file__).parents[2]
+CONFIG = small_config()
+
+# What Java's FileChannel.tryLock(0, 1, false) does; a broker keeps it while it runs.
+BROKER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def store(fast_path: Path) -> Path:
+    root = fast_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        opened.put_messages([message(number) for number in range(30)])
+    (fast_path / "broker.conf").write_text(broker_conf(CONFIG))
+    return root
+
+
+@contextmanager
+def broker(root: Path) -> Iterator[None]:
+    """A process that holds the lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BROKER, str(root / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"locked\n"
+    try:
+        yield
+    finally:
+        process.communicate()
+
+
+def can_lock(root: Path) -> bool:
+    """Whether a broker could take the lock now."""
+    try:
+        result = subprocess.run(
+            [sys.executable, "-c", BROKER, str(root / "lock")], input=b"", capture_output=True
+        )
+    except OSError:
+        return False
+    return result.returncode == 0
+
+
+def command(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    conf = str(root.parent / "broker.conf")
+    return subprocess.run(
+        [sys.executable, "-m", "rmqctl", *arguments, "--store", str(root), "--broker-conf", conf],
+        cwd=TOP,
+        input="",
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_broker_keeps_every_writing_operation_out(store: Path) -> None:
+    with broker(store):
+        before, content = times(store), tree(store)
+        assert is_locked(store)
+        with pytest.raises(StoreInUse) as refused:
+            MessageStore(store, CONFIG, writable=True)
+        assert refused.value.exit_code == 4
+        with pytest.raises(StoreInUse):
+            MessageStore(store, CONFIG, writable=True, create=True)
+        with pytest.raises(StoreInUse):
+            rebuild_in_place(plan_rebuild(store, CONFIG, "all"))
+        with pytest.raises(StoreInUse):
+            StoreLock(store)
+        assert times(store) == before
+        assert tree(store) == content
+    assert not is_locked(store)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("put", "--topic", "topic0", "--body", "x"),
+        ("put", "--topic", "new", "--body", "x", "--create"),
+        ("put", "--from", "-"),
+        ("flush",),
+        ("rebuild", "queues", "--in-place", "--yes"),
+        ("rebuild", "index", "--in-place", "--yes"),
+        ("rebuild", "all", "--in-place", "--yes"),
+        ("rebuild", "queues", "--topic", "topic0", "--in-place", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_every_writing_command_exits_4_beside_a_broker(
+    store: Path, arguments: tuple[str, ...]
+) -> None:
+    with broker(store):
+        before, content = times(store), tree(store)
+        done = command(store, *arguments)
+        assert done.returncode == 4, done.stderr
+        assert "in use" in done.stderr
+        assert done.stdout == ""
+        assert times(store) == before
+        assert tree(store) == content
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("info",),
+        ("queues",),
+        ("verify",),
+        ("walk", "commitlog"),
+        ("pull", "--topic", "topic0", "--queue-id", "0", "--offset", "0"),
+        ("index", "query", "--topic", "topic0", "--key", "k3-0"),
+        ("message", "0"),
+    ],
+    ids=" ".join,
+)
+def test_reading_commands_work_beside_a_broker(store: Path, arguments: tuple[str, ...]) -> None:
+    with broker(store):
+        before = times(store)
+        done = command(store, *arguments)
+        assert done.returncode == 0, done.stderr
+        assert times(store) == before
+
+
+def test_our_writer_keeps_a_broker_out(store: Path) -> None:
+    with MessageStore(store, CONFIG, writable=True) as opened:
+        assert not can_lock(store)
+        with pytest.raises(StoreInUse):
+            MessageStore(store, CONFIG, writable=True)
+        assert not can_lock(store), "the refused second opening has dropped the lock"
+        assert opened.put_message(message(31)).is_ok
+    assert can_lock(store)
+
+
+def test_reading_while_we_write_does_not_drop_the_lock(store: Path, fast_path: Path) -> None:
+    """The kernel drops a POSIX lock when any descriptor of the file is closed."""
+    with MessageStore(store, CONFIG, writable=True) as opened:
+        assert not is_locked(store), "our own is no other process's"
+        assert_clean(store, CONFIG)
+        with MessageStore(store, CONFIG) as reader:
+            assert info(reader)["locked"] is False
+        rebuild_to(plan_rebuild(store, CONFIG, "all"), fast_path / "rebuilt")
+        assert not can_lock(store)
+        assert opened.put_message(message(31)).is_ok
+
+
+def test_a_failed_opening_releases_the_lock(store: Path) -> None:
+    log = store / "commitlog" / f"{65536:020d}"
+    log.write_bytes(b"short")
+    for _ in range(2):
+        with pytest.raises(Exception, match="bytes"):
+            MessageStore(store, CONFIG, writable=True)
+        assert can_lock(store)
+
+
+def test_a_close_that_fails_releases_the_lock(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = MessageStore(store, CONFIG, writable=True)
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("rmqctl.engine.messagestore.write_checkpoint", fail)
+        with pytest.raises(CannotWrite):
+            opened.close()
+    assert can_lock(store)
+    assert (store / "abort").exists(), "the next start must look"
+    MessageStore(store, CONFIG, writable=True).close()
+    assert_clean(store, CONFIG)
+
+
+def test_a_stale_lock_file_does_not_block(store: Path) -> None:
+    assert (store / "lock").read_bytes() == b"lock"
+    with MessageStore(store, CONFIG, writable=True) as opened:
+        assert opened.put_message(message(31)).is_ok
+
+
+def test_a_read_lock_of_another_process_blocks_too(store: Path) -> None:
+    shared = BROKER.replace("LOCK_EX", "LOCK_SH")
+    process = subprocess.Popen(
+        [sys.executable, "-c", shared, str(store / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stdout.readline()
+    with pytest.raises(StoreInUse):
+        MessageStore(store, CONFIG, writable=True)
+    process.communicate()
+
+
+def test_a_lock_that_is_no_file_is_an_error(store: Path) -> None:
+    import os
+
+    (store / "lock").unlink()
+    os.mkfifo(store / "lock")
+    with pytest.raises(CannotWrite):
+        MessageStore(store, CONFIG, writable=True)
+    (store / "lock").unlink()
+    (store / "lock").symlink_to(store.parent / "elsewhere")
+    with pytest.raises(SymbolicLinkRefused):
+        MessageStore(store, CONFIG, writable=True)
+    assert not (store.parent / "elsewhere").exists()
