@@ -245,9 +245,7 @@ class ConsumeQueue:
         for row in zip(*(column.tolist() for column in columns), strict=True):
             self.put_message_position_info(*row, max_gap=max_gap)
 
-    def restore(
-        self, physical_offset: int, size: int, tags_code: int, queue_offset: int
-    ) -> None:
+    def restore(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Completes a unit of which a killed writer stored a part; any other one is left alone."""
         wanted = UNIT.pack(physical_offset, size, tags_code)
         mapped = self.files.find(queue_offset * UNIT_SIZE)

@@ -288,6 +288,11 @@ class IndexFile:
         time and ``previous`` is the header of the file before, for the header's begin and end.
         """
         first = self.header.index_count
+        if first > self.geometry.index_num:
+            raise DamagedStore(
+                reason=f"the header of {self.path} counts {first - 1} items, more than fit",
+                physical_offset=self.header.end_phy_offset,
+            )
         if first > 1 and self.item(first - 1) == IndexItem(0, 0, 0, 0):
             raise DamagedStore(
                 reason=f"the header of {self.path} counts items that were never written",

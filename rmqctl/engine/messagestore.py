@@ -523,12 +523,14 @@ class MessageStore:
         return known
 
     def _finish(self, start: int, count: int, flush: bool) -> PutMessageResult | None:
-        """Dispatches the ``count`` records appended from ``start`` on and, when asked, forces the
-        log to disk. The answer when the disk is too full for units or index items.
+        """Dispatches the ``count`` records appended from ``start`` on (and what an error before
+        them has left) and, when asked, forces the log to disk. The answer when the disk is too
+        full for units or index items.
 
         :raises CannotWrite: the disk failed.
         """
         self._dispatch_failed = True
+        start = min(start, self._dispatched_end)
         try:
             if count <= _FEW_RECORDS:
                 # Not worth the import of the scanner.

@@ -6,6 +6,7 @@ a writer that does not keep them up to date would hide its messages from every c
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     for name, what in (_QUEUES_IN_ROCKSDB | _PASSED_OVER).items():
         if (root / name).exists():
             yield name, what
-    if (root / CONSUME_QUEUE / _ROCKSDB_MARK).is_file():
+    if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
         yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
 
 

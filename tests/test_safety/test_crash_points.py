@@ -276,3 +276,26 @@ def test_queues_are_made_again_behind_expired_files(
             MessageStore(root, config, writable=True).close()
             assert_clean(root, config)
             assert_rebuild_is_identical(root, config, fast_path / f"{at}{how}-rebuilt")
+
+
+def test_a_recovery_of_much_log_is_killed_between_two_queues(
+    monkeypatch: pytest.MonkeyPatch, fast_path: Path
+) -> None:
+    """One queue has its units for 16 MiB of log, the other none: the first message is not lost."""
+    config = small_config(log=32 << 20, queue=20_000)
+    root = fast_path / "store"
+    with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+        body = bytes(60_000)
+        messages = (message(n, "orders", int(n == 0), body=body) for n in range(400))
+        for _ in store.put_stream(messages, flush=False):
+            pass
+    shutil.rmtree(root / "consumequeue")
+    (root / "abort").touch()
+    with monkeypatch.context() as patched:
+        light(patched, Fuse(1, "whole"))
+        with pytest.raises(Killed):
+            MessageStore(root, config, writable=True)
+    assert not (root / "consumequeue" / "orders" / "1").exists(), "queue 1 comes second"
+    MessageStore(root, config, writable=True).close()
+    assert_clean(root, config)
+    assert_rebuild_is_identical(root, config, fast_path / "rebuilt")

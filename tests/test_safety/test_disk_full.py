@@ -117,9 +117,7 @@ def test_a_full_disk_costs_only_what_did_not_fit(small_disk: Path, leave: int) -
     assert_clean(root, CONFIG)
     assert_readable(root, CONFIG, acknowledged + after)
     shutil.copytree(root, small_disk.parent / "copy")
-    assert_rebuild_is_identical(
-        small_disk.parent / "copy", CONFIG, small_disk.parent / "rebuilt"
-    )
+    assert_rebuild_is_identical(small_disk.parent / "copy", CONFIG, small_disk.parent / "rebuilt")
 
 
 @pytest.mark.parametrize("leave", [0, 20480, 200_000])
@@ -166,9 +164,11 @@ def test_no_file_can_be_made(small_disk: Path) -> None:
 def test_the_first_put_on_a_full_disk(small_disk: Path) -> None:
     filler = fill(small_disk)
     root = small_disk / "store"
-    with contextlib.suppress(CannotWrite):
-        with MessageStore(root, CONFIG, writable=True, create=True) as store:
-            assert store.put_message(message(0)).status in FULL
+    with (
+        contextlib.suppress(CannotWrite),
+        MessageStore(root, CONFIG, writable=True, create=True) as store,
+    ):
+        assert store.put_message(message(0)).status in FULL
     filler.unlink()
     with MessageStore(root, CONFIG, writable=True, create=True) as store:
         assert store.put_message(message(0)).is_ok

@@ -58,7 +58,9 @@ def test_imports_point_left(room: str) -> None:
             )
 
 
-@pytest.mark.parametrize("room", ["formats", "rmqctl/errors.py", "rmqctl/engine", "rmqctl/operations"])
+@pytest.mark.parametrize(
+    "room", ["formats", "rmqctl/errors.py", "rmqctl/engine", "rmqctl/operations"]
+)
 def test_only_the_cli_talks_to_a_user(room: str) -> None:
     for path in sources(room):
         heads = {name.split(".")[0] for name in imports(path)}

@@ -181,9 +181,7 @@ def test_a_failed_opening_releases_the_lock(store: Path) -> None:
         assert can_lock(store)
 
 
-def test_a_close_that_fails_releases_the_lock(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_that_fails_releases_the_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = MessageStore(store, CONFIG, writable=True)
 
     def fail(*_: object) -> None:

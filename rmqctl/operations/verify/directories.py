@@ -22,11 +22,15 @@ def check_directories(
     yield from _check_files(root, root / paths.COMMIT_LOG, log_size)
     base = root / paths.CONSUME_QUEUE
     for topic in paths.scan_names(base):
+        if (base / topic).is_symlink():
+            yield finding("symbolic-link", path=(base / topic).relative_to(root))
         if not (base / topic).is_dir():
             yield _foreign(root, base / topic, "a file")
             continue
         for number in paths.scan_names(base / topic):
             where = base / topic / number
+            if where.is_symlink():
+                yield finding("symbolic-link", path=where.relative_to(root))
             if paths.is_queue_id(number) and where.is_dir():
                 yield from _check_files(root, where, queue_size)
             else:

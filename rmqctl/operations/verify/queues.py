@@ -228,11 +228,12 @@ class QueueChecker:
         self.units += 1
         wanted = Unit(int(run.physical_offset[row]), int(run.size[row]), int(run.tags_code[row]))
         unit = state.queue.unit(place)
-        if self._waiting(run.physical_offset[row : row + 1]) and unit is not None:
-            if is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted)):
-                # A store that a kill has cut: the next writer completes it.
-                self._note_behind(wanted.physical_offset, 1)
-                return 1
+        stored = UNIT.pack(*unit) if unit is not None else b""
+        may_wait = bool(stored) and self._waiting(run.physical_offset[row : row + 1]) > 0
+        if may_wait and is_part_of(stored, UNIT.pack(*wanted)):
+            # A store that a kill has cut: the next writer completes it.
+            self._note_behind(wanted.physical_offset, 1)
+            return 1
         moved = self._shift_to(state, wanted, place)
         state.shift += moved
         code, expected, found = "unit-mismatch", _say(wanted), _say(unit) if unit else "nothing"
