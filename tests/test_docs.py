@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 import pytest
 
 import rmqctl
-from rmqctl.cli.main import cli
+from rmqctl.cli.main import cli, run
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations.verify import reference
+from tests import transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -97,3 +100,132 @@ def test_the_library_snippet_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     exec(snippet.replace("/data/rocketmq/store", str(store)), {})
     assert "0 0 {'TAGS': 'a'} b'hello'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/tutorial/first-store.md"])
+def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> None:
+    shown = transcripts.steps((ROOT / name).read_text())
+    ran = transcripts.session([step.command for step in shown], tmp_path)
+    for step, (status, output) in zip(shown, ran, strict=True):
+        expected = transcripts.without_changing(step.output)
+        assert transcripts.without_changing(output) == expected, (
+            f"{step.command}: `python -m tests.transcripts {name}` writes what it prints"
+        )
+        assert status in (0, 1, 6), step.command
+
+
+def test_the_readmes_transcript_fits_a_screen() -> None:
+    (transcript,) = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    lines = transcript.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= transcripts.WIDTH
+
+
+# --- docs/reference/rows.md ----------------------------------------------------------------
+
+SMALL_FILES = """\
+mappedFileSizeCommitLog=2048
+mappedFileSizeConsumeQueue=400
+maxHashSlotNum=20
+maxIndexNum=60
+"""
+JSON_TYPES: dict[str, type] = {"integer": int, "string": str, "boolean": bool, "null": type(None)}
+
+
+class Column(NamedTuple):
+    name: str
+    kind: str
+
+    @property
+    def is_optional(self) -> bool:
+        return self.kind.endswith(", optional")
+
+    def fits(self, value: Any) -> bool:
+        kinds = self.kind.removesuffix(", optional").split(" or ")
+        return any(
+            kind == "any"
+            or (kind == "array of strings" and type(value) is list)
+            or (kind == "object of strings" and type(value) is dict)
+            or type(value) is JSON_TYPES.get(kind)
+            for kind in kinds
+        )
+
+
+def sections(page: str) -> Iterator[tuple[str, list[Column], set[str]]]:
+    """``(heading, columns, commands that print it)`` of each row in the page."""
+    for section in page.split("\n## ")[1:]:
+        columns = re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE)
+        printed_by = re.findall(r"Printed by ([^.]*)\.", section)
+        commands = set(re.findall(r"`([^`]+)`", printed_by[0])) if printed_by else set()
+        yield section.splitlines()[0], [Column(*column) for column in columns], commands
+
+
+def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """``(command, row)`` of every command, on a store that is sound at first and then damaged."""
+    (root / "broker.conf").write_text(SMALL_FILES)
+    (root / "messages").write_text("".join(
+        json.dumps({"topic": "orders", "keys": f"k{n}", "body": "x" * 99}) + "\n"
+        for n in range(40)
+    ))  # fmt: skip
+    store = root / "store"
+
+    def rows(command: str, options: str = "", code: int = 0) -> Iterator[tuple[str, Any]]:
+        line = f"{command} {options} --store {store} --broker-conf {root}/broker.conf"
+        assert run([*shlex.split(line), "--format", "ndjson"]) == code, line
+        for text in capsys.readouterr().out.splitlines():
+            yield command, json.loads(text)
+
+    yield from rows("put", "--create --topic orders --keys k --tags t --body x")
+    yield from rows("put", f"--topic {'long' * 40}", code=5)
+    yield from rows("put", f"--from {root}/messages")
+    index_file = next((store / "index").iterdir()).name
+    yield from rows("info")
+    yield from rows("queues")
+    yield from rows("pull", "--topic orders --queue-id 0 --body hex")
+    yield from rows("message", "0")
+    yield from rows("index query", "--topic orders --key k7")
+    yield from rows("index query --raw", "--topic orders --key k7")
+    yield from rows("index info")
+    yield from rows("walk commitlog", "--body base64")
+    yield from rows("walk queue")
+    yield from rows("walk index")
+    yield from rows("dump record", "0")
+    yield from rows("dump unit", "orders 0 0")
+    yield from rows("dump index-header", index_file)
+    yield from rows("dump index-item", f"{index_file} 1")
+    yield from rows("dump checkpoint")
+    yield from rows("verify")
+    yield from rows("flush")
+    yield from rows("rebuild --dry-run", "all --in-place")
+    with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
+        log.write(b"\xff")
+    with (store / "consumequeue/orders/0" / ("0" * 20)).open("r+b") as queue:
+        queue.seek(40)
+        queue.write(bytes(20))
+    yield from rows("verify", code=1)
+    yield from rows("walk commitlog", code=1)
+    yield from rows("walk queue", code=1)
+    yield from rows("rebuild", f"all --output {root}/new", code=1)
+
+
+def test_rows_have_exactly_the_documented_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs/reference/rows.md").read_text()
+    documented = {heading: (columns, by) for heading, columns, by in sections(page)}
+    seen: dict[str, set[str]] = {heading: set() for heading in documented}
+    printers: dict[str, set[str]] = {heading: set() for heading in documented}
+    for command, row in printed_rows(tmp_path, capsys):
+        kind = row["type"]
+        names = (f"{kind} ({command})", f"{kind} ({command.split()[0]})", kind)
+        heading = next(name for name in names if name in documented)
+        columns, _ = documented[heading]
+        expected = [c.name for c in columns if not c.is_optional or c.name in row]
+        assert list(row) == expected, (command, heading)
+        wrong = [c for c in columns if c.name in row and not c.fits(row[c.name])]
+        assert not wrong, (command, heading, wrong)
+        seen[heading] |= set(row)
+        printers[heading].add(command)
+    for heading, (columns, by) in documented.items():
+        assert seen[heading] == {c.name for c in columns}, heading
+        if by:
+            assert {name.removesuffix(" --raw") for name in printers[heading]} == by, heading

@@ -29,7 +29,7 @@ class LineSource:
     ended them early. Use as a context manager: signals are handled only inside."""
 
     def __init__(self, path: str) -> None:
-        """:raises CannotRead: the file cannot be opened."""
+        """:raises UsageError: the file cannot be opened."""
         self.name = "standard input" if path == "-" else path
         self.interrupted = False
         self._reading = False
@@ -39,7 +39,10 @@ class LineSource:
             if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
                 raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         except OSError as error:
-            raise CannotRead(path=self.name, reason=error.strerror) from error
+            raise UsageError(
+                reason=f"cannot read {self.name}: {error.strerror}. "
+                "Give a file of NDJSON, or - for standard input."
+            ) from error
 
     def __enter__(self) -> LineSource:
         try:

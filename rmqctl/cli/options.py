@@ -39,8 +39,7 @@ class Whole(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value).strip()
-        digits = text.removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 40):
+        if not re.fullmatch(r"-?[0-9]{1,40}", text):
             self.fail(f"{value!r} is not a whole number", param, ctx)
         if not self.low <= int(text) <= self.high:
             self.fail(f"{text} is not within {self.low} to {self.high}", param, ctx)
@@ -293,8 +292,8 @@ class Time(click.ParamType[int]):
         if isinstance(value, int):
             return value
         text = str(value).strip()
-        if text.isascii() and text.isdigit() and int(text) <= LONG_MAX:
-            return int(text)
+        if re.fullmatch(r"[0-9]+", text):
+            return Whole(0, LONG_MAX).convert(text, param, ctx)
         ago = _AGO.fullmatch(text)
         if ago:
             return time.time_ns() // 1_000_000 - int(ago[1]) * _UNIT[ago[2]]

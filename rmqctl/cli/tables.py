@@ -167,10 +167,16 @@ class Pages(Table):
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        table = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True
+        )
         for name, room in zip(names, widths, strict=True):
-            justify = "right" if _is_number(name, page) else "left"
-            table.add_column(name.replace("_", "\n"), justify=justify, width=room, overflow="fold")
+            table.add_column(
+                name.replace("_", "\n"),
+                justify="right" if _is_number(name, page) else "left",
+                width=room,
+                overflow="fold",
+            )
         for values in zip(*columns, strict=True):
             table.add_row(*(Text(value, _STYLES.get(value, "")) for value in values))
         self.sink.flush()
@@ -180,7 +186,7 @@ class Pages(Table):
         self, names: list[str], columns: list[list[str]], page: list[Row]
     ) -> list[int] | None:
         """Room for each column so that no word is broken; None when there is not enough."""
-        least, spare = [], self._console.width - 2 * len(names)
+        least, spare = [], self._console.width - 2 * (len(names) - 1)
         for name, cells in zip(names, columns, strict=True):
             whole = _is_number(name, page) or name.endswith("timestamp")
             word = max(map(width, cells)) if whole else max(map(_longest_word, cells))
@@ -217,10 +223,9 @@ class Pages(Table):
     def _wrapped(self, text: Text) -> None:
         """Prints a line; what does not fit goes on below, indented."""
         self.sink.flush()
-        first, *others = text.wrap(self._console, self._console.width - 2)
-        self._console.print(first)
-        for line in others:
-            self._console.print("  ", line, sep="")
+        for number, line in enumerate(text.wrap(self._console, self._console.width - 2)):
+            line.rstrip()
+            self._console.print("  " if number else "", line, sep="")
 
 
 def _longest_word(text: str) -> int:

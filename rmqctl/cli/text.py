@@ -7,7 +7,6 @@ shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 _CONTROL = (
@@ -82,9 +81,12 @@ def width(text: str) -> int:
     )
 
 
-def pairs(row: dict[str, Any], leave_out: Iterable[str] = ("type",)) -> str:
-    """A row on one line: ``name=value, …``."""
-    skip = set(leave_out)
+def pairs(row: dict[str, Any]) -> str:
+    """A row on one line, without its type: ``name=value, name="one, two", …``."""
     return ", ".join(
-        f"{name}={cell(name, value)}" for name, value in row.items() if name not in skip
+        f"{name}={_quoted(cell(name, value))}" for name, value in row.items() if name != "type"
     )
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if ", " in text else text

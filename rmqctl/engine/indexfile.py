@@ -1,4 +1,4 @@
-"""``IndexFile`` and ``IndexService``: messages by key.
+"""``IndexFile``: messages by key.
 
 A file is a header, hash slots and items; an item points to the previous one of its slot. Items
 are written first, then slots, then the header, and the header counts a message's items at once:
@@ -8,7 +8,6 @@ after a kill the items that it does not count can be undone exactly (:meth:`Inde
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats import layouts
 from formats.geometry import Geometry
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.paths import scan_names
 from rmqctl.errors import DamagedStore, FileLengthContradiction
 
 if TYPE_CHECKING:
@@ -46,6 +44,10 @@ class IndexHeader(NamedTuple):
     end_phy_offset: int
     hash_slot_count: int
     index_count: int
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        return _HEADER.pack(*self)
 
 
 class IndexItem(NamedTuple):
@@ -198,6 +200,8 @@ class IndexFile:
         """
         import numpy as np
 
+        from rmqctl.engine.indexlinks import item_dtype, link_items, time_diff_array
+
         header = self.header
         end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
         if end <= start:
@@ -253,13 +257,15 @@ class IndexFile:
         """A copy of up to ``count`` counted items from number ``start``, as an array."""
         import numpy as np
 
+        from rmqctl.engine.indexlinks import item_dtype
+
         count = max(0, min(count, self.item_count + 1 - start))
         data = self.mapped.read(self.geometry.item_position(start), count * _ITEM.size)
         return np.frombuffer(data, item_dtype())
 
     def _store_header(self, header: IndexHeader) -> None:
         """Stores the header; the count last, so that what is counted is whole."""
-        data = _HEADER.pack(*header)
+        data = header.pack()
         self.mapped.write(0, data[:_INDEX_COUNT_POSITION])
         self.mapped.write(_INDEX_COUNT_POSITION, data[_INDEX_COUNT_POSITION:])
         self.header = header
@@ -360,239 +366,3 @@ def first_header(previous: IndexHeader | None) -> IndexHeader:
     offset = max(previous.end_phy_offset, 0) if previous else 0
     time = max(previous.end_timestamp, 0) if previous else 0
     return IndexHeader(time, time, offset, offset, 0, 1)
-
-
-class Links(NamedTuple):
-    """How a run of items hangs on its slots: ``previous`` of each item, then for every slot that
-    was touched its number and its newest item; ``fresh_slots`` were empty before."""
-
-    previous: NDArray[np.int32]
-    slot: NDArray[np.int64]
-    newest: NDArray[np.int32]
-    fresh_slots: int
-
-
-def link_items(
-    slot: NDArray[np.int64],
-    number: NDArray[np.int32],
-    newest_of_slot: NDArray[np.int32],
-    count: int,
-) -> Links:
-    """The links of consecutive items: what ``putKey`` gives one after the other.
-
-    ``slot`` and ``number`` are parallel; ``newest_of_slot`` is the state before them, ``count``
-    the header's index count then. Values out of range count as empty.
-    """
-    import numpy as np
-
-    order = np.argsort(slot, kind="stable")
-    sorted_slot, sorted_number = slot[order], number[order]
-    first = np.empty(len(order), bool)
-    first[0] = True
-    np.not_equal(sorted_slot[1:], sorted_slot[:-1], out=first[1:])
-    head = sorted_slot[first]
-    before = newest_of_slot[head].astype(np.int32)
-    before[(before < 0) | (before > count)] = _NO_ITEM
-    sorted_previous = np.empty(len(order), np.int32)
-    sorted_previous[1:] = sorted_number[:-1]
-    sorted_previous[first] = before
-    previous = np.empty(len(order), np.int32)
-    previous[order] = sorted_previous
-    last = np.append(np.flatnonzero(first)[1:], len(order)) - 1
-    return Links(previous, head, sorted_number[last], int((before == _NO_ITEM).sum()))
-
-
-def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[np.int64]:
-    """:func:`time_diff_seconds` for an array of store timestamps."""
-    import numpy as np
-
-    if begin_timestamp <= 0:
-        return np.zeros(len(stamps), np.int64)
-    return np.clip((stamps - begin_timestamp) // 1000, 0, _INT_MAX)
-
-
-def item_dtype() -> np.dtype[np.void]:
-    from formats.derive import dtype_of
-
-    return dtype_of(layouts.INDEX_ITEM)
-
-
-class QueryItem(NamedTuple):
-    """One hit of an index query: the file, the number of the item in it, the item."""
-
-    path: Path
-    index_no: int
-    item: IndexItem
-    store_time: int
-
-
-class IndexService:
-    """The files of ``index/`` in order of their names, opened when they are needed."""
-
-    def __init__(
-        self, directory: Path, geometry: Geometry, *, writable_root: Path | None = None
-    ) -> None:
-        self.directory = directory
-        self.geometry = geometry
-        self.root = writable_root
-        self.paths: list[Path] = []
-        self.foreign: list[str] = []
-        for name in scan_names(directory):
-            path = directory / name
-            if is_index_name(name) and not path.is_dir():
-                self.paths.append(path)
-            else:
-                self.foreign.append(name)
-        self._last: IndexFile | None = None
-
-    def open(self, path: Path) -> IndexFile:
-        """Opens one file for reading; the caller closes it."""
-        return IndexFile(MappedFile.open(path), self.geometry)
-
-    def files(self) -> Iterator[IndexFile]:
-        """Every file in order, each open only while it is looked at."""
-        for path in self.paths:
-            file = self.open(path)
-            try:
-                yield file
-            finally:
-                file.close()
-
-    def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
-        """Items of a key hash, newest file first (``IndexService#queryOffset``)."""
-        for path in reversed(self.paths):
-            file = self.open(path)
-            try:
-                if file.is_time_matched(begin, end):
-                    for index_no, item in file.select(key_hash, begin, end):
-                        time = file.header.begin_timestamp + item.time_diff_seconds * 1000
-                        yield QueryItem(path, index_no, item, time)
-                if file.header.begin_timestamp < begin:
-                    return
-            finally:
-                file.close()
-
-    # --- writing -------------------------------------------------------------------------
-
-    def last(self) -> IndexFile | None:
-        """The newest file, open for writing; None when there is none."""
-        if self._last is None and self.paths:
-            assert self.root is not None, "opened for reading"
-            mapped = MappedFile.open_writable(self.root, self.paths[-1])
-            self._last = IndexFile(mapped, self.geometry)
-        return self._last
-
-    def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
-        """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""
-        last = self.last()
-        if last is None:
-            return
-        previous = None
-        if len(self.paths) > 1:
-            before = self.open(self.paths[-2])
-            previous = before.header
-            before.close()
-        last.repair(store_timestamp_at, previous)
-
-    def last_or_new(self) -> IndexFile:
-        """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
-
-        :raises CannotWrite: a new one is needed and cannot be made.
-        """
-        last = self.last()
-        if last is not None and not last.is_full:
-            return last
-        assert self.root is not None, "opened for reading"
-        path = self.directory / self._new_name()
-        head = _HEADER.pack(*first_header(last.header if last is not None else None))
-        mapped = MappedFile.create(self.root, path, self.geometry.file_size, head=head)
-        fresh = IndexFile(mapped, self.geometry)
-        if last is not None:
-            last.flush()
-            last.close()
-        self.paths.append(path)
-        self._last = fresh
-        return fresh
-
-    def _new_name(self) -> str:
-        """A name of the current local time, after every existing one."""
-        name = datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
-        newest = max([p.name for p in self.paths], default="")
-        return name if name > newest else str(int(newest) + 1)
-
-    def put_message(
-        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
-    ) -> list[int]:
-        """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
-
-        The file is made before anything is checked: a first message without keys makes one too.
-        A message that the file already ends with gets only the items that are missing.
-        """
-        file = self.last_or_new()
-        filled: list[int] = []
-        end = file.header.end_phy_offset
-        if physical_offset < end:
-            return filled
-        pending = list(key_hashes)
-        if physical_offset == end:
-            pending = pending[self._items_of_last_message() :]
-        while pending:
-            pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
-            if file.is_full:
-                filled.append(file.header.end_timestamp)
-            if pending:
-                file = self.last_or_new()
-        return filled
-
-    def _items_of_last_message(self) -> int:
-        """How many items the message at the end of the index has already, in however many files."""
-        count = 0
-        for path in reversed(self.paths):
-            file = self._last if self._last is not None and self._last.path == path else None
-            opened = file or self.open(path)
-            try:
-                own = opened.items_of_last_message()
-                count += own
-                if own < opened.item_count:
-                    break
-            finally:
-                if file is None:
-                    opened.close()
-        return count
-
-    def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
-        """:meth:`put_message` for a batch; end timestamps of files that it filled.
-
-        ``last_record`` is the physical offset of the batch's last record: without a key it still
-        makes the next file when the one before is full.
-        """
-        import numpy as np
-
-        file = self.last_or_new()
-        filled: list[int] = []
-        at = int(np.searchsorted(keys.physical_offset, file.header.end_phy_offset, "left"))
-        if at < len(keys.key_hash) and keys.physical_offset[at] == file.header.end_phy_offset:
-            at += self._items_of_last_message()
-        while at < len(keys.key_hash):
-            at = file.put_key_batch(keys, at)
-            if file.is_full:
-                filled.append(file.header.end_timestamp)
-            if at < len(keys.key_hash):
-                file = self.last_or_new()
-        if last_record > file.header.end_phy_offset:
-            self.last_or_new()
-        return filled
-
-    def flush(self) -> None:
-        if self._last is not None:
-            self._last.flush()
-
-    def close(self) -> None:
-        if self._last is not None:
-            self._last.close()
-            self._last = None
-
-
-def is_index_name(name: str) -> bool:
-    """Whether a name is one that the engine gives: ``yyyyMMddHHmmssSSS``."""
-    return len(name) == 17 and name.isascii() and name.isdigit()

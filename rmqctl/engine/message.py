@@ -7,7 +7,7 @@ Properties are encoded in the order of Java's hash map, as a broker does. Bytes 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 
 from isal.isal_zlib import crc32
@@ -174,3 +174,20 @@ def encode(
         reason = f"the record would have {size} bytes, at most {max_message_size} are allowed"
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
     return EncodedMessage(message, sys_flag, crc32(message.body) & 0x7FFFFFFF, tail, size)
+
+
+def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
+    """The message as it goes to the schedule topic: level capped, real topic and queue kept in
+    properties (``CommitLog#asyncPutMessage``)."""
+    level = min(message.delay_time_level, max_level)
+    properties = dict(message.properties)
+    properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+    properties[constants.PROPERTY_REAL_TOPIC] = message.topic
+    properties[constants.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    return replace(
+        message,
+        topic=constants.RMQ_SYS_SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=properties,
+        properties_bytes=None,
+    )

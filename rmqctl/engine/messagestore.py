@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats import constants
 from formats.text import index_key_hash
 from rmqctl.engine import paths
-from rmqctl.engine.bulkappend import BULK_BYTES, BULK_RECORDS, Bulk, BulkAppender, PlainMessage
+from rmqctl.engine.bulkappend import BULK_BYTES, Bulk, BulkAppender, PlainMessage
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.engine.commitlog import CommitLog, LogEnd
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.dispatch import Dispatcher, message_keys
+from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.getmessage import GetMessageResult, TagFilter, get_message
-from rmqctl.engine.indexfile import IndexService, QueryItem
+from rmqctl.engine.indexservice import IndexService, QueryItem
 from rmqctl.engine.lock import StoreLock
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
@@ -33,6 +34,7 @@ from rmqctl.engine.message import (
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
+    delay_rewritten,
     encode,
 )
 from rmqctl.engine.multidispatch import add_queue_offsets
@@ -41,7 +43,7 @@ from rmqctl.engine.record import Record, offset_msg_id
 from rmqctl.engine.reput import Reput
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.versions import check_understood
-from rmqctl.errors import CannotWrite, DamagedStore, FileLengthContradiction, UnsupportedStore
+from rmqctl.errors import CannotWrite, UnsupportedStore
 
 if TYPE_CHECKING:
     from rmqctl.engine.scanner import Scanner
@@ -630,63 +632,3 @@ def _refused(error: Exception) -> PutMessageResult:
         return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
     reason = getattr(error, "strerror", None) or str(error)
     return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-
-
-def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
-    """The message as it goes to the schedule topic: level capped, real topic and queue kept in
-    properties (``CommitLog#asyncPutMessage``)."""
-    from dataclasses import replace
-
-    level = min(message.delay_time_level, max_level)
-    properties = dict(message.properties)
-    properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(level)
-    properties[constants.PROPERTY_REAL_TOPIC] = message.topic
-    properties[constants.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
-    return replace(
-        message,
-        topic=constants.RMQ_SYS_SCHEDULE_TOPIC,
-        queue_id=level - 1,
-        properties=properties,
-        properties_bytes=None,
-    )
-
-
-def commit_log_file_size(root: Path, config: MessageStoreConfig) -> int:
-    """Size of the log's files: the first file's, else the configured one.
-
-    :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
-    """
-    return _file_size(
-        [root / paths.COMMIT_LOG],
-        config.mapped_file_size_commit_log,
-        config.is_explicit("mapped_file_size_commit_log"),
-        "mappedFileSizeCommitLog",
-    )
-
-
-def consume_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
-    """Size of the queues' files, by the same rule."""
-    return _file_size(
-        (where.path for where in paths.queue_directories(root / paths.CONSUME_QUEUE)),
-        config.mapped_file_size_consume_queue,
-        config.is_explicit("mapped_file_size_consume_queue"),
-        "mappedFileSizeConsumeQueue",
-    )
-
-
-def _file_size(directories: Iterable[Path], configured: int, explicit: bool, name: str) -> int:
-    for directory in directories:
-        for entry in paths.scan_names(directory):
-            path = directory / entry
-            if len(entry) != 20 or not entry.isdigit() or not path.is_file():
-                continue
-            found = path.stat().st_size
-            if explicit and found != configured:
-                raise FileLengthContradiction(
-                    path=str(path), found=found, expected=configured, why=f"{name} of broker.conf"
-                )
-            return found if found else configured
-    return configured
-
-
-__all__ = ["BULK_BYTES", "BULK_RECORDS", "DamagedStore", "KeyMatch", "MessageStore"]

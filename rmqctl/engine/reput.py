@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Record
 

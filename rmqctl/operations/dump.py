@@ -20,8 +20,7 @@ from formats.text import decode_properties, decode_utf8
 from rmqctl.engine import paths
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.record import Record as EngineRecord
-from rmqctl.engine.record import body_crc_of, host_text, read_entry
+from rmqctl.engine.record import Damage, Record, body_crc_of, host_text, read_entry
 from rmqctl.errors import UsageError
 from rmqctl.operations.rows import Row
 
@@ -49,19 +48,20 @@ def dump_record(store: MessageStore, physical_offset: int) -> Iterator[Row]:
     problems: list[str] = []
     yield from _fields(schema, data, problems)
     if not is_blank:
-        entry = read_entry(mapped.buffer, position, mapped.size, physical_offset)
-        if not isinstance(entry, EngineRecord):
-            reason, expected, found = getattr(entry, "reason", ""), "", ""
-            if reason:
-                expected, found = getattr(entry, "expected", ""), getattr(entry, "found", "")
-                problems.append(f"{reason}: expected {expected}, found {found}")
-            else:
-                problems.append("nothing was written here")
-        elif entry.body_length and body_crc_of(mapped.buffer, entry) != entry.body_crc:
-            actual = body_crc_of(mapped.buffer, entry)
-            problems.append(f"body-crc-mismatch: expected {entry.body_crc}, found {actual}")
+        problems += _record_problems(mapped, position, physical_offset)
     name = "blank" if is_blank else "record"
     yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
+
+
+def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
+    """What the engine has against the record."""
+    entry = read_entry(mapped.buffer, position, mapped.size, physical_offset)
+    if isinstance(entry, Damage):
+        yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
+    elif not isinstance(entry, Record):
+        yield "nothing was written here"
+    elif entry.body_length and (actual := body_crc_of(mapped.buffer, entry)) != entry.body_crc:
+        yield f"body-crc-mismatch: expected {entry.body_crc}, found {actual}"
 
 
 def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> Iterator[Row]:
@@ -135,8 +135,11 @@ def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
 def _structure(
     name: str, schema: Struct, size: int, mapped: MappedFile, position: int
 ) -> Iterator[Row]:
+    data = mapped.read(position, size)
     problems: list[str] = []
-    yield from _fields(schema, mapped.read(position, size), problems)
+    yield from _fields(schema, data, problems)
+    if not any(data):
+        problems.append("nothing was written here")
     yield _summary(name, mapped, position, problems)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from rmqctl.operations.rows import Row, body_text, index_item_row, message_row
+from rmqctl.operations.rows import Row, index_item_row, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -44,10 +44,7 @@ def query(
         if len(found) == max_messages:
             break
     for record in sorted(found, key=itemgetter(0)):
-        row = message_row(record)
-        if body != "none":
-            row["body"] = body_text(store.body(record), body)
-        yield row
+        yield message_row_with_body(store, record, body)
     yield {
         "type": "summary",
         "messages": len(found),

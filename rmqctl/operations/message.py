@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import UsageError
 from rmqctl.operations.places import require_record
-from rmqctl.operations.rows import Row, body_text, message_row
+from rmqctl.operations.rows import Row, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
-_ID_LENGTHS = (32, 56)
-_OFFSET_DIGITS = 16
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
@@ -21,12 +20,13 @@ def parse_place(text: str) -> int:
 
     :raises UsageError: the text is neither.
     """
-    if len(text) in _ID_LENGTHS and all(char in "0123456789abcdefABCDEF" for char in text):
-        offset = int(text[-_OFFSET_DIGITS:], 16)
-        if offset <= _LONG_MAX:
-            return offset
-    elif text.isascii() and text.isdigit() and int(text) <= _LONG_MAX:
-        return int(text)
+    offset = -1
+    if re.fullmatch(r"([0-9a-fA-F]{32}|[0-9a-fA-F]{56})", text):
+        offset = int(text[-16:], 16)
+    elif re.fullmatch(r"[0-9]{1,19}", text):
+        offset = int(text)
+    if 0 <= offset <= _LONG_MAX:
+        return offset
     raise UsageError(
         reason=f"{text!r} is no message id (32 or 56 hexadecimal digits) and no physical offset. "
         "A UNIQ_KEY is found with `rmqctl index query --topic TOPIC --key KEY`."
@@ -35,8 +35,4 @@ def parse_place(text: str) -> int:
 
 def look_message(store: MessageStore, place: str, body: str = "none") -> Row:
     """The message at a place; :raises NoRecordAt: there is none."""
-    record = require_record(store, parse_place(place))
-    row = message_row(record)
-    if body != "none":
-        row["body"] = body_text(store.body(record), body)
-    return row
+    return message_row_with_body(store, require_record(store, parse_place(place)), body)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.getmessage import TagFilter
 from rmqctl.engine.status import GetMessageStatus
-from rmqctl.operations.rows import Row, body_text, message_row
+from rmqctl.operations.rows import Row, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -47,10 +47,7 @@ def pull(
         wanted = min(max_messages - found, ONE_PULL)
         answer = store.get_message(topic, queue_id, offset, wanted, tag_filter)
         for record in answer.records:
-            row = message_row(record)
-            if body != "none":
-                row["body"] = body_text(store.body(record), body)
-            yield row
+            yield message_row_with_body(store, record, body)
         found += len(answer.records)
         goes_on = (
             answer.status in _GO_ON

@@ -6,8 +6,6 @@ message ends the run with its number; everything before it is stored, and its ro
 
 from __future__ import annotations
 
-import binascii
-import time
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from formats import constants
 from rmqctl.engine.bulkappend import Message, PlainMessage
 from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
+from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.paths import topic_directory_problem
 from rmqctl.engine.record import offset_msg_id
 from rmqctl.errors import BadInputLine, TopicNotAllowed, UsageError
@@ -69,10 +68,9 @@ def _within(limits: tuple[int, int]) -> Callable[[str, Any], int]:
 
 
 def _host(name: str, value: Any) -> Host:
+    text = _text(name, value)
     try:
-        return parse_host(_text(name, value))
-    except NotAMessage:
-        raise
+        return parse_host(text)
     except ValueError as error:
         raise NotAMessage(f"{name}: {error}") from None
 
@@ -105,11 +103,10 @@ def _keys(name: str, value: Any) -> str:
 
 
 def _body64(name: str, value: Any) -> bytes:
+    text = _text(name, value)
     try:
-        return b64decode(_text(name, value), validate=True)
-    except (binascii.Error, ValueError) as error:
-        if isinstance(error, NotAMessage):
-            raise
+        return b64decode(text, validate=True)
+    except ValueError as error:
         raise NotAMessage(f"{name} is not base64: {error}") from None
 
 
@@ -143,10 +140,6 @@ FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "reconsume_times": _within(_INT),
     "prepared_transaction_offset": _within(_LONG),
 }
-
-
-def system_clock() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)

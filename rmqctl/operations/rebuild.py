@@ -20,9 +20,9 @@ from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.lock import StoreLock
-from rmqctl.engine.messagestore import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.reput import Reput

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.consumequeue import Unit
     from rmqctl.engine.indexfile import IndexItem
     from rmqctl.engine.message import PutMessageResult
+    from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record import Blank, Damage, Record
 
 Row = dict[str, Any]
@@ -42,6 +43,14 @@ def message_row(record: Record) -> Row:
         "msg_id": record.msg_id,
         "properties": properties,
     }
+
+
+def message_row_with_body(store: MessageStore, record: Record, spelling: str) -> Row:
+    """A record, with its stored body in a spelling of :func:`body_text`; ``none``: without."""
+    row = message_row(record)
+    if spelling != "none":
+        row["body"] = body_text(store.body(record), spelling)
+    return row
 
 
 def body_text(body: bytes, spelling: str) -> str:

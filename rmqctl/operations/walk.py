@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from formats.text import encode_utf8
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.record import Blank, Damage, End, Record
+from rmqctl.errors import UsageError
 from rmqctl.operations.places import require_walk_start
 from rmqctl.operations.rows import (
     Row,
     blank_row,
-    body_text,
     damage_row,
     index_item_row,
-    message_row,
+    message_row_with_body,
     unit_row,
 )
 
@@ -39,6 +39,11 @@ class Selection:
     until: int | None = None
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        """:raises UsageError: the range is none."""
+        check_range("--start", self.start, "--end", self.end)
+        check_range("--since", self.since, "--until", self.until)
+
     @property
     def filters(self) -> bool:
         """Whether some messages in the range are not shown."""
@@ -55,6 +60,12 @@ class Selection:
         return (self.start is None or physical_offset >= self.start) and (
             self.end is None or physical_offset < self.end
         )
+
+
+def check_range(low_name: str, low: int | None, high_name: str, high: int | None) -> None:
+    """:raises UsageError: nothing can lie between the two."""
+    if low is not None and high is not None and low > high:
+        raise UsageError(reason=f"{low_name} {low} is behind {high_name} {high}: swap them.")
 
 
 def walk_commit_log(store: MessageStore, what: Selection, body: str = "none") -> Iterator[Row]:
@@ -102,10 +113,7 @@ def _log_row(
         return None if what.filters else blank_row(entry)
     if what.filters and not _is_shown(entry, what):
         return None
-    row = message_row(entry)
-    if body != "none":
-        row["body"] = body_text(store.body(entry), body)
-    return row
+    return message_row_with_body(store, entry, body)
 
 
 def _is_shown(record: Record, what: Selection) -> bool:

@@ -16,7 +16,7 @@ import click
 import pytest
 
 from rmqctl.cli import main, options, output, text
-from rmqctl.cli.options import Command, Time
+from rmqctl.cli.options import COMMON_OPTIONS, Command, Time, command_first
 from tests.test_cli.conftest import NASTY, Cli, state
 
 PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
@@ -49,6 +49,17 @@ def test_every_command_has_help_with_examples(
     assert max(map(len, done.out.splitlines())) <= 100
 
 
+@pytest.mark.parametrize(("path", "command"), [((), main.cli), *commands(main.cli)], ids=str)
+def test_help_fits_80_columns(path: tuple[str, ...], command: click.Command, cli: Cli) -> None:
+    """No sentence is cut, no option pushes its help to the next line."""
+    lines = cli(*path, "--help").out.splitlines()
+    examples = getattr(command, "examples", ())
+    assert not [line for line in lines if line.endswith("...") and "[ARGS]" not in line]
+    assert max(len(line) for line in lines if line.strip() not in examples) <= 80
+    options = lines[lines.index("Options:") + 1 :]
+    assert not [line for line in options if re.fullmatch(r"  -\S+( \S+)?", line)]
+
+
 def test_top_level_help_is_grouped_by_risk(cli: Cli) -> None:
     out = cli("--help").out
     sections = ["Inspect (never writes):", "Query (never writes):", "Write:"]
@@ -56,12 +67,55 @@ def test_top_level_help_is_grouped_by_risk(cli: Cli) -> None:
     assert cli("--version").out.startswith("rmqctl, version ")
 
 
-def test_usage_errors_exit_2(cli: Cli) -> None:
-    for line in (("nothing",), ("queues",), ("queues", "--wrong"), (*PULL, "--format", "xml")):
-        done = cli(*line)
-        assert done.code == 2 and done.out == "" and "error: " in done.err
+USAGE_ERRORS = [
+    ("nothing",),
+    ("queues",),
+    ("queues", "--wrong"),
+    ("queues", "--store", ""),
+    (*PULL, "--format", "xml"),
+    ("rebuild", "--store", "x"),
+    ("dump", "what"),
+    ("walk", "commitlog", "--store", "x", "--start", "2", "--end", "1"),
+    ("walk", "index", "--store", "x", "--since", "2", "--until", "1"),
+    ("message", "--store", "x", "1" * 5000),
+    ("walk", "commitlog", "--store", "x", "--since", "1" * 5000),
+    ("put", "--store", "x", "--from", "absent"),
+]
+
+
+@pytest.mark.parametrize("line", USAGE_ERRORS, ids=lambda line: " ".join(line)[:50])
+def test_usage_errors_are_one_line_and_exit_2(line: tuple[str, ...], cli: Cli) -> None:
+    done = cli(*line)
+    assert done.code == 2 and done.out == ""
+    assert done.err.startswith("error: ") and len(done.err.splitlines()) == 1
+    assert "\\x0a" not in done.err
+
+
+def test_near_misses_are_named(cli: Cli) -> None:
     assert "Did you mean 'pull'?" in cli("pul").err
+    assert "Did you mean 'checkpoint'?" in cli("dump", "checkpiont").err
     assert cli("queues", "--json", "--format", "csv", "--store", "x").code == 2
+
+
+@pytest.mark.parametrize("line", [(), ("walk",), ("dump", "--store", "x")], ids=repr)
+def test_without_a_command_there_is_help(line: tuple[str, ...], cli: Cli) -> None:
+    done = cli(*line)
+    assert done.code == 2 and done.out == "" and done.err.startswith("Usage: rmqctl")
+
+
+def test_common_options_may_stand_before_the_command(cli: Cli, store: Path) -> None:
+    common = options.common(lambda settings: None)
+    names = {n for p in common.__click_params__ for n in p.opts}  # type: ignore[attr-defined]
+    assert names == set(COMMON_OPTIONS)
+    assert command_first(["-q", "--store=x", "queues", "-v"]) == ["queues", "-q", "--store=x", "-v"]
+    conf = store.parent / "broker.conf"
+    cli("info", store=store)  # Writes broker.conf.
+    where = ("--store", store, "--broker-conf", conf, "--json")
+    for line in (("dump", "checkpoint"), ("dump", "0"), ("walk", "queue"), ("queues",)):
+        after = cli(*line, *where)
+        assert after.code == 0
+        assert cli(*where, *line) == after
+        assert cli(*line[:1], *where, *line[1:]) == after
 
 
 def test_no_such_store(cli: Cli, tmp_path: Path) -> None:
@@ -141,6 +195,15 @@ def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.Mon
         cli("queues", store=store)
 
 
+def test_ctrl_c_is_130_and_leaves_whole_rows(store: Path) -> None:
+    body = "import os, signal, sys; from rmqctl.cli import options; from rmqctl.cli.main import run"
+    stop = "os.kill(os.getpid(), signal.SIGINT)"
+    code = f"{body}; options.Settings.open = lambda *_, **__: {stop}; sys.exit(run(sys.argv[1:]))"
+    line = [sys.executable, "-c", code, "queues", "--store", str(store)]
+    done = subprocess.run(line, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_interrupted_is_130(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -215,6 +278,19 @@ def test_a_closed_pipe_ends_quietly(format: str, store: Path) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_stdout_that_takes_nothing(store: Path) -> None:
+    line = rmqctl("queues", "--store", store)
+    closed = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *line], stderr=subprocess.PIPE)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    absent = rmqctl("queues", "--store", "/absent")
+    mute = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *absent], stdout=subprocess.PIPE)
+    assert (mute.returncode, mute.stdout) == (3, b"")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 5 and done.stderr.count("\n") == 1
+    assert "standard output: No space left" in done.stderr
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -243,25 +319,65 @@ def test_single_shots_import_nothing_heavy(line: tuple[str, ...], store: Path) -
     assert done.stderr.split() == []
 
 
-def test_a_table_on_a_terminal_is_as_wide_as_it(store: Path) -> None:
-    for width in (80, 160):
-        master, slave = pty.openpty()
-        environment = os.environ | {"COLUMNS": str(width), "TERM": "xterm"}
-        line = rmqctl(*PULL, "--store", store, "--max-messages", "5")
-        with subprocess.Popen(line, stdout=slave, stderr=subprocess.PIPE, env=environment) as done:
-            os.close(slave)
-            shown = b""
-            while True:
-                try:
-                    piece = os.read(master, 4096)
-                except OSError:
-                    break
-                shown += piece
-            assert done.wait(20) == 0
-        os.close(master)
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
-        assert max(len(line) for line in plain.splitlines() if "summary" not in line) <= width
-        assert "orders" in plain and "summary: status=FOUND" in plain
+def on_terminal(line: list[str], width: int) -> tuple[int, str]:
+    """Exit status and everything that a terminal gets, stdout and stderr."""
+    master, slave = pty.openpty()
+    size = {"COLUMNS": str(width), "LINES": "40", "TERM": "xterm"}
+    with subprocess.Popen(line, stdout=slave, stderr=slave, env=os.environ | size) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(master, 4096)
+            except OSError:
+                break
+            shown += piece
+        code = process.wait(20)
+    os.close(master)
+    return code, shown.decode().replace("\r\n", "\n")
+
+
+def without_colours(shown: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown)
+
+
+@pytest.mark.parametrize("width", [40, 80, 160])
+def test_tables_on_a_terminal_are_as_wide_as_it(width: int, store: Path) -> None:
+    for line in (PULL, ("queues",), ("walk", "commitlog"), ("walk", "queue"), ("dump", "0")):
+        code, shown = on_terminal(rmqctl(*line, "--store", store), width)
+        lines = without_colours(shown).splitlines()
+        assert code == 0 and max(map(text.width, lines)) <= width
+        assert "orders" in shown and "summary: " in shown
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_findings_are_readable_on_a_terminal(width: int, cli: Cli, store: Path) -> None:
+    file = store / "consumequeue" / "orders" / "0" / ("0" * 20)
+    data = bytearray(file.read_bytes())
+    for unit in (0, 5):
+        data[unit * 20] = 1
+    file.write_bytes(data)
+    cli("info", store=store)  # Writes broker.conf.
+    where = ("--store", store, "--broker-conf", store.parent / "broker.conf")
+    code, shown = on_terminal(rmqctl("verify", *where), width)
+    # The bar is wiped before anything else is printed.
+    bar, _, rest = shown.rpartition("\x1b[2K")
+    assert code == 1 and "verify" in bar and "verify" not in rest
+    lines = without_colours(rest).splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(lines).split()
+    assert words.count("unit-mismatch") == 2 and words.count("consumequeue/orders/0") == 2
+    assert words.count("unit-mismatch:") == 1, "the advice, once"
+    assert ("summary:" in words) and words.index("summary:") < words.index("unit-mismatch:")
+    _, rows = on_terminal(rmqctl("verify", *where, "--format", "ndjson"), width)
+    found = [json.loads(row) for row in re.findall(r'^.*?(\{"type".*\})$', rows, re.MULTILINE)]
+    assert [row["type"] for row in found] == ["finding", "finding", "summary"]
+
+
+def test_no_color_and_dumb_terminals(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    _, shown = on_terminal(rmqctl(*PULL, "--store", store), 160)
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", shown)
 
 
 def test_plain_tables_stream_and_never_cut(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,10 +393,15 @@ def test_plain_tables_stream_and_never_cut(cli: Cli, capsys: pytest.CaptureFixtu
 def test_csv_holds_one_type_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with output.RowWriter("csv", main_type="message") as writer:
         writer.row({"type": "blank", "size": 3})
-        writer.row({"type": "message", "t": 'a,"b"', "m": {"k": "v"}})
+        writer.row({"type": "message", "t": 'a,"b"', "m": {"k": "v"}, "n": None, "b": True})
+        writer.row({"type": "message", "t": "two\nlines", "m": {}, "n": 2**63, "b": False})
         writer.summary(rows=2)
     printed = capsys.readouterr()
-    assert printed.out == 'type,t,m\nmessage,"a,""b""","{""k"":""v""}"\n'
+    assert printed.out == (
+        "type,t,m,n,b\n"
+        'message,"a,""b""","{""k"":""v""}",,true\n'
+        "message,two\\x0alines,{},9223372036854775808,false\n"
+    )
     assert "1 of type blank left out" in printed.err
 
 

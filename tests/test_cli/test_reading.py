@@ -236,3 +236,32 @@ def test_a_record_that_claims_much_is_dumped_in_little_memory(cli: Cli, store: P
     done = cli("dump", "0", "--format", "ndjson", store=store)
     assert done.code == 1 and any("body_length" in p for p in done.rows[-1]["problems"])
     assert cli("walk", "commitlog", store=store).code == 1
+
+
+def test_pull_starts_at_the_queues_first_message(cli: Cli, store: Path) -> None:
+    line = ("pull", "--topic", "orders", "--queue-id", "0", "--format", "ndjson")
+    assert cli(*line, store=store) == cli(*PULL, "--format", "ndjson", store=store)
+    sorted((store / "commitlog").iterdir())[0].unlink()
+    unit = next(
+        row
+        for row in cli("queues", "--topic", "orders", "--format", "ndjson", store=store).rows
+        if row["queue_id"] == 0
+    )
+    pulled = cli(*line, store=store).rows
+    assert pulled[0]["queue_offset"] == unit["min_offset"] > 0
+    small = cli(*line, "--offset", "-7", store=store)
+    assert small.code == 1 and small.rows[0]["status"] == "OFFSET_TOO_SMALL"
+    absent = cli("pull", "--topic", "absent", "--queue-id", "0", "--format", "ndjson", store=store)
+    assert absent.code == 1 and absent.rows[0]["status"] == "NO_MESSAGE_IN_QUEUE"
+
+
+def test_what_was_never_written_is_said_so(cli: Cli, store: Path) -> None:
+    name = next((store / "index").iterdir()).name
+    for line in (("unit", "orders", "0", "99"), ("index-item", name, "190")):
+        done = cli("dump", *line, "--format", "ndjson", store=store)
+        assert done.code == 1 and done.rows[-1]["problems"] == ["nothing was written here"]
+
+
+def test_a_rebuild_of_no_queue_is_1(cli: Cli, store: Path, tmp_path: Path) -> None:
+    done = cli("rebuild", "queues", "--topic", "absent", "--output", tmp_path / "out", store=store)
+    assert done.code == 1 and "`rmqctl queues`" in done.err

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from formats.geometry import Geometry
 from formats.indexfile import HEADER
 from rmqctl.engine.dispatch import KeyBatch
-from rmqctl.engine.indexfile import IndexFile, IndexService
+from rmqctl.engine.indexfile import IndexFile
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.errors import DamagedStore, FileLengthContradiction
 from tests.golden_data import index_contents

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from formats.text import index_key_hash
-from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
 from rmqctl.operations.verify import ERROR, INFO

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.indexfile import IndexService
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import End, Record

@@ -68,7 +68,9 @@ def query(
     hit is compared with its record, and those of another topic or key are counted as collisions.
     """
     from rmqctl.operations import index
+    from rmqctl.operations.walk import check_range
 
+    check_range("--since", since, "--until", until)
     with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
         if raw:
             rows = index.query_items(

@@ -136,6 +136,10 @@ def _put_stream(
             from rmqctl.cli.sink import silence_stdout
 
             silence_stdout()
+            settings.note(
+                f"stopped after line {run.line}: nobody reads the rows; "
+                f"{run.stored} messages are stored"
+            )
             return 130
         if lines.interrupted:
             settings.note(f"interrupted after line {run.line}: {run.stored} messages are stored")

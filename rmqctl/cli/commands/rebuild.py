@@ -10,7 +10,7 @@ import click
 from rmqctl.cli.options import EXIT_CODES, Settings, common, queue_id_option, topic_option
 from rmqctl.cli.options import command as make
 
-_EXITS = {1: "done, but parts of the log are damaged and left out"} | {
+_EXITS = {1: "done, but damage was left out, or no queue matched"} | {
     code: EXIT_CODES[code] for code in (4, 6)
 }
 
@@ -78,4 +78,8 @@ def command(settings: Settings, what: str, **options: Any) -> int:
             summary = rebuild.RebuildSummary()
         purged = rebuild.purge(settings.root) if options["purge"] else []
         writer.summary(**rebuild.summary_row(plan, summary, output, purged))
+    narrowed = options["topic"] is not None or options["queue_id"] is not None
+    if narrowed and not summary.queues and (output is not None or in_place):
+        settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
+        return 1
     return int(damaged)

@@ -47,7 +47,7 @@ def _log_bytes(settings: Settings) -> int:
     """What the bar counts to."""
     from rmqctl.engine import paths
     from rmqctl.engine.commitlog import CommitLog
-    from rmqctl.engine.messagestore import commit_log_file_size
+    from rmqctl.engine.filesizes import commit_log_file_size
 
     paths.check_store(settings.root)
     size = commit_log_file_size(settings.root, settings.config)

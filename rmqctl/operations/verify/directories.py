@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.engine import paths
-from rmqctl.engine.indexfile import is_index_name
+from rmqctl.engine.indexservice import is_index_name
 from rmqctl.engine.mappedfile import FILE_NAME_DIGITS
 from rmqctl.operations.verify.findings import Finding, finding
 

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqctl.engine.dispatch import KeyBatch
-from rmqctl.engine.indexfile import IndexService, time_diff_array, time_diff_seconds
+from rmqctl.engine.indexfile import time_diff_seconds
+from rmqctl.engine.indexlinks import time_diff_array
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor
 from rmqctl.operations.verify.places import Ranges

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
-from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexService, item_dtype, link_items
+from rmqctl.engine.indexfile import IndexFile, IndexHeader
+from rmqctl.engine.indexlinks import item_dtype, link_items
+from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import INFO, Finding, finding

@@ -1,0 +1,197 @@
+"""``IndexService``: the files of ``index/`` as one index, newest last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.geometry import Geometry
+from rmqctl.engine.indexfile import IndexFile, IndexItem, first_header
+from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.paths import scan_names
+
+if TYPE_CHECKING:
+    from rmqctl.engine.dispatch import KeyBatch
+
+
+class QueryItem(NamedTuple):
+    """One hit of an index query: the file, the number of the item in it, the item."""
+
+    path: Path
+    index_no: int
+    item: IndexItem
+    store_time: int
+
+
+class IndexService:
+    """The files of ``index/`` in order of their names, opened when they are needed."""
+
+    def __init__(
+        self, directory: Path, geometry: Geometry, *, writable_root: Path | None = None
+    ) -> None:
+        self.directory = directory
+        self.geometry = geometry
+        self.root = writable_root
+        self.paths: list[Path] = []
+        self.foreign: list[str] = []
+        for name in scan_names(directory):
+            path = directory / name
+            if is_index_name(name) and not path.is_dir():
+                self.paths.append(path)
+            else:
+                self.foreign.append(name)
+        self._last: IndexFile | None = None
+
+    def open(self, path: Path) -> IndexFile:
+        """Opens one file for reading; the caller closes it."""
+        return IndexFile(MappedFile.open(path), self.geometry)
+
+    def files(self) -> Iterator[IndexFile]:
+        """Every file in order, each open only while it is looked at."""
+        for path in self.paths:
+            file = self.open(path)
+            try:
+                yield file
+            finally:
+                file.close()
+
+    def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
+        """Items of a key hash, newest file first (``IndexService#queryOffset``)."""
+        for path in reversed(self.paths):
+            file = self.open(path)
+            try:
+                if file.is_time_matched(begin, end):
+                    for index_no, item in file.select(key_hash, begin, end):
+                        time = file.header.begin_timestamp + item.time_diff_seconds * 1000
+                        yield QueryItem(path, index_no, item, time)
+                if file.header.begin_timestamp < begin:
+                    return
+            finally:
+                file.close()
+
+    # --- writing -------------------------------------------------------------------------
+
+    def last(self) -> IndexFile | None:
+        """The newest file, open for writing; None when there is none."""
+        if self._last is None and self.paths:
+            assert self.root is not None, "opened for reading"
+            mapped = MappedFile.open_writable(self.root, self.paths[-1])
+            self._last = IndexFile(mapped, self.geometry)
+        return self._last
+
+    def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
+        """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""
+        last = self.last()
+        if last is None:
+            return
+        previous = None
+        if len(self.paths) > 1:
+            before = self.open(self.paths[-2])
+            previous = before.header
+            before.close()
+        last.repair(store_timestamp_at, previous)
+
+    def last_or_new(self) -> IndexFile:
+        """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
+
+        :raises CannotWrite: a new one is needed and cannot be made.
+        """
+        last = self.last()
+        if last is not None and not last.is_full:
+            return last
+        assert self.root is not None, "opened for reading"
+        path = self.directory / self._new_name()
+        head = first_header(last.header if last is not None else None).pack()
+        mapped = MappedFile.create(self.root, path, self.geometry.file_size, head=head)
+        fresh = IndexFile(mapped, self.geometry)
+        if last is not None:
+            last.flush()
+            last.close()
+        self.paths.append(path)
+        self._last = fresh
+        return fresh
+
+    def _new_name(self) -> str:
+        """A name of the current local time, after every existing one."""
+        name = datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
+        newest = max([p.name for p in self.paths], default="")
+        return name if name > newest else str(int(newest) + 1)
+
+    def put_message(
+        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
+    ) -> list[int]:
+        """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
+
+        The file is made before anything is checked: a first message without keys makes one too.
+        A message that the file already ends with gets only the items that are missing.
+        """
+        file = self.last_or_new()
+        filled: list[int] = []
+        end = file.header.end_phy_offset
+        if physical_offset < end:
+            return filled
+        pending = list(key_hashes)
+        if physical_offset == end:
+            pending = pending[self._items_of_last_message() :]
+        while pending:
+            pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+            if pending:
+                file = self.last_or_new()
+        return filled
+
+    def _items_of_last_message(self) -> int:
+        """How many items the message at the end of the index has already, in however many files."""
+        count = 0
+        for path in reversed(self.paths):
+            file = self._last if self._last is not None and self._last.path == path else None
+            opened = file or self.open(path)
+            try:
+                own = opened.items_of_last_message()
+                count += own
+                if own < opened.item_count:
+                    break
+            finally:
+                if file is None:
+                    opened.close()
+        return count
+
+    def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
+        """:meth:`put_message` for a batch; end timestamps of files that it filled.
+
+        ``last_record`` is the physical offset of the batch's last record: without a key it still
+        makes the next file when the one before is full.
+        """
+        import numpy as np
+
+        file = self.last_or_new()
+        filled: list[int] = []
+        at = int(np.searchsorted(keys.physical_offset, file.header.end_phy_offset, "left"))
+        if at < len(keys.key_hash) and keys.physical_offset[at] == file.header.end_phy_offset:
+            at += self._items_of_last_message()
+        while at < len(keys.key_hash):
+            at = file.put_key_batch(keys, at)
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+            if at < len(keys.key_hash):
+                file = self.last_or_new()
+        if last_record > file.header.end_phy_offset:
+            self.last_or_new()
+        return filled
+
+    def flush(self) -> None:
+        if self._last is not None:
+            self._last.flush()
+
+    def close(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a name is one that the engine gives: ``yyyyMMddHHmmssSSS``."""
+    return len(name) == 17 and name.isascii() and name.isdigit()
