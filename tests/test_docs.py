@@ -15,8 +15,10 @@ import pytest
 
 import rmqctl
 from rmqctl.cli.main import cli, run
+from rmqctl.cli.options import EXIT_CODES
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.put import FIELDS
 from rmqctl.operations.verify import reference
 from tests import transcripts
 
@@ -112,6 +114,16 @@ def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> Non
             f"{step.command}: `python -m tests.transcripts {name}` writes what it prints"
         )
         assert status in (0, 1, 6), step.command
+
+
+def test_the_documented_input_fields_and_exit_codes_are_the_programs() -> None:
+    page = (ROOT / "docs/how-to/scripts.md").read_text()
+    _, _, after = page.partition("## Putting many messages")
+    cells = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", after, re.MULTILINE)
+    assert set(re.findall(r"\w+", " ".join(cells))) == set(FIELDS)
+    for text in (page, README):
+        codes = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
+        assert codes == set(EXIT_CODES)
 
 
 def test_the_readmes_transcript_fits_a_screen() -> None:

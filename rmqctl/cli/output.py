@@ -22,12 +22,13 @@ from rmqctl.cli.sink import Row, Shape, Sink
 from rmqctl.cli.text import safe_json, visible
 
 _ROWS_AT_ONCE = 256
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FORMATS = ("table", "json", "ndjson", "csv")
 
 
 def json_text(value: Any) -> str:
     """A row, or a part of one, as compact JSON, exact, and safe on a terminal."""
-    return safe_json(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    return safe_json(_encode(value))
 
 
 def bulk_encoder() -> Callable[[Row], bytes]:

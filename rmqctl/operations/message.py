@@ -28,8 +28,8 @@ def parse_place(text: str) -> int:
     if 0 <= offset <= _LONG_MAX:
         return offset
     raise UsageError(
-        reason=f"{text!r} is no message id (32 or 56 hexadecimal digits) and no physical offset. "
-        "A UNIQ_KEY is found with `rmqctl index query --topic TOPIC --key KEY`."
+        reason=f"{text[:80]!r} is no message id (32 or 56 hexadecimal digits) and no physical "
+        "offset. A UNIQ_KEY is found with `rmqctl index query --topic TOPIC --key KEY`."
     )
 
 

@@ -347,6 +347,7 @@ def test_tables_on_a_terminal_are_as_wide_as_it(width: int, store: Path) -> None
         code, shown = on_terminal(rmqctl(*line, "--store", store), width)
         lines = without_colours(shown).splitlines()
         assert code == 0 and max(map(text.width, lines)) <= width
+        assert not RAW.search("\n".join(lines))
         assert "orders" in shown and "summary: " in shown
 
 
