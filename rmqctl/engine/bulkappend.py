@@ -29,7 +29,8 @@ BULK_RECORDS = 8192
 BULK_BYTES = 4 << 20
 _RESERVE = 1 << 20
 _KNOWN_SHAPES = 4096
-_SPECIAL = {
+#: Properties that make a message more than plain.
+SPECIAL = {
     constants.PROPERTY_DELAY_TIME_LEVEL,
     constants.PROPERTY_INNER_MULTI_DISPATCH,
 }
@@ -114,7 +115,7 @@ def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessa
     """The message as a plain one; None when it is not."""
     data = message.properties_bytes
     properties = message.properties
-    if message.sys_flag or not _SPECIAL.isdisjoint(properties):
+    if message.sys_flag or not SPECIAL.isdisjoint(properties):
         return None
     if len(message.born_host[0]) != 4 or len(message.store_host[0]) != 4:
         return None

@@ -136,6 +136,9 @@ class CommitLog:
         position = 0 if start is None else start - self.files.entries[number].file_from_offset
         forgotten = position
         while True:
+            if end is not None and position >= 0 and self.offset_of(number, position) >= end:
+                yield End(end)
+                return
             step = self.step(number, position)
             if end is not None and step.entry.physical_offset >= end:
                 yield End(end)
@@ -219,7 +222,7 @@ class CommitLog:
         number, position = self._place(start)
         while True:
             if self._ends_quietly(number, position):
-                return LogEnd(self._offset_of(number, position), timestamp, None)
+                return LogEnd(self.offset_of(number, position), timestamp, None)
             step = self.step(number, position)
             entry = step.entry
             if isinstance(entry, Record):
@@ -241,7 +244,8 @@ class CommitLog:
             return len(self.files.entries), 0
         return number, start - self.files.entries[number].file_from_offset
 
-    def _offset_of(self, number: int, position: int) -> int:
+    def offset_of(self, number: int, position: int) -> int:
+        """Physical offset of a place of :meth:`step`."""
         if number == len(self.files.entries):
             return self.files.end_offset
         return self.files.entries[number].file_from_offset + position

@@ -127,6 +127,9 @@ class Scanner:
                     window = min(2 * window, WINDOW_BYTES[1])
                     continue
             window = WINDOW_BYTES[0]
+            if end is not None and position >= 0 and self.log.offset_of(number, position) >= end:
+                yield End(end)
+                return
             step = self.log.step(number, position)
             if end is not None and step.entry.physical_offset >= end:
                 yield End(end)

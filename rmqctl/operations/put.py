@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from formats import constants
-from rmqctl.engine.bulkappend import Message, PlainMessage
+from rmqctl.engine.bulkappend import SPECIAL, Message, PlainMessage, PropertyEncoder
 from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.paths import topic_directory_problem
@@ -150,7 +150,7 @@ class MessageMaker:
     defaults: dict[str, Any] = field(default_factory=dict)
     clock: Callable[[], int] = system_clock
     _topics: set[str] = field(default_factory=set)
-    _hosts: dict[str, Host] = field(default_factory=dict)
+    _encode: PropertyEncoder = field(default_factory=PropertyEncoder)
 
     def make(self, given: dict[str, Any]) -> Message:
         """:raises NotAMessage: a field is unknown or wrong, or the topic is missing."""
@@ -164,20 +164,42 @@ class MessageMaker:
             or type(queue_id) is not int
             or not 0 <= queue_id <= 0x7FFFFFFF
             or not (type(body) is type(keys) is type(tags) is str)
-            or not (keys.isprintable() and tags.isprintable())
             or not _USUAL.issuperset(given)
         ):
             return self.make_full(given)
-        properties = f"{_KEYS}{keys}" if keys else ""
-        if tags:
-            # In the order of Java's map, as a test makes sure.
-            properties = f"{properties}{_SEPARATORS[1]}{_TAGS}{tags}" if keys else _TAGS + tags
+        properties = self._usual_properties(get("properties"), keys, tags)
+        if properties is None:
+            return self.make_full(given)
         try:
-            data, text = body.encode(), properties.encode()
+            data = body.encode()
         except UnicodeEncodeError:
             return self.make_full(given)
-        row = (topic, queue_id, data, text, 0, self.clock(), LOCALHOST, STORE_HOST, 0, 0)
+        row = (topic, queue_id, data, properties, 0, self.clock(), LOCALHOST, STORE_HOST, 0, 0)
         return tuple.__new__(PlainMessage, row)
+
+    def _usual_properties(self, given: Any, keys: str, tags: str) -> bytes | None:
+        """The stored properties; None when something about them needs a closer look."""
+        properties = {} if given is None else given
+        if given is not None and (type(given) is not dict or not SPECIAL.isdisjoint(given)):
+            return None
+        if keys or tags:
+            properties = {**properties, constants.PROPERTY_KEYS: keys} if keys else {**properties}
+            if tags:
+                properties[constants.PROPERTY_TAGS] = tags
+            if given and not _KEYS_AND_TAGS.isdisjoint(given):
+                return None
+        if not properties:
+            return b""
+        if "" in properties or set(map(type, properties.values())) != _STRINGS:
+            return None
+        try:
+            data = self._encode(properties)
+        except UnicodeEncodeError:
+            return None
+        # One more separator than there should be stands in a name or a value.
+        count = len(properties)
+        sound = data.count(_NAME_VALUE) == count and data.count(_PROPERTY) == count - 1
+        return data if sound else None
 
     def make_full(self, given: dict[str, Any]) -> MessageExtBrokerInner:
         """:meth:`make` field by field; errors as there."""
@@ -221,9 +243,11 @@ class MessageMaker:
             self._topics.add(topic)
 
 
-_KEYS = constants.PROPERTY_KEYS + constants.NAME_VALUE_SEPARATOR
-_TAGS = constants.PROPERTY_TAGS + constants.NAME_VALUE_SEPARATOR
-_USUAL = frozenset(("topic", "queue_id", "tags", "keys", "body"))
+_NAME_VALUE = constants.NAME_VALUE_SEPARATOR.encode()
+_PROPERTY = constants.PROPERTY_SEPARATOR.encode()
+_STRINGS = {str}
+_KEYS_AND_TAGS = {constants.PROPERTY_KEYS, constants.PROPERTY_TAGS}
+_USUAL = frozenset(("topic", "queue_id", "tags", "keys", "properties", "body"))
 _PROPERTY_FIELDS = (
     ("keys", constants.PROPERTY_KEYS),
     ("tags", constants.PROPERTY_TAGS),
