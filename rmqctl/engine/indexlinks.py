@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from formats import layouts
 from formats.derive import dtype_of
+from rmqctl.engine.sorting import stable_order
 
 _INT_MAX = 0x7FFFFFFF
 _NO_ITEM = 0
@@ -39,7 +40,7 @@ def link_items(
     ``slot`` and ``number`` are parallel; ``newest_of_slot`` is the state before them, ``count``
     the header's index count then. Values out of range count as empty.
     """
-    order = np.argsort(slot, kind="stable")
+    order = stable_order(slot)
     sorted_slot, sorted_number = slot[order], number[order]
     first = np.empty(len(order), bool)
     first[0] = True

@@ -117,10 +117,12 @@ def group_by_queue(
     """``(topic number, queue id, rows)`` of each queue in a batch; rows stay in log order."""
     import numpy as np
 
+    from rmqctl.engine.sorting import stable_order
+
     if not len(topic_id):
         return
-    code = topic_id << 32 | queue_id
-    order = np.argsort(code, kind="stable")
+    code = topic_id * (int(queue_id.max()) + 1) + queue_id
+    order = stable_order(code)
     starts = np.flatnonzero(np.diff(code[order], prepend=-1))
     for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
         first = order[start]
