@@ -63,7 +63,10 @@ def unpacked(name: str, directory: Path) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
-                archive.extractall(directory, filter="data")
+                if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later
+                    archive.extractall(directory, filter="data")
+                else:
+                    archive.extractall(directory)
             done.touch()
     return store
 

@@ -74,6 +74,18 @@ class MappedFile:
         """A copy of up to ``size`` bytes; short at the end of the file."""
         return self.buffer[max(position, 0) : max(position, 0) + max(size, 0)]
 
+    def occurrences(self, needle: bytes, start: int, end: int) -> Iterator[int]:
+        """Positions at which ``needle`` stands whole in a range, in order.
+
+        Not by the map's own ``find``: before Python 3.11.4 that reads beyond the map (gh-105235).
+        """
+        for low in range(start, end, len(_ZEROS)):
+            piece = self.buffer[low : min(low + len(_ZEROS) + len(needle) - 1, end)]
+            at = piece.find(needle)
+            while at >= 0:
+                yield low + at
+                at = piece.find(needle, at + 1)
+
     def reserve(self, position: int, size: int) -> None:
         """Allocates the blocks of a range, so that storing into it cannot fail.
 

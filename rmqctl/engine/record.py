@@ -257,30 +257,27 @@ def find_next(mapped: MappedFile, position: int) -> int:
     size field says; a blank by reaching exactly to the end of the file. Holes are skipped.
     """
     for low, high in mapped.extents(position, mapped.size):
-        at = _find_in(mapped.buffer, low, high, mapped.size, mapped.file_from_offset)
+        record = _find_record(mapped, low, high)
+        at = _find_blank(mapped, low, record)
         if at < high:
             return at
     return mapped.size
 
 
-def _find_in(buffer: Buffer, low: int, high: int, limit: int, file_from_offset: int) -> int:
-    record = _find_record(buffer, low, high, limit, file_from_offset)
-    at = buffer.find(_BLANK_BYTES, low + 4, record)
-    while at >= 0:
-        if _INT.unpack_from(buffer, at - 4)[0] == limit - (at - 4):
-            return at - 4
-        at = buffer.find(_BLANK_BYTES, at + 1, record)
-    return record
-
-
-def _find_record(buffer: Buffer, low: int, high: int, limit: int, file_from_offset: int) -> int:
-    at = buffer.find(_MAGIC_HEAD, low + 4, high)
-    while at >= 0:
+def _find_record(mapped: MappedFile, low: int, high: int) -> int:
+    buffer = mapped.buffer
+    for at in mapped.occurrences(_MAGIC_HEAD, low + 4, high):
         start = at - 4
-        if start + MIN_RECORD_SIZE > limit:
+        if start + MIN_RECORD_SIZE > mapped.size:
             break
         offset = _LONG.unpack_from(buffer, start + _PHYSICAL_OFFSET_POSITION)[0]
-        if buffer[at + 3] in _MAGIC_LAST and offset == file_from_offset + start:
+        if buffer[at + 3] in _MAGIC_LAST and offset == mapped.file_from_offset + start:
             return start
-        at = buffer.find(_MAGIC_HEAD, at + 1, high)
+    return high
+
+
+def _find_blank(mapped: MappedFile, low: int, high: int) -> int:
+    for at in mapped.occurrences(_BLANK_BYTES, low + 4, high):
+        if _INT.unpack_from(mapped.buffer, at - 4)[0] == mapped.size - (at - 4):
+            return at - 4
     return high

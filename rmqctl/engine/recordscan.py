@@ -83,8 +83,8 @@ def _lane_starts(mapped: MappedFile, data: Bytes, position: int, limit: int) -> 
     size = _HEAD.unpack_from(mapped.buffer, position)[0]
     step = min(max(size * _LANE_RECORDS, _LANE_BYTES[0]), _LANE_BYTES[1])
     for low in range(position + step, limit - step, step):
-        at = mapped.buffer.find(_MAGIC_HEAD, low + 4, low + min(step, _LANE_SEARCH))
-        if at >= 0:
+        at = next(mapped.occurrences(_MAGIC_HEAD, low + 4, low + min(step, _LANE_SEARCH)), None)
+        if at is not None:
             starts.append(at - 4)
     places = np.array(starts, np.int64)
     if len(places):
