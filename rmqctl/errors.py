@@ -127,7 +127,7 @@ class UnsupportedStore(RmqctlError):
 class NoRecordAt(RmqctlError):
     template = (
         "there is no record at physical offset {physical_offset}: {reason}. "
-        "`rmqctl walk commitlog --start N --limit 1` shows the next one."
+        "`rmqctl info` shows the log's range, `rmqctl walk commitlog` every record."
     )
 
 

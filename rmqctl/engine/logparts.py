@@ -46,8 +46,14 @@ def plan_parts(log: CommitLog, part_bytes: int) -> list[LogPart]:
     for number, entry in enumerate(entries):
         first, end = entry.file_from_offset, entry.file_from_offset + entry.size
         is_adjacent = number + 1 == len(entries) or entries[number + 1].file_from_offset == end
-        step = part_bytes if is_adjacent and part_bytes > 0 else max(entry.size, 1)
-        starts += range(first, max(end, first + 1), step)
+        starts.append(first)
+        if is_adjacent and 0 < part_bytes < entry.size:
+            mapped = log.files.file(number)
+            for start in range(first + part_bytes, end, part_bytes):
+                low, high = start - first, min(start + part_bytes, end) - first
+                # What was never written goes with the part before.
+                if next(mapped.extents(low, high), None) is not None:
+                    starts.append(start)
     return numbered(starts)
 
 

@@ -60,10 +60,12 @@ def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
         if not path.is_file() or not is_index_name(name):
             yield _foreign(root, path, "no time of creation")
         else:
-            yield from _check_length(root, path, size)
+            yield from _check_length(root, path, size, "index-length-mismatch")
 
 
-def _check_length(root: Path, path: Path, size: int) -> Iterator[Finding]:
+def _check_length(
+    root: Path, path: Path, size: int, code: str = "file-length-mismatch"
+) -> Iterator[Finding]:
     relative = path.relative_to(root)
     try:
         found = path.stat().st_size
@@ -73,7 +75,7 @@ def _check_length(root: Path, path: Path, size: int) -> Iterator[Finding]:
     if not os.access(path, os.R_OK):
         yield finding("unreadable-file", path=relative, found="no right to read")
     if found != size:
-        yield finding("file-length-mismatch", path=relative, expected=size, found=found, position=0)
+        yield finding(code, path=relative, expected=size, found=found, position=0)
 
 
 def _foreign(root: Path, path: Path, why: str) -> Finding:

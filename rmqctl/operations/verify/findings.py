@@ -110,6 +110,13 @@ CODES: dict[str, Code] = {
         "A broker refuses to start on it. If it uses other sizes give its broker.conf with "
         "--broker-conf; an empty last file may be deleted.",
     ),
+    "index-length-mismatch": Code(
+        ERROR,
+        "directory",
+        "an index file's length is not that of the geometry (slots and items)",
+        "With other maxHashSlotNum or maxIndexNum give the broker.conf with --broker-conf. A broker "
+        "with the wrong ones finds nothing in it. " + _REBUILD_INDEX,
+    ),
     "foreign-file": Code(
         ERROR,
         "directory",

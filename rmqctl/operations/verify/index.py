@@ -255,6 +255,8 @@ class IndexChecker:
             and self._waiting_from is not None
             and self._gap.first >= self._waiting_from
         )
+        if self._cursor.skipped:
+            return  # Which keys are missing, nobody can tell.
         if not self._has_files and not (self._unclean and waiting):
             yield from self._report_gap("index-missing", path="index")
         elif self._unclean:

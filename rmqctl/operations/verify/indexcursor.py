@@ -33,6 +33,7 @@ class IndexCursor:
     def __init__(self, root: Path, service: IndexService, unclean: bool) -> None:
         self.previous: IndexHeader | None = None
         self.items = 0
+        self.skipped = 0
         self.next_no = 1
         self._root = root
         self._unclean = unclean
@@ -95,7 +96,9 @@ class IndexCursor:
             try:
                 self._file = IndexFile(MappedFile.open(path), self._service.geometry)
             except (FileLengthContradiction, CannotRead):
-                continue  # The check of the directories names it.
+                # The check of the directories names it; what it holds is not known.
+                self.skipped += 1
+                continue
             self.next_no = 1
             self._newest = np.zeros(self._service.geometry.hash_slot_num, np.int32)
             self._used_slots = 0

@@ -335,20 +335,24 @@ class QueueChecker:
         yield from self._missing_queues()
         for where in queue_directories(self.root / paths.CONSUME_QUEUE):
             state = self._state(where.topic, where.queue_id)
-            if state.queue is None:
-                continue
-            yield from self._report_lost(state)
-            if not state.started:
-                state.place = max(state.queue.files.min_offset, 0) // UNIT_SIZE
-            end = state.queue.files.end_offset // UNIT_SIZE
-            yield from self._unclaimed(state, state.place, end, tail=True)
-            state.queue.close()
+            if state.queue is not None:
+                yield from self._finish_queue(state)
         if self._behind:
             yield finding(
                 "dispatch-behind",
                 physical_offset=self._behind_first,
                 found=f"{self._behind} records",
             )
+
+    def _finish_queue(self, state: _State) -> Iterator[Finding]:
+        """What no record of the queue claimed."""
+        assert state.queue is not None
+        yield from self._report_lost(state)
+        if not state.started:
+            state.place = max(state.queue.files.min_offset, 0) // UNIT_SIZE
+        end = state.queue.files.end_offset // UNIT_SIZE
+        yield from self._unclaimed(state, state.place, end, tail=True)
+        state.queue.close()
 
     def _missing_queues(self) -> Iterator[Finding]:
         missing = [state for state in self._states.values() if state.missing]
