@@ -114,8 +114,8 @@ CODES: dict[str, Code] = {
         ERROR,
         "directory",
         "an index file's length is not that of the geometry (slots and items)",
-        "With other maxHashSlotNum or maxIndexNum give the broker.conf with --broker-conf. A broker "
-        "with the wrong ones finds nothing in it. " + _REBUILD_INDEX,
+        "With other maxHashSlotNum or maxIndexNum give the broker.conf with --broker-conf. A "
+        "broker with the wrong ones finds nothing in it. " + _REBUILD_INDEX,
     ),
     "foreign-file": Code(
         ERROR,
