@@ -13,17 +13,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from formats import constants
 from formats.text import index_key_hash
 from rmqctl.engine import paths
-from rmqctl.engine.bulkappend import BULK_BYTES, Bulk, BulkAppender, PlainMessage
+from rmqctl.engine.bulkappend import Bulk, BulkAppender, PlainMessage
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.engine.commitlog import CommitLog, LogEnd
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.dispatch import Dispatcher, message_keys
+from rmqctl.engine.dispatchtail import DispatchTail
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.getmessage import GetMessageResult, TagFilter, get_message
 from rmqctl.engine.indexservice import IndexService, QueryItem
@@ -45,13 +46,7 @@ from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.versions import check_understood
 from rmqctl.errors import CannotWrite, UnsupportedStore
 
-if TYPE_CHECKING:
-    from rmqctl.engine.scanner import Scanner
-
-#: What one step of a recovery dispatches at most, but for its last record.
-_SCANNED_BYTES = 16 << 20
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
-_FEW_RECORDS = 64
 
 
 def system_clock() -> int:
@@ -95,7 +90,6 @@ class MessageStore:
         self.writable = writable
         self.clock = clock
         self._closed = False
-        self._scanner: Scanner | None = None
         self._lock: StoreLock | None = None
         self._put_lock = threading.Lock()
         if create and not self.root.exists():
@@ -238,80 +232,11 @@ class MessageStore:
         if not self.had_abort:
             MappedFile.create(self.root, self.root / paths.ABORT, 0).close()
         self._is_first = self.max_offset == 0 and self.checkpoint == Checkpoint()
-        self._dispatched_end, self._dispatch_failed = self.max_offset, False
+        self._tail = DispatchTail(self.commit_log, self.queues, self.index, self.reput)
         try:
-            self._redispatch()
+            self._tail.recover(self.dispatched_to, self.config, unclean=self.had_abort)
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
-
-    def _store_timestamp_at(self, physical_offset: int) -> int | None:
-        record = self.commit_log.find_record(physical_offset)
-        return None if record is None else record.store_timestamp
-
-    def _redispatch(self) -> None:
-        """Dispatches what stands in the log after the newest unit; after an unclean stop it starts
-        a little before, because queues are not written in log order."""
-        start = max(self.dispatched_to, self.min_offset)
-        if self.had_abort and self.dispatched_to >= 0:
-            start = self._record_start_before(self.dispatched_to - unordered_bytes(self.config))
-        if self.had_abort:
-            self._restore_from(start)
-        else:
-            self._dispatch_from(start)
-
-    def _restore_from(self, start: int) -> None:
-        """Dispatches again after a kill or a full disk, which may have left it half done."""
-        self.index.recover(self._store_timestamp_at)
-        self.reput.restoring = True
-        self._dispatch_from(start)
-        self.reput.restoring = False
-
-    def _dispatch_from(self, start: int) -> None:
-        if start >= self.max_offset:
-            return
-        if self.max_offset - start <= 64 * 1024:
-            for entry in self.commit_log.walk(start, self.max_offset):
-                if isinstance(entry, Record):
-                    self.reput.dispatch(entry)
-        else:
-            self._dispatch_range(start, self.max_offset)
-
-    def _complete_dispatch(self) -> None:
-        """Does what a full disk, or an interrupt, has kept from being dispatched.
-
-        :raises OSError, CannotWrite: it still cannot be done.
-        """
-        if self._dispatch_failed:
-            # What queues and index know of themselves may not be what was stored.
-            self.reput.flush()
-            self.queues.close()
-            self.index.close()
-            self._restore_from(self._dispatched_end)
-        else:
-            self._dispatch_from(self._dispatched_end)
-        self._dispatched_end, self._dispatch_failed = self.max_offset, False
-
-    def _record_start_before(self, physical_offset: int) -> int:
-        """A record's start at or before an offset, as near as the queues can tell."""
-        if physical_offset <= self.min_offset:
-            return self.min_offset
-        best = self.min_offset
-        for where in self.queues.directories():
-            queue = self.queues.find(where.topic, where.queue_id)
-            unit = queue.last_unit_before(physical_offset) if queue is not None else None
-            if unit is not None and self.commit_log.find_record(unit.physical_offset) is not None:
-                best = max(best, unit.physical_offset)
-        return best
-
-    def _dispatch_range(self, start: int, end: int) -> None:
-        from rmqctl.engine.scanner import Batch, Scanner
-
-        # One for all bulks: it knows the topics that it has seen.
-        if self._scanner is None:
-            self._scanner = Scanner(self.commit_log, self.dispatcher)
-        for entry in self._scanner.scan(start, end):
-            if isinstance(entry, Batch):
-                self.reput.dispatch_batch(entry)
 
     def put_message(
         self, message: MessageExtBrokerInner, *, flush: bool = True
@@ -437,8 +362,8 @@ class MessageStore:
         kind = encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
         counts = kind in (constants.TRANSACTION_NOT_TYPE, constants.TRANSACTION_COMMIT_TYPE)
         try:
-            if self._dispatch_failed:
-                self._complete_dispatch()
+            if self._tail.failed:
+                self._tail.complete()
             queue_offset = self._next_queue_offset(*key)
             multi: list[tuple[tuple[str, int], int]] = []
             if self.config.enable_multi_dispatch and counts:
@@ -531,16 +456,8 @@ class MessageStore:
 
         :raises CannotWrite: the disk failed.
         """
-        self._dispatch_failed = True
-        start = min(start, self._dispatched_end)
         try:
-            if count <= _FEW_RECORDS:
-                # Not worth the import of the scanner.
-                for entry in self.commit_log.walk(start, self.max_offset):
-                    if isinstance(entry, Record):
-                        self.reput.dispatch(entry)
-            else:
-                self._dispatch_range(start, self.max_offset)
+            self._tail.appended(start, count)
         except (CannotWrite, OSError) as error:
             refused = _refused(error)
             refused.reason += (
@@ -548,7 +465,6 @@ class MessageStore:
                 "as soon as there is room"
             )
             return refused
-        self._dispatched_end, self._dispatch_failed = self.max_offset, False
         try:
             if flush:
                 self.commit_log.flush()
@@ -560,7 +476,7 @@ class MessageStore:
         """Forces log, queues and index to disk and advances the checkpoint, as the broker's flush
         services do. :raises CannotWrite: the disk failed."""
         try:
-            self._complete_dispatch()
+            self._tail.complete()
             self.commit_log.flush()
             self.reput.flush()
             self.checkpoint = self.checkpoint._replace(
@@ -615,15 +531,6 @@ class MessageStore:
     ) -> None:
         # After an error of ours the store is as valid as after any put: it is closed cleanly.
         self.close()
-
-
-def unordered_bytes(config: MessageStoreConfig) -> int:
-    """How far before the newest unit a kill can leave records without theirs.
-
-    Queues are not written in log order: not within a bulk (which its last record, and a blank
-    before that, make longer), and not within a batch of the scanner.
-    """
-    return max(_SCANNED_BYTES, BULK_BYTES) + 2 * config.max_message_size
 
 
 def _refused(error: Exception) -> PutMessageResult:

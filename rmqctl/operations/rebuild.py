@@ -88,6 +88,10 @@ class RebuildSummary:
     kept: list[Path] = field(default_factory=list)
 
 
+#: Builds the structures of a plan below a directory.
+Build = Callable[[RebuildPlan, Path, Progress | None], RebuildSummary]
+
+
 def plan_rebuild(
     root: Path,
     config: MessageStoreConfig,
@@ -139,8 +143,15 @@ def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
             )
 
 
-def rebuild_to(plan: RebuildPlan, output: Path, progress: Progress | None = None) -> RebuildSummary:
+def rebuild_to(
+    plan: RebuildPlan,
+    output: Path,
+    progress: Progress | None = None,
+    build: Build | None = None,
+) -> RebuildSummary:
     """Builds below ``output`` (``consumequeue/``, ``index/``); the store is only read.
+
+    ``build`` does it in another way than one pass in this process.
 
     :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.
     """
@@ -148,12 +159,18 @@ def rebuild_to(plan: RebuildPlan, output: Path, progress: Progress | None = None
         raise OutputExists(path=str(output))
     try:
         output.mkdir(parents=True, exist_ok=True)
-        return _Builder(plan, output).run(progress)
+        return (build or _build)(plan, output, progress)
     except OSError as error:
         raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
 
 
-def rebuild_in_place(plan: RebuildPlan, progress: Progress | None = None) -> RebuildSummary:
+def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
+    return _Builder(plan, output).run(progress)
+
+
+def rebuild_in_place(
+    plan: RebuildPlan, progress: Progress | None = None, build: Build | None = None
+) -> RebuildSummary:
     """Builds aside under the store's lock, then swaps by renaming.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
@@ -171,7 +188,7 @@ def rebuild_in_place(plan: RebuildPlan, progress: Progress | None = None) -> Reb
         for name in (*plan.structures, _STAGING):
             _refuse_links(root, Path(name))
         shutil.rmtree(staging, ignore_errors=True)
-        summary = rebuild_to(plan, staging, progress)
+        summary = rebuild_to(plan, staging, progress, build)
         kept = root / (_KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f"))
         for relative in _swapped(plan, staging):
             _swap(root, staging, kept, relative)

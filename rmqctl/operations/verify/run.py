@@ -17,9 +17,9 @@ from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.dispatchtail import unordered_bytes
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.indexservice import IndexService
-from rmqctl.engine.messagestore import unordered_bytes
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.engine.versions import not_understood

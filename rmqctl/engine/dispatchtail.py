@@ -1,0 +1,136 @@
+"""Keeps queues and index up with the log: after each append, and after a stop that was not clean.
+
+What a kill or a full disk left undone is done from the log again. Queues are not written in log
+order, so after an unclean stop dispatch starts a little before the newest unit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.bulkappend import BULK_BYTES
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.queuetable import ConsumeQueueTable
+from rmqctl.engine.record import Record
+from rmqctl.engine.reput import Reput
+
+if TYPE_CHECKING:
+    from rmqctl.engine.scanner import Scanner
+
+#: What one step of a recovery dispatches at most, but for its last record.
+_SCANNED_BYTES = 16 << 20
+#: So few are not worth the import of the scanner.
+_FEW_RECORDS = 64
+_FEW_BYTES = 64 << 10
+
+
+class DispatchTail:
+    """The undispatched tail of a log that is open for writing.
+
+    ``failed`` says that a dispatch was begun and did not end: what queues and index know of
+    themselves may then not be what was stored.
+    """
+
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueueTable, index: IndexService, reput: Reput
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._reput = reput
+        self._scanner: Scanner | None = None
+        self._done = log.write_offset
+        self.failed = False
+
+    def recover(self, dispatched_to: int, config: MessageStoreConfig, *, unclean: bool) -> None:
+        """Dispatches what stands behind the newest unit, which ends at ``dispatched_to`` (-1: there
+        is none). :raises OSError, CannotWrite: the disk is full."""
+        start = max(dispatched_to, self._log.min_offset)
+        if not unclean:
+            self._dispatch_from(start)
+            return
+        if dispatched_to >= 0:
+            start = self._record_start_before(dispatched_to - unordered_bytes(config))
+        self._restore_from(start)
+
+    def appended(self, start: int, count: int) -> None:
+        """Dispatches the ``count`` records appended from ``start`` on, and what an error before
+        them has left. :raises OSError, CannotWrite: the disk is full; :meth:`complete` does it
+        again."""
+        self.failed = True
+        start = min(start, self._done)
+        if count <= _FEW_RECORDS:
+            self._dispatch_few(start)
+        else:
+            self._dispatch_range(start)
+        self._done, self.failed = self._log.write_offset, False
+
+    def complete(self) -> None:
+        """Does what a full disk, or an interrupt, has kept from being dispatched.
+
+        :raises OSError, CannotWrite: it still cannot be done.
+        """
+        if self.failed:
+            self._reput.flush()
+            self._queues.close()
+            self._index.close()
+            self._restore_from(self._done)
+        else:
+            self._dispatch_from(self._done)
+        self._done, self.failed = self._log.write_offset, False
+
+    def _restore_from(self, start: int) -> None:
+        """Dispatches again what may be half done."""
+        self._index.recover(self._store_timestamp_at)
+        self._reput.restoring = True
+        self._dispatch_from(start)
+        self._reput.restoring = False
+
+    def _store_timestamp_at(self, physical_offset: int) -> int | None:
+        record = self._log.find_record(physical_offset)
+        return None if record is None else record.store_timestamp
+
+    def _dispatch_from(self, start: int) -> None:
+        length = self._log.write_offset - start
+        if 0 < length <= _FEW_BYTES:
+            self._dispatch_few(start)
+        elif length > 0:
+            self._dispatch_range(start)
+
+    def _dispatch_few(self, start: int) -> None:
+        for entry in self._log.walk(start, self._log.write_offset):
+            if isinstance(entry, Record):
+                self._reput.dispatch(entry)
+
+    def _dispatch_range(self, start: int) -> None:
+        from rmqctl.engine.scanner import Batch, Scanner
+
+        # One for all bulks: it knows the topics that it has seen.
+        if self._scanner is None:
+            self._scanner = Scanner(self._log, self._reput.dispatcher)
+        for entry in self._scanner.scan(start, self._log.write_offset):
+            if isinstance(entry, Batch):
+                self._reput.dispatch_batch(entry)
+
+    def _record_start_before(self, physical_offset: int) -> int:
+        """A record's start at or before an offset, as near as the queues can tell."""
+        best = self._log.min_offset
+        if physical_offset <= best:
+            return best
+        for where in self._queues.directories():
+            queue = self._queues.find(where.topic, where.queue_id)
+            unit = queue.last_unit_before(physical_offset) if queue is not None else None
+            if unit is not None and self._log.find_record(unit.physical_offset) is not None:
+                best = max(best, unit.physical_offset)
+        return best
+
+
+def unordered_bytes(config: MessageStoreConfig) -> int:
+    """How far before the newest unit a kill can leave records without theirs.
+
+    Queues are not written in log order: not within a bulk (which its last record, and a blank
+    before that, make longer), and not within a batch of the scanner.
+    """
+    return max(_SCANNED_BYTES, BULK_BYTES) + 2 * config.max_message_size
