@@ -10,6 +10,7 @@ import json
 import random
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -103,9 +104,27 @@ def start_up(place: Path, runs: int) -> None:
     print(f"\nStart-up: median of {runs} whole processes")
     print(f"{'':24}{'ms':>9}{'x bare python':>15}")
     print(f"{'bare python':24}{bare * 1000:9.1f}{1:15.1f}")
+    commands["put, 200 GiB of log"] = large_store(place, 200, 1 << 30)
     for name, command in commands.items():
         seconds = timed(lambda command=command: run(*command), runs)
         print(f"{name:24}{seconds * 1000:9.1f}{seconds / bare:15.1f}")
+
+
+def large_store(place: Path, files: int, size: int) -> tuple[str, ...]:
+    """The command line of a put into a sparse store of many full files and an open one."""
+    store = place / "large"
+    log = store / "commitlog"
+    log.mkdir(parents=True)
+    last = (files - 1) * size
+    with (log / f"{last:020d}").open("wb") as file:
+        file.truncate(size)
+    put = ("put", "--store", str(store), "--topic", "orders", "--body", "hello", "--flush", "async")
+    run(*put)  # The queue's first unit: from now on it tells where the log ends.
+    for number in range(files - 1):
+        with (log / f"{number * size:020d}").open("wb") as file:
+            file.write(struct.pack(">iI", size, 0xCBD43194))
+            file.truncate(size)
+    return put
 
 
 def write_messages(path: Path, body_size: int, count: int) -> None:
