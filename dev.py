@@ -34,7 +34,8 @@ CHECKS = {
     "ruff format": ["-m", "ruff", "format", "--check", "."],
     "mypy": ["-m", "mypy"],
     "formats.generate": ["-m", "formats.generate", "--check"],
-    "pytest": ["-m", "pytest", "-n", "auto"],
+    # loadgroup: all tests on Spark share one session, so one process runs them.
+    "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup"],
 }
 
 

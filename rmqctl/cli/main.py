@@ -26,9 +26,9 @@ def _section(*names: str) -> dict[str, str]:
     cls=LazyGroup,
     sections={
         "Inspect (never writes)": _section("info", "queues", "walk", "dump", "verify"),
-        "Query (never writes)": _section("pull", "message", "index"),
+        "Query (never writes)": _section("pull", "message", "index", "stats", "sql"),
         "Write": _section("put", "flush"),
-        "Bulk": _section("rebuild"),
+        "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
         "Try": _section("demo"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

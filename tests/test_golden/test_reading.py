@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from formats.commitlog import BLANK, RECORD
 from formats.constants import MAX_ADDR
 from formats.consumequeue_ext import EXT_UNIT
 from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Blank, End, Record
@@ -253,6 +255,15 @@ def test_hits_are_compared_with_topic_and_key(golden: Golden, name: str) -> None
         for row in expected(name)["query"][::7]:
             assert all(m.matches for m in store.query_message(row["topic"], row["key"]))
             assert not any(m.matches for m in store.query_message(row["topic"] + "x", row["key"]))
+
+
+def test_other_delay_levels_than_the_brokers_are_named(golden: Golden) -> None:
+    """Without its messageDelayLevel a sound store's delivery times look wrong: the finding says so."""
+    config = replace(
+        broker_conf("broker"), message_delay_level=MessageStoreConfig().message_delay_level
+    )
+    codes = {found.code for found in verify(golden("broker"), config) if isinstance(found, Finding)}
+    assert codes == {"unit-delivery-time-mismatch"}
 
 
 @every_store

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqctl.cli.options import EXIT_CODES, Settings, common, queue_id_option, topic_option
 from rmqctl.cli.options import command as make
+from rmqctl.cli.spark_options import spark_options
+
+if TYPE_CHECKING:
+    from rmqctl.operations.rebuild import RebuildPlan, RebuildSummary
 
 _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
     code: EXIT_CODES[code] for code in (4, 6)
@@ -22,6 +27,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
         "rmqctl rebuild queues --store DIR --topic orders --in-place --yes",
         "rmqctl rebuild index --store DIR --broker-conf broker.conf --in-place --dry-run",
         "rmqctl rebuild all --store DIR --purge --yes",
+        "rmqctl rebuild all --store DIR --output /tmp/rebuilt --master 'local[*]'",
     ],
     exits=_EXITS,
 )
@@ -38,6 +44,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
+@spark_options()
 @common
 def command(settings: Settings, what: str, **options: Any) -> int:
     """Write queues and index anew from the commit log.
@@ -67,7 +74,9 @@ def command(settings: Settings, what: str, **options: Any) -> int:
     with settings.writer("damage") as writer:
         if output is not None or in_place:
             with settings.progress(f"rebuild {what}", plan.log_bytes, writer) as advance:
-                if output is not None:
+                if options["master"] is not None:
+                    summary = _on_spark(options, plan, output, advance)
+                elif output is not None:
                     summary = rebuild.rebuild_to(plan, output, advance)
                 else:
                     summary = rebuild.rebuild_in_place(plan, advance)
@@ -83,3 +92,26 @@ def command(settings: Settings, what: str, **options: Any) -> int:
         settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
         return 1
     return int(damaged)
+
+
+def _on_spark(
+    options: dict[str, Any],
+    plan: RebuildPlan,
+    output: Path | None,
+    advance: Callable[[int], None],
+) -> RebuildSummary:
+    """The same by tasks of Spark: files appear under their names when all of them are whole."""
+    from rmqctl.cli.spark_options import spark_session
+    from rmqctl.operations import rebuild
+    from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.staging import in_new_directory
+
+    with spark_session(options, advance, plan.log_bytes) as spark:
+
+        def build(plan: RebuildPlan, place: Path, _: object) -> RebuildSummary:
+            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, place)))
+
+        if output is None:
+            return rebuild.rebuild_in_place(plan, build=build)
+        with in_new_directory(str(output)) as place:
+            return rebuild.rebuild_to(plan, Path(place), build=build)

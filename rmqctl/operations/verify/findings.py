@@ -199,6 +199,13 @@ CODES: dict[str, Code] = {
         "a unit does not say what its record says",
         "Consumers get another message, or none. " + _REBUILD_QUEUES,
     ),
+    "unit-delivery-time-mismatch": Code(
+        ERROR,
+        "queue",
+        "a delayed message's unit names another time of delivery than its level gives",
+        "If the broker sets messageDelayLevel give its broker.conf with --broker-conf. Else the "
+        "message is delivered at the wrong time. " + _REBUILD_QUEUES,
+    ),
     "unit-misplaced": Code(
         ERROR,
         "queue",

@@ -237,7 +237,10 @@ class QueueChecker:
         moved = self._shift_to(state, wanted, place)
         state.shift += moved
         code, expected, found = "unit-mismatch", _say(wanted), _say(unit) if unit else "nothing"
-        if moved:
+        is_schedule = state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC
+        if is_schedule and unit is not None and unit[:2] == wanted[:2]:
+            code = "unit-delivery-time-mismatch"
+        elif moved:
             code = "unit-misplaced"
             expected, found = f"queue offset {queue_offset}", f"queue offset {place + moved}"
         yield self._find(

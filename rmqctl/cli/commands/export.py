@@ -1,0 +1,71 @@
+"""``rmqctl export``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import command as make
+from rmqctl.cli.options import time_range, topic_option
+from rmqctl.cli.spark_options import (
+    LOCAL,
+    SparkSettings,
+    several_stores,
+    spark_options,
+    spark_session,
+)
+
+
+@make(
+    "export",
+    examples=[
+        "rmqctl export --store DIR --to /data/messages",
+        "rmqctl export --store DIR --to /tmp/orders --topic orders --since -2h --format ndjson",
+        "rmqctl export --store '/data/*/store' --to s3a://bucket/m --columns store,topic,body",
+    ],
+    exits={1: "done, but parts of the log are damaged and left out, or nothing matched"},
+)
+@click.option("--to", metavar="DIR", required=True, help="A new directory.")
+@click.option(
+    "--format",
+    "kind",
+    metavar="FORMAT",
+    type=click.Choice(["parquet", "ndjson", "csv"]),
+    default="parquet",
+    help="parquet (the default), ndjson or csv.",
+)
+@click.option("--columns", metavar="A,B,…", help="Only these columns.")
+@topic_option()
+@time_range
+@spark_options(LOCAL)
+@several_stores
+def command(
+    settings: SparkSettings, to: str, kind: str, columns: str | None, **options: Any
+) -> int:
+    """Write messages as Parquet, NDJSON or CSV files.
+
+    There is a directory for each topic and day. Columns are the fields of `rmqctl walk commitlog
+    --body`. The directory appears when all of it is written. Runs on Apache Spark, on this machine
+    unless --master says otherwise. The stores are only read.
+    """
+    with (
+        settings.writer("table") as writer,
+        settings.settings().progress("export", 1000, writer) as advance,
+        spark_session(options, advance, 1000) as spark,
+    ):
+        from rmqctl.spark import export
+
+        wanted = export.check_columns(columns)
+        rows = export.selected(
+            spark,
+            settings.stores,
+            settings.source_options,
+            wanted,
+            topic=options["topic"],
+            since=options["since"],
+            until=options["until"],
+        )
+        messages, damages = export.export(rows, wanted, to, kind)
+        writer.summary(output=to, format=kind, messages=messages, damages=damages)
+    return int(bool(damages) or not messages)

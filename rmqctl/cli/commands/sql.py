@@ -1,0 +1,78 @@
+"""``rmqctl sql``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import command as make
+from rmqctl.cli.output import FORMATS
+from rmqctl.cli.spark_options import (
+    LOCAL,
+    SparkSettings,
+    several_stores,
+    spark_options,
+    spark_session,
+)
+
+
+@make(
+    "sql",
+    examples=[
+        "rmqctl sql --store DIR 'SELECT topic, count(*) FROM messages GROUP BY topic'",
+        "rmqctl sql --store '/data/*/store' --format ndjson 'SELECT * FROM queues'",
+        "rmqctl sql --store DIR --output /tmp/q 'SELECT * FROM units WHERE size > 4096'",
+    ],
+    exits={1: "the result has no row"},
+)
+@click.argument("query", metavar="SELECT")
+@click.option("--output", metavar="DIR", help="Write Parquet into this new directory instead.")
+@click.option(
+    "--format",
+    metavar="FORMAT",
+    type=click.Choice(FORMATS),
+    default="table",
+    help="table (the default), json, ndjson or csv.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@spark_options(LOCAL)
+@several_stores
+def command(
+    settings: SparkSettings,
+    query: str,
+    output: str | None,
+    format: str,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Query one or several stores in SQL.
+
+    The views are messages (the log), units (what the queues hold), index_items and queues. Their
+    columns are the fields of `rmqctl walk` and `rmqctl queues`, and store; rows whose status is
+    damage are places that cannot be read. Runs on Apache Spark, on this machine unless --master
+    says otherwise. Bodies are shown as Base64.
+    """
+    count = 0
+    chosen = "json" if as_json else format
+    with (
+        settings.writer(chosen, "row", bulk=True) as writer,
+        settings.settings().progress("sql", 1000, writer) as advance,
+        spark_session(options, advance, 1000) as spark,
+    ):
+        from rmqctl.spark import sql
+        from rmqctl.spark.staging import in_new_directory
+
+        result = sql.query(spark, query, settings.stores, settings.source_options)
+        if output is not None:
+            with in_new_directory(output) as place:
+                result.write.mode("errorifexists" if place == output else "overwrite").parquet(
+                    place
+                )
+            writer.summary(output=output)
+            return 0
+        for row in result.toLocalIterator():
+            writer.row(sql.plain(row))
+            count += 1
+        writer.summary(rows=count)
+    return int(not count)

@@ -1,0 +1,114 @@
+"""``rmqctl stats``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import Whole
+from rmqctl.cli.options import command as make
+from rmqctl.cli.output import FORMATS
+from rmqctl.cli.spark_options import (
+    LOCAL,
+    SparkSettings,
+    several_stores,
+    spark_options,
+    spark_session,
+)
+
+
+@make(
+    "stats",
+    examples=[
+        "rmqctl stats --store DIR --html stats.html",
+        "rmqctl stats --store '/data/broker-*/store' --json",
+        "rmqctl stats --store A --store B --master spark://HOST:7077 --format ndjson",
+    ],
+    exits={1: "the stores have no message"},
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one page with charts.",
+)
+@click.option(
+    "--top",
+    metavar="N",
+    type=Whole(1, 100_000),
+    default=20,
+    show_default=True,
+    help="Topics, queues, tags, producers, keys shown.",
+)
+@click.option(
+    "--format",
+    metavar="FORMAT",
+    type=click.Choice(FORMATS),
+    default="table",
+    help="table (the default), json, ndjson or csv.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@spark_options(LOCAL)
+@several_stores
+def command(
+    settings: SparkSettings, html: Path | None, top: int, format: str, as_json: bool, **options: Any
+) -> int:
+    """Count messages and bytes by topic, queue, tag, hour and producer.
+
+    Also body sizes, delays from born to stored, keys that several messages have, retries and dead
+    letters, of one or several stores. Runs on Apache Spark, on this machine unless --master says
+    otherwise. Prints rows of types topic, queue, tag, hour, producer, size, delay and
+    duplicate_key, then a summary. A page opens without network.
+    """
+    rows: list[dict[str, Any]] = []
+    with (
+        settings.writer(format, "topic") as quiet,
+        settings.settings().progress("stats", 1000, quiet) as advance,
+        spark_session(options, advance, 1000) as spark,
+    ):
+        from rmqctl.spark.stats import statistics
+
+        rows += statistics(spark, settings.stores, settings.source_options, top)
+    if html is not None:
+        from rmqctl.spark.page import page
+
+        _write(html, page(rows, ", ".join(settings.stores)))
+    _print(settings, rows, "json" if as_json else format)
+    return int(not rows[-1]["messages"])
+
+
+def _print(settings: SparkSettings, rows: list[dict[str, Any]], format: str) -> None:
+    """All rows as one; in a table each section has its own header."""
+    summary = {name: value for name, value in rows[-1].items() if name != "type"}
+    if format != "table":
+        with settings.writer(format) as writer:
+            for row in rows[:-1]:
+                writer.row(row)
+            writer.summary(**summary)
+        return
+    for kind in dict.fromkeys(row["type"] for row in rows[:-1]):
+        with settings.writer(format, kind) as writer:
+            for row in rows:
+                if row["type"] == kind:
+                    writer.row(row)
+            writer.remark("")
+    with settings.writer(format) as writer:
+        writer.summary(**summary)
+
+
+def _write(path: Path, text: str) -> None:
+    """The file appears whole."""
+    import os
+
+    from rmqctl.errors import CannotWrite
+
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        building.write_text(text, "utf-8", errors="backslashreplace")
+        building.replace(path)
+    except OSError as error:
+        raise CannotWrite(path=str(path), reason=error.strerror) from error
+    finally:
+        building.unlink(missing_ok=True)

@@ -1,0 +1,26 @@
+"""The same facts in bulk, on Apache Spark: adds scale, never meaning.
+
+The only room that imports pyspark. Every fact comes from the engine's scanner, queues and index;
+damage travels as rows, because exceptions lose their class on the way and are retried.
+
+    from rmqctl.spark import RocketMQDataSource
+    spark.dataSource.register(RocketMQDataSource)
+    spark.read.format("rocketmq").option("structure", "commitlog").load("/data/rocketmq/store")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqctl.spark.datasource import RocketMQDataSource, scan
+
+__all__ = ["RocketMQDataSource", "scan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from rmqctl.spark import datasource
+
+        return getattr(datasource, name)
+    raise AttributeError(name)

@@ -1,0 +1,211 @@
+"""``spark.read.format("rocketmq")``: log, queues and index of one or several stores as rows.
+
+Options: ``structure`` (``commitlog``, ``queue``, ``index``), ``columns`` (names between commas:
+only these are built; without it all but ``body``), ``brokerConf`` (a path, or the text of a
+``broker.conf``), ``checkCrc`` (``true``: ``status`` tells of damaged bodies), ``splitBytes``,
+``clockSlackMs`` (by how much store times may go back in a log and still be found by a filter on
+them; -1: by anything). The path may be a glob or a list separated by commas.
+
+``where`` (JSON, see :func:`rmqctl.spark.pushdown.encode`) leaves out splits and records that cannot
+match; what does not match may still come.
+
+Spark does not tell a Python source which columns a query needs, and its own pushing of filters
+keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
+so loses rows. So ask for columns and filters with :func:`scan`, whose result is exact.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
+from rmqctl.spark import columns, pushdown, splits
+from rmqctl.spark.arrow import arrow_schema
+
+NAME = "rocketmq"
+_OPTIONS = {
+    "path",
+    "structure",
+    "columns",
+    "brokerconf",
+    "checkcrc",
+    "splitbytes",
+    "clockslackms",
+    "where",
+    "maxbytespertrigger",
+    "startingoffsets",
+}
+
+
+def scan(
+    spark: SparkSession,
+    path: str,
+    structure: str = "commitlog",
+    columns: Iterable[str] | None = None,
+    where: Iterable[pushdown.Condition] | str = (),
+    **options: str,
+) -> DataFrame:
+    """The wanted columns of a structure; the source is registered if it is not yet.
+
+    ``where`` are conditions that all hold, such as ``("topic", "=", "orders")`` (or their text, as
+    ``pushdown.encode`` makes it): they skip what they can (splits by physical offset, by queue and
+    queue offset, by store time; queues; index files) and are checked for every row. Their columns
+    need not be among the wanted ones.
+
+    :raises ValueError: there is no such structure, column or comparison.
+    """
+    from pyspark.sql.functions import col
+
+    from rmqctl.spark import columns as known
+
+    spark.dataSource.register(RocketMQDataSource)
+    conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
+    wanted = known.default_names(structure) if columns is None else list(columns)
+    # Arrow batches without a column do not know how many rows they are.
+    read = list(dict.fromkeys([*wanted, *(name for name, _, _ in conditions)])) or [
+        "physical_offset"
+    ]
+    schema = known.ddl(structure, read)
+    reader = spark.read.format(NAME).option("structure", structure).options(**options)
+    if conditions:
+        reader = reader.option("where", pushdown.encode(conditions))
+    frame = reader.schema(schema).load(path)
+    for name, comparison, value in conditions:
+        frame = frame.where(pushdown.judge(col(name), comparison, value))
+    return frame if wanted == read else frame.select(*wanted)
+
+
+class RocketMQDataSource(DataSource):
+    """The data source ``rocketmq``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        names = self.options.get("columns", "")
+        return columns.ddl(
+            self._structure, [name.strip() for name in names.split(",")] if names else None
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RocketMQReader(
+            self._settings(), schema, pushdown.decode(self.options.get("where", "[]"))
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
+
+        return RocketMQStreamReader(
+            self._settings(),
+            schema,
+            path=self.options["path"],
+            max_bytes=parse_bytes(self.options.get("maxBytesPerTrigger", "0")),
+            starting=self.options.get("startingOffsets", "earliest"),
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from rmqctl.spark.writer import RocketMQWriter
+
+        path = self.options.get("path", "")
+        if overwrite:
+            raise ValueError('a store is never overwritten: save to a new path with mode("append")')
+        config = broker_config(self.options.get("brokerConf", ""))
+        return RocketMQWriter(Path(path.removeprefix("file://")), config, schema)
+
+    @property
+    def _structure(self) -> str:
+        structure: str = self.options.get("structure", "commitlog")
+        return structure
+
+    def _settings(self) -> splits.ReadSettings:
+        options = self.options
+        unknown = {name.lower() for name in options} - _OPTIONS
+        if unknown:
+            raise ValueError(
+                f"unknown option {min(unknown)}: there are {', '.join(sorted(_OPTIONS))}"
+            )
+        path = options.get("path", "")
+        if not path:
+            raise ValueError("no path: give the store's directory to load()")
+        return splits.ReadSettings(
+            structure=self._structure,
+            stores=expand(path),
+            config=broker_config(options.get("brokerConf", "")),
+            check_crc=_flag(options.get("checkCrc", "false"), "checkCrc"),
+            split_bytes=_number(options.get("splitBytes", ""), "splitBytes", splits.SPLIT_BYTES),
+            clock_slack=_number(
+                options.get("clockSlackMs", ""), "clockSlackMs", splits.CLOCK_SLACK
+            ),
+        )
+
+
+def _flag(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _number(text: str, name: str, otherwise: int) -> int:
+    try:
+        return int(text) if text else otherwise
+    except ValueError:
+        raise ValueError(f"option {name} is a number, not {text!r}") from None
+
+
+def expand(path: str) -> list[str]:
+    """Store directories that a path names: a glob, or several separated by commas.
+
+    :raises ValueError: a pattern matches nothing.
+    """
+    stores: list[str] = []
+    for pattern in path.split(","):
+        pattern = pattern.strip().removeprefix("file://")
+        found = sorted(p for p in glob.glob(pattern) if Path(p).is_dir())
+        if not found:
+            raise ValueError(f"{pattern}: no such directory on this machine")
+        stores += found
+    return stores
+
+
+def broker_config(text: str) -> MessageStoreConfig:
+    """A ``broker.conf`` by path or by its text."""
+    if not text:
+        return MessageStoreConfig()
+    return parse_broker_conf(text) if "=" in text else load_broker_conf(text)
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads splits as Arrow batches. It travels to the executors, and holds only plain values."""
+
+    def __init__(
+        self,
+        settings: splits.ReadSettings,
+        schema: StructType,
+        bounds: pushdown.Bounds | None = None,
+    ) -> None:
+        self._settings = settings
+        self._schema = arrow_schema(settings.structure, schema)
+        self._bounds = bounds or pushdown.Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        found: list[InputPartition] = list(splits.plan(self._settings, self._bounds))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # Without any split Spark reads one empty partition.
+        if isinstance(partition, splits.Split):
+            yield from splits.read(partition, self._settings, self._bounds, self._schema)

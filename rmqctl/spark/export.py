@@ -1,0 +1,97 @@
+"""export: messages as Parquet, NDJSON or CSV, a directory a topic and day."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.errors import UsageError
+from rmqctl.spark.columns import STRUCTURES
+from rmqctl.spark.datasource import scan
+from rmqctl.spark.staging import in_new_directory
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FORMATS = {"parquet": "parquet", "ndjson": "json", "csv": "csv"}
+_KNOWN = [column.name for column in STRUCTURES["commitlog"]]
+_NEEDED = ("topic", "store_time", "status")
+
+
+def check_columns(text: str | None) -> list[str]:
+    """The columns that ``--columns`` names, every one without it.
+
+    :raises UsageError: there is no such column.
+    """
+    wanted = list(_KNOWN) if text is None else [name.strip() for name in text.split(",")]
+    unknown = [name for name in wanted if name not in _KNOWN]
+    if unknown:
+        raise UsageError(reason=f"there is no column {unknown[0]!r}: {', '.join(_KNOWN)}.")
+    return list(dict.fromkeys(wanted))
+
+
+def selected(
+    spark: SparkSession,
+    stores: list[str],
+    options: dict[str, str],
+    columns: list[str],
+    *,
+    topic: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> DataFrame:
+    """The wanted messages and damage of the stores, with the columns that export itself needs."""
+    limits: list[tuple[str, str, str | int | None]] = [
+        ("topic", "=", topic),
+        ("store_timestamp", ">=", since),
+        ("store_timestamp", "<=", until),
+    ]
+    where = [limit for limit in limits if limit[2] is not None]
+    wanted = list(dict.fromkeys([*columns, *_NEEDED]))
+    return scan(spark, ",".join(stores), "commitlog", wanted, where, **options)
+
+
+def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> tuple[int, int]:
+    """Writes the messages of :func:`selected`; how many, and how many damaged places there were.
+
+    The directory appears whole, or not at all. :raises OutputExists: it holds something.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    damaged = F.col("status") == "damage"
+    counted = rows.observe(
+        seen,
+        F.sum(damaged.cast("bigint")).alias("damage"),
+        F.sum((~damaged).cast("bigint")).alias("messages"),
+    )
+    day = F.coalesce(F.date_format("store_time", "yyyy-MM-dd"), F.lit("unknown"))
+    named = counted.where("status <> 'damage'").select(
+        [*_written(columns, kind), F.col("topic"), day.alias("day")]
+    )
+    with in_new_directory(to) as place:
+        writer = named.write.partitionBy("topic", "day").mode(
+            "errorifexists" if place == to else "overwrite"
+        )
+        if kind == "csv":
+            writer = writer.option("header", "true").option("escape", '"')
+        writer.format(FORMATS[kind]).save(place)
+    told = seen.get
+    return told["messages"] or 0, told["damage"] or 0
+
+
+def _written(columns: list[str], kind: str) -> list[Column]:
+    """Columns as a format can hold them: bodies as Base64 in text, properties as JSON in CSV."""
+    from pyspark.sql import functions as F
+
+    written: list[Column] = []
+    for name in columns:
+        if name == "topic":
+            continue  # The directory says it.
+        if name == "body" and kind != "parquet":
+            written.append(F.translate(F.base64("body"), "\r\n", "").alias("body_base64"))
+        elif name == "properties" and kind == "csv":
+            written.append(F.to_json("properties").alias(name))
+        else:
+            written.append(F.col(name))
+    return written

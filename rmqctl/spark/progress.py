@@ -1,0 +1,60 @@
+"""Progress of Spark's jobs, as Spark itself counts its tasks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What a whole command counts to.
+TOTAL = 1000
+_SECONDS = 0.2
+
+
+@contextmanager
+def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[None]:
+    """Calls ``advance`` with a number from 0 to :data:`TOTAL` as the tasks of the jobs that run
+    within are done; on the way out jobs that still run are cancelled.
+
+    Jobs come one after the other and nobody knows how many: a later one never takes the bar back.
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None:  # Spark Connect
+        yield
+        return
+    done = threading.Event()
+
+    def poll() -> None:
+        tracker = context.statusTracker()
+        reached = 0
+        while not done.wait(_SECONDS):
+            try:
+                total = finished = 0
+                for stage in tracker.getActiveStageIds():
+                    info = tracker.getStageInfo(stage)
+                    if info is not None:
+                        total += info.numTasks
+                        finished += info.numCompletedTasks
+            except Exception:
+                return  # Spark is stopping.
+            if total:
+                reached = max(reached, TOTAL * finished // total)
+                advance(min(reached, TOTAL - 1))
+
+    watcher = threading.Thread(target=poll, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except BaseException:
+        try:
+            context.cancelAllJobs()
+        except Exception:
+            pass  # Java has ended, or Ctrl-C cut a call short: then it is ended soon.
+        raise
+    finally:
+        done.set()
+        watcher.join(2)

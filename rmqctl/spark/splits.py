@@ -1,0 +1,285 @@
+"""Splits: what one task reads, planned on the driver from names, sizes and a few single records.
+
+A split of the log begins at the first record at or after its place and ends where the next one
+begins, so a store of few big files keeps all cores busy. Damage travels as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from rmqctl.engine import paths
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Damage, Record
+from rmqctl.errors import RmqctlError
+from rmqctl.spark.arrow import problem_batch
+from rmqctl.spark.logsplit import log_batches
+from rmqctl.spark.pushdown import Bounds
+from rmqctl.spark.tables import index_batches, queue_batches
+
+SPLIT_BYTES = 256 << 20
+#: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
+CLOCK_SLACK = 3_600_000
+# So many records at the start of a file say when it begins: the time of one may be damaged.
+_WITNESSES = 8
+_EVERYTHING = (0, 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """What a reader was told; plain values, for it travels to the executors.
+
+    ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
+    means that they say nothing about places.
+    """
+
+    structure: str
+    stores: list[str]
+    config: MessageStoreConfig
+    check_crc: bool = False
+    split_bytes: int = SPLIT_BYTES
+    clock_slack: int = CLOCK_SLACK
+
+
+class Part(NamedTuple):
+    """Files ``[start, end)`` of a queue by their numbers, or items of an index file."""
+
+    name: str
+    queue_id: int
+    start: int
+    end: int
+
+
+class Split(InputPartition):
+    """A part of one store: ``[start, end)`` of the log, or parts of queues or of an index file.
+
+    ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
+    and have to be met with the neighbour. ``damage`` stands for a stretch that has no file, and
+    ``problem`` for a store that cannot be read.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        start: int = 0,
+        end: int = 0,
+        meets_start: bool = False,
+        meets_end: bool = False,
+        parts: tuple[Part, ...] = (),
+        problem: str = "",
+    ) -> None:
+        super().__init__(None)
+        self.store = store
+        self.start = start
+        self.end = end
+        self.meets_start = meets_start
+        self.meets_end = meets_end
+        self.parts = parts
+        self.problem = problem
+
+
+def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    """The splits of all stores, in order; a store that cannot be read is one with its problem."""
+    planners = {"commitlog": _plan_log, "queue": _plan_queues, "index": _plan_index}
+    for store in settings.stores:
+        if not bounds.admits("store", store):
+            continue
+        try:
+            paths.check_store(Path(store))
+            with MessageStore(store, settings.config) as opened:
+                yield from planners[settings.structure](opened, settings, bounds)
+        except (RmqctlError, OSError) as error:
+            yield Split(store, problem=str(error))
+
+
+def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    log = store.commit_log
+    low, high = _queue_range(store, bounds)
+    last = log.files.end_offset
+    for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
+        # What stands behind the end of the log is not in the order of the queues.
+        behind_end = split.end == last or split.end > store.max_offset
+        if split.problem or (
+            bounds.overlaps("physical_offset", split.start, split.end)
+            and (behind_end or (split.start <= high and split.end > low))
+            and _may_hold_times(log, split, settings, bounds)
+        ):
+            yield split
+
+
+def log_splits(
+    log: CommitLog,
+    store: str,
+    step: int,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    log_end: int,
+) -> Iterator[Split]:
+    """Splits of the log between two records' starts (None: all of it), and what no file holds.
+
+    What a file has behind ``log_end`` is mostly nothing, and belongs to the last split before it.
+    """
+    entries = log.files.entries
+    for number, entry in enumerate(entries):
+        low, high = entry.file_from_offset, entry.file_from_offset + entry.size
+        if number:
+            before = entries[number - 1].file_from_offset + entries[number - 1].size
+            if before != low and (start is None or before >= start) and (end is None or low <= end):
+                yield missing_split(store, before, low)
+        if (start is not None and high <= start) or (end is not None and low >= end):
+            continue
+        first = low if start is None else max(low, start)
+        stop = high if end is None else min(high, end)
+        step = step if step > 0 else max(entry.size, 1)
+        places = [first, *range(first + step, min(stop, log_end), step), stop]
+        for at, following in pairwise(places):
+            yield Split(
+                store,
+                start=at,
+                end=following,
+                meets_start=at != first,
+                meets_end=following != stop,
+            )
+
+
+def missing_split(store: str, start: int, end: int) -> Split:
+    """A stretch of the log that has no file, as :meth:`CommitLog.step` tells it."""
+    gap = Damage(start, end - start, "commitlog-file-missing", f"{start:020d}", "no file")
+    problem = f"{gap.reason}: expected {gap.expected}, found {gap.found}"
+    return Split(store, start=start, end=end, problem=problem)
+
+
+def expired_split(store: str, start: int, end: int) -> Split:
+    """A stretch of the log that a stream comes too late for."""
+    problem = f"commitlog-file-expired: expected the log from {start}, found it from {end}"
+    return Split(store, start=start, end=end, problem=problem)
+
+
+def _queue_range(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
+    """Where in the log a range of queue offsets of one queue lies, by its units.
+
+    A unit is believed when its record says the same.
+    """
+    topics, numbers = bounds.only.get("topic", ()), bounds.only.get("queue_id", ())
+    low_offset, high_offset = bounds.low.get("queue_offset", 0), bounds.high.get("queue_offset")
+    # Prepared records have no unit and queue offset 0, so only a range above it can use the queue.
+    if len(topics) != 1 or len(numbers) != 1 or low_offset <= 0:
+        return _EVERYTHING
+    (topic,), (number,) = topics, numbers
+    if not isinstance(topic, str) or not isinstance(number, int):
+        return _EVERYTHING
+    if paths.topic_directory_problem(topic) is not None:
+        return _EVERYTHING
+    queue = store.consume_queue(topic, number)
+    if queue is None:
+        return _EVERYTHING
+    first = _proven_place(store, queue, low_offset)
+    last = None if high_offset is None else _proven_place(store, queue, high_offset)
+    return first or 0, _EVERYTHING[1] if last is None else last
+
+
+def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    """Physical offset of a queue offset; None when unit and record do not agree on it."""
+    unit = queue.unit(queue_offset)
+    record = store.commit_log.find_record(unit.physical_offset) if unit is not None else None
+    if record is None or (record.topic, record.queue_id, record.queue_offset) != (
+        queue.topic,
+        queue.queue_id,
+        queue_offset,
+    ):
+        return None
+    return record.physical_offset
+
+
+def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds: Bounds) -> bool:
+    """Whether a file may hold records of the store times asked for, by the first ones of this
+    file and of the next."""
+    asked = "store_timestamp" in bounds.low or "store_timestamp" in bounds.high
+    if not asked or settings.clock_slack < 0:
+        return True
+    number = log.files.index_of(split.start)
+    times = _first_times(log, number)
+    following = _first_times(log, number + 1) if number + 1 < len(log.files.entries) else []
+    low = min(times) - settings.clock_slack if times else -(2**63)
+    high = max(following) + settings.clock_slack if following else 2**63 - 1
+    return bounds.overlaps("store_timestamp", low, high)
+
+
+def _first_times(log: CommitLog, number: int) -> list[int]:
+    """Store times of the first records of a file; none when not all of them are sound."""
+    times: list[int] = []
+    place = log.files.entries[number].file_from_offset
+    while len(times) < _WITNESSES:
+        record = log.find_record(place)
+        if not isinstance(record, Record):
+            return []
+        times.append(record.store_timestamp)
+        place += record.total_size
+    return times
+
+
+def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    """Whole files of queues, several queues in one split when they are small."""
+    limit = max(settings.split_bytes // 4, 1)
+    parts: list[Part] = []
+    size = 0
+    for where in store.queues.directories():
+        if not (bounds.admits("topic", where.topic) and bounds.admits("queue_id", where.queue_id)):
+            continue
+        names = [n for n in paths.scan_names(where.path) if len(n) == 20 and n.isdigit()]
+        start = 0
+        for number, name in enumerate(names):
+            size += (where.path / name).stat().st_blocks * 512
+            if size >= limit:
+                parts.append(Part(where.topic, where.queue_id, start, number + 1))
+                yield Split(str(store.root), parts=tuple(parts))
+                parts, size, start = [], 0, number + 1
+        if start < len(names) or not names:
+            parts.append(Part(where.topic, where.queue_id, start, len(names)))
+    if parts:
+        yield Split(str(store.root), parts=tuple(parts))
+
+
+def _plan_index(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    step = max(settings.split_bytes // UNIT_SIZE, 1)
+    for path in store.index.paths:
+        if not bounds.admits("file", path.name):
+            continue
+        try:
+            file = store.index.open(path)
+            last = file.item_count
+            file.close()
+        except (RmqctlError, OSError):
+            last = 0  # Its reader says what is wrong.
+        for at in range(1, max(last, 1) + 1, step):
+            part = Part(path.name, 0, at, min(at + step, last + 1))
+            yield Split(str(store.root), parts=(part,))
+
+
+def read(
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split as Arrow batches."""
+    if split.problem:
+        where = {"physical_offset": split.start} if split.end else {}
+        if split.end:
+            where["total_size"] = min(split.end - split.start, 0x7FFFFFFF)
+        yield problem_batch(schema, split.store, split.problem, **where)
+    elif settings.structure == "commitlog":
+        yield from log_batches(split, settings, bounds, schema)
+    elif settings.structure == "queue":
+        yield from queue_batches(split.store, split.parts, settings.config, bounds, schema)
+    else:
+        yield from index_batches(split.store, split.parts, settings.config, schema)

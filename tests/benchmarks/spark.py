@@ -1,0 +1,147 @@
+"""Measures the Spark data source beside the in-process scanner, Parquet and a UDF pipeline.
+
+Run it as ``python tests/benchmarks/spark.py STORE…``. Every line is a median of one run on this
+machine; ``x scanner`` is the time over that of the in-process scanner on one core, ``x Parquet``
+over the same query on a Parquet copy of the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.spark import scan
+from rmqctl.spark.columns import STRUCTURES
+from rmqctl.spark.logsplit import open_log
+
+ROOT = Path(__file__).resolve().parents[2]
+SIX = ["physical_offset", "total_size", "topic", "queue_id", "queue_offset", "store_time"]
+ALL = [column.name for column in STRUCTURES["commitlog"]]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("stores", nargs="+", type=Path)
+    arguments.add_argument("--runs", type=int, default=3)
+    arguments.add_argument("--repeat", type=int, default=1, help="read each store so many times")
+    arguments.add_argument("--directory", type=Path, default=None, help="where copies are made")
+    options = arguments.parse_args()
+    # The workers use this Python, and this checkout.
+    os.environ["PYSPARK_PYTHON"], os.environ["PYTHONPATH"] = sys.executable, str(ROOT)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
+    session = spark.getOrCreate()
+    with tempfile.TemporaryDirectory(dir=options.directory) as place:
+        for store in options.stores:
+            measure(session, store, options.repeat, options.runs, Path(place))
+    session.stop()
+
+
+def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Path) -> None:
+    path = ",".join([str(store)] * repeat)
+    rows, size = 0, 0
+
+    def in_process() -> None:
+        nonlocal rows, size
+        rows = size = 0
+        for _ in range(repeat):
+            scanner = Scanner(open_log(store), Dispatcher(MessageStoreConfig()), properties=False)
+            for entry in scanner.scan():
+                if isinstance(entry, Batch):
+                    rows += len(entry)
+                    size += int(entry.total_size.sum())
+
+    base = timed(in_process, runs)
+    print(f"\n{store}: {rows:,} rows, {size / 2**20:,.0f} MiB, medians of {runs} runs")
+    print(f"{'':32}{'seconds':>9}{'M rows/s':>10}{'MiB/s':>8}{'x scanner':>11}{'x Parquet':>11}")
+
+    def report(name: str, action: Callable[[], object], parquet: float | None = None) -> float:
+        action()  # The first one starts the workers.
+        seconds = timed(action, runs)
+        ratio = f"{seconds / parquet:11.2f}" if parquet else ""
+        print(
+            f"{name:32}{seconds:9.2f}{rows / seconds / 1e6:10.2f}{size / seconds / 2**20:8,.0f}"
+            f"{seconds / base:11.2f}{ratio}",
+            flush=True,
+        )
+        return seconds
+
+    print(f"{'in-process scanner, one core':32}{base:9.2f}{rows / base / 1e6:10.2f}"
+          f"{size / base / 2**20:8,.0f}{1:11.2f}")  # fmt: skip
+    copy, again = str(place / "copy"), str(place / "again")
+    scan(spark, path, columns=SIX).write.mode("overwrite").parquet(copy)
+    parquet = spark.read.parquet(copy)
+    count = report("Parquet copy: count", parquet.count)
+    group = report("Parquet copy: group by topic", lambda: by_topic(parquet))
+    report("count", lambda: scan(spark, path, columns=[]).count(), count)
+    report("group by topic", lambda: by_topic(scan(spark, path, columns=["topic"])), group)
+    cached = scan(spark, path, columns=SIX).cache()
+    cached.count()
+    memory = report("6 columns in memory to Parquet", lambda: save(cached, again))
+    cached.unpersist()
+    report("6 columns to Parquet", lambda: save(scan(spark, path, columns=SIX), again), memory)
+    report("all columns to Parquet", lambda: save(scan(spark, path, columns=ALL), again))
+    files = spark.read.format("binaryFile").load(str(store / "commitlog"))
+    if max(p.stat().st_size for p in (store / "commitlog").iterdir()) < 2**30:
+        report("binaryFile + UDF: group by topic", lambda: by_topic(with_udf(files)))
+    else:
+        print("binaryFile + UDF cannot read the store: a row holds less than 1 GiB")
+
+
+def by_topic(frame: Any) -> Any:
+    return frame.groupBy("topic").count().collect()
+
+
+def save(frame: Any, path: str) -> None:
+    frame.write.mode("overwrite").parquet(path)
+
+
+def with_udf(files: Any) -> Any:
+    """What one writes without this data source: whole files into a loop in Python."""
+    from struct import Struct
+
+    head = Struct(">iI")
+
+    def topics(batches: Iterator[Any]) -> Iterator[Any]:
+        import pandas
+
+        for frame in batches:
+            for data in frame["content"]:
+                found, at = [], 0
+                while at + 91 <= len(data):
+                    size, magic = head.unpack_from(data, at)
+                    if magic != 0xDAA320A7 or size <= 0:
+                        break
+                    body = int.from_bytes(data[at + 84 : at + 88], "big")
+                    place = at + 88 + body
+                    found.append(data[place + 1 : place + 1 + data[place]].decode())
+                    at += size
+                yield pandas.DataFrame({"topic": found})
+
+    return files.select("content").mapInPandas(topics, "topic string")
+
+
+def timed(action: Callable[[], object], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+if __name__ == "__main__":
+    main()

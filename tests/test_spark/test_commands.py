@@ -1,0 +1,236 @@
+"""rebuild, verify, export, import and sql on Spark say and write what the engine does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import OutputExists
+from rmqctl.operations import rebuild as in_process
+from rmqctl.operations.verify import parts, verify
+from tests import golden_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+#: Several parts a file of the golden stores.
+PART_BYTES = 32768
+CASES = [(name, name) for name in golden_data.STORES if name != "defaults"] + [
+    (case, golden_data.damage_case(case)["base"]) for case in golden_data.DAMAGE_CASES
+]
+Golden = Callable[[str], Path]
+
+
+def store_of(case: str, base: str, golden: Golden, directory: Path) -> Path:
+    if case == base:
+        return golden(base)
+    copy = golden_data.copy_tree(golden(base), directory / case)
+    golden_data.apply_damage(copy, golden_data.damage_case(case)["ops"])
+    return copy
+
+
+def index_contents(root: Path) -> list[Any]:
+    directory = root / "index"
+    return golden_data.index_contents(directory) if directory.is_dir() else []
+
+
+def assert_rebuilt_alike(
+    spark: SparkSession, root: Path, config: MessageStoreConfig, directory: Path, part_bytes: int
+) -> in_process.RebuildPlan:
+    from rmqctl.spark import rebuild as on_spark
+
+    plan = in_process.plan_rebuild(root, config, "all")
+    one, other = directory / "one", directory / "other"
+    other.mkdir()
+    summary = in_process.rebuild_to(plan, one)
+    built = on_spark.build(spark, plan, other, part_bytes)
+    assert golden_data.tree_content(one / "consumequeue") == golden_data.tree_content(
+        other / "consumequeue"
+    )
+    assert index_contents(one) == index_contents(other)
+    assert {path.name for path in other.iterdir()} <= {"consumequeue", "index"}
+    assert in_process.RebuildSummary(**vars(built)) == summary
+    return plan
+
+
+@pytest.mark.parametrize(("case", "base"), CASES, ids=[case for case, _ in CASES])
+def test_rebuild_and_verify_are_the_engines(
+    spark: SparkSession, golden: Golden, tmp_path: Path, case: str, base: str
+) -> None:
+    from rmqctl.spark import verify as on_spark
+
+    root, config = store_of(case, base, golden, tmp_path), golden_data.broker_conf(base)
+    *expected, summary = verify(root, config)
+    found, other = on_spark.verify(spark, root, config, parts, PART_BYTES)
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert other == summary
+    # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
+    if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
+        assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
+
+
+def test_most_messages_in_one_queue_are_many_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    config = MessageStoreConfig(
+        mapped_file_size_commit_log=1 << 17,
+        mapped_file_size_consume_queue=2000,
+        max_hash_slot_num=10,
+        max_index_num=101,
+        explicit=frozenset(("max_hash_slot_num", "max_index_num")),
+    )
+    with MessageStore(root, config, writable=True, create=True) as store:
+        messages = [
+            MessageExtBrokerInner(
+                "big" if n % 5 else "small", b"x" * 60, 0, properties={"KEYS": f"k{n}"}
+            )
+            for n in range(2000)
+        ]
+        assert all(bulk.refused is None for bulk in store.append_stream(messages))
+    plan = assert_rebuilt_alike(spark, root, config, tmp_path, 1 << 15)
+    files = sorted((tmp_path / "other" / "consumequeue" / "big" / "0").iterdir())
+    assert len(files) == 16
+    # 2,000 keys fill 20 files of 100: the next message would make another one.
+    assert len(index_contents(tmp_path / "other")) == 20
+    assert plan.queues
+
+
+def test_a_failed_build_leaves_nothing(
+    spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqctl.spark import rebuild as on_spark
+
+    plan = in_process.plan_rebuild(golden("basic"), golden_data.broker_conf("basic"), "all")
+    output = tmp_path / "output"
+    output.mkdir()
+
+    def broken(*_: object) -> None:
+        # The queues are written by now.
+        assert list((output / "consumequeue").iterdir())
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(on_spark, "_write_index", broken)
+    with pytest.raises(RuntimeError):
+        on_spark.build(spark, plan, output)
+    assert list(output.iterdir()) == []
+
+
+def test_rebuild_in_place_swaps_at_the_end(
+    spark: SparkSession, copy_store: Callable[[str], Path]
+) -> None:
+    from rmqctl.spark import rebuild as on_spark
+
+    root, config = copy_store("basic"), golden_data.broker_conf("basic")
+    before = golden_data.tree_content(root / "consumequeue")
+    shutil.rmtree(root / "index")
+    plan = in_process.plan_rebuild(root, config, "all")
+
+    def build(plan: Any, place: Path, _: object) -> in_process.RebuildSummary:
+        return in_process.RebuildSummary(**vars(on_spark.build(spark, plan, place, PART_BYTES)))
+
+    summary = in_process.rebuild_in_place(plan, build=build)
+    assert golden_data.tree_content(root / "consumequeue") == before
+    assert index_contents(root)
+    assert [path.name for path in summary.kept] == [
+        path.name for path in root.iterdir() if path.name.startswith("rmqctl-")
+    ]
+
+
+def test_a_queue_alone(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    from rmqctl.spark import rebuild as on_spark
+
+    root, config = golden("basic"), golden_data.broker_conf("basic")
+    plan = in_process.plan_rebuild(root, config, "queues", "TopicA", 1)
+    summary = in_process.rebuild_to(plan, tmp_path / "one")
+    (tmp_path / "other").mkdir()
+    built = on_spark.build(spark, plan, tmp_path / "other", PART_BYTES)
+    assert vars(built)["units"] == summary.units
+    assert golden_data.tree_content(tmp_path / "one") == golden_data.tree_content(
+        tmp_path / "other"
+    )
+
+
+def test_parts_that_do_not_meet_are_joined() -> None:
+    assert numbered([0, 10]) == [LogPart(0, 0, 10), LogPart(1, 10, None)]
+    met = [PartBounds(0, 0, 12, False), PartBounds(1, 12, 20, True)]
+    assert unmet(met, 100) == set()
+    apart = [PartBounds(0, 0, 10, False), PartBounds(1, 12, 20, True)]
+    assert unmet(apart, 100) == {1}
+    # Nobody has seen the end: the last part must be read together with the one before.
+    endless = [PartBounds(0, 0, 10, False), PartBounds(1, 100, 100, False)]
+    assert unmet(endless, 100) == {1}
+    beyond = [PartBounds(0, 0, 10, True), PartBounds(1, 100, 100, False)]
+    assert unmet(beyond, 100) == set()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])
+def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, kind: str) -> None:
+    from rmqctl.spark import export, importer
+
+    root, config = golden("ipv6"), golden_data.broker_conf("ipv6")
+    columns = export.check_columns(None)
+    rows = export.selected(spark, [str(root)], {}, columns)
+    to = tmp_path / "exported"
+    assert export.export(rows, columns, str(to), kind) == (200, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["exported"]
+    assert all("/topic=" in str(p) and "/day=" in str(p) for p in to.rglob("part-*"))
+    with pytest.raises(OutputExists):
+        export.export(rows, columns, str(to), kind)
+    fresh = tmp_path / "fresh"
+    messages = importer.read(spark, str(to), kind)
+    assert importer.load(messages, str(to), str(fresh), config) == 200
+    *findings, _ = verify(fresh, config)
+    assert [one.code for one in findings if one.severity != "info"] == []
+    assert _messages(fresh, config) == _messages(root, config)
+
+
+def _messages(root: Path, config: MessageStoreConfig) -> list[object]:
+    with MessageStore(root, config) as store:
+        return [
+            (entry.topic, entry.queue_id, entry.properties, store.body(entry), entry.born_host)
+            for entry in store.commit_log.walk()
+            if type(entry).__name__ == "Record"
+        ]
+
+
+def test_export_of_some(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    from rmqctl.spark import export
+
+    rows = export.selected(spark, [str(golden("basic"))], {}, ["msg_id"], topic="TopicA")
+    messages, damages = export.export(rows, ["msg_id"], str(tmp_path / "some"), "ndjson")
+    lines = [
+        json.loads(line)
+        for path in (tmp_path / "some").rglob("part-*")
+        for line in path.read_text().splitlines()
+    ]
+    assert len(lines) == messages > 0
+    assert damages == 0
+    assert all(list(line) == ["msg_id"] for line in lines)
+
+
+def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> None:
+    from rmqctl.spark import sql
+
+    stores = [str(golden("basic")), str(golden("ipv6"))]
+    text = "SELECT store, count(*) AS n FROM messages GROUP BY store ORDER BY store"
+    rows = [sql.plain(row) for row in sql.query(spark, text, stores, {}).collect()]
+    assert [row["n"] for row in rows] == [600, 200]
+    assert spark.table("messages").columns == ["store"]
+    text = "SELECT topic, body FROM messages ORDER BY physical_offset LIMIT 1"
+    (row,) = sql.query(spark, text, stores, {}).collect()
+    assert isinstance(sql.plain(row)["body"], str)
+    text = "SELECT sum(messages) AS n FROM queues WHERE topic = 'TopicA'"
+    assert sql.query(spark, text, stores[:1], {}).first()["n"] > 0  # type: ignore[index]
+    text = "SELECT (SELECT count(*) FROM units) AS units, count(*) AS items FROM index_items"
+    options = {"brokerConf": golden_data.broker_conf_text("basic")}
+    (row,) = sql.query(spark, text, stores[:1], options).collect()
+    assert row["units"] > 0 and row["items"] > 0

@@ -1,0 +1,414 @@
+"""The data source: row for row what the walks of the engine say, damage included."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.text import decode_properties, tags_code
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    STORES,
+    apply_damage,
+    broker_conf,
+    broker_conf_text,
+    copy_tree,
+    damage_case,
+)
+
+pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+
+import numpy as np
+import pyarrow as pa
+
+from rmqctl.spark import RocketMQDataSource, scan
+from rmqctl.spark.columns import STRUCTURES, ddl
+from rmqctl.spark.datasource import expand
+from rmqctl.spark.properties import PropertyEntries
+from rmqctl.spark.splits import ReadSettings, Split, plan
+from tests.test_spark.conftest import engine_rows, read_rows, table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SPLITS = [256 << 20, 30_000, 3_000]
+
+
+@pytest.mark.parametrize("split_bytes", SPLITS)
+@pytest.mark.parametrize("name", STORES)
+def test_golden_stores_row_for_row(golden: Golden, name: str, split_bytes: int) -> None:
+    root = golden(name)
+    for structure in STRUCTURES:
+        settings = ReadSettings(
+            structure, [str(root)], broker_conf(name), check_crc=True, split_bytes=split_bytes
+        )
+        assert read_rows(settings) == engine_rows(structure, root, broker_conf(name)), structure
+
+
+@pytest.mark.parametrize("case", DAMAGE_CASES)
+def test_damage_is_where_the_walk_says(golden: Golden, case: str, tmp_path: Path) -> None:
+    description = damage_case(case)
+    root = copy_tree(golden(description["base"]), tmp_path / case)
+    apply_damage(root, description["ops"])
+    config = broker_conf(description["base"])
+    for split_bytes in SPLITS:
+        settings = ReadSettings("commitlog", [str(root)], config, split_bytes=split_bytes)
+        try:
+            expected = engine_rows("commitlog", root, config)
+        except Exception as error:
+            assert [row["damage"] for row in read_rows(settings)] == [str(error)]
+        else:
+            assert read_rows(settings) == expected
+
+
+@pytest.mark.parametrize("name", ["basic", "broker", "delay"])
+def test_through_spark(spark: SparkSession, golden: Golden, name: str) -> None:
+    root, conf = golden(name), broker_conf_text(name)
+    for structure in STRUCTURES if name == "basic" else ("commitlog",):
+        columns = [column.name for column in STRUCTURES[structure]]
+        frame = scan(spark, str(root), structure, columns, brokerConf=conf, splitBytes="100000")
+        assert (
+            frame.schema.simpleString()
+            == "struct<"
+            + ",".join(f"{column.name}:{column.type}" for column in STRUCTURES[structure])
+            + ">"
+        )
+        found = table_rows(frame.toArrow())
+        assert found == engine_rows(structure, root, broker_conf(name))
+
+
+def test_the_plain_reader(spark: SparkSession, golden: Golden) -> None:
+    """Without ``scan``: every column but the body, and filters pushed or not."""
+    root, conf = golden("basic"), broker_conf_text("basic")
+    rows = engine_rows("commitlog", root, broker_conf("basic"))
+    reader = spark.read.format("rocketmq").option("brokerConf", conf)
+    frame = reader.load(str(root))
+    assert frame.columns == [c.name for c in STRUCTURES["commitlog"] if c.name != "body"]
+    few = reader.option("columns", "topic, body").load(str(root))
+    assert few.schema.simpleString() == "struct<topic:string,body:binary>"
+    assert table_rows(few.toArrow()) == [
+        {name: row[name] for name in ("topic", "body")} for row in rows
+    ]
+    wanted = sum(row["topic"] == "TopicA" for row in rows)
+    for pushes in ("true", "false"):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", pushes)
+        assert frame.where("topic = 'TopicA'").count() == wanted
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_counting_needs_no_column(spark: SparkSession, golden: Golden) -> None:
+    frame = scan(spark, str(golden("basic")), columns=[])
+    assert (frame.columns, frame.count()) == ([], 600)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_each_column_alone(golden: Golden, structure: str) -> None:
+    root = golden("basic")
+    rows = engine_rows(structure, root, broker_conf("basic"))
+    settings = ReadSettings(structure, [str(root)], broker_conf("basic"))
+    for column in STRUCTURES[structure]:
+        assert read_rows(settings, [column.name]) == [
+            {column.name: row[column.name]} for row in rows
+        ]
+
+
+def test_the_body_is_read_only_when_asked(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqctl.spark.arrow import _SPECIAL
+
+    def refuse(_: object) -> pa.Array:
+        raise AssertionError("the body was read")
+
+    monkeypatch.setitem(_SPECIAL, "body", refuse)
+    names = [column.name for column in STRUCTURES["commitlog"] if column.name != "body"]
+    settings = ReadSettings("commitlog", [str(golden("basic"))], broker_conf("basic"))
+    assert len(read_rows(settings, names)) == 600
+
+
+def test_tags_codes_of_delayed_messages(golden: Golden) -> None:
+    """The log's column is the hash of the tags; the queue's unit holds the time of delivery."""
+    root, config = golden("delay"), broker_conf("delay")
+    logged = read_rows(ReadSettings("commitlog", [str(root)], config))
+    units = {
+        row["physical_offset"]: row["tags_code"]
+        for row in read_rows(ReadSettings("queue", [str(root)], config))
+    }
+    delayed = [row for row in logged if row["topic"] == "SCHEDULE_TOPIC_XXXX"]
+    assert delayed
+    for row in delayed:
+        tags = row["properties"].get("TAGS")
+        assert row["tags_code"] == (tags_code(tags) if tags else 0)
+        assert units[row["physical_offset"]] > row["store_timestamp"]
+
+
+# --- several stores ----------------------------------------------------------------------
+
+
+def small_store(root: Path, topic: str, count: int = 3) -> Path:
+    with MessageStore(root, writable=True, create=True) as store:
+        store.put_messages(
+            [MessageExtBrokerInner(topic, b"%d" % number) for number in range(count)]
+        )
+    return root
+
+
+def test_several_stores(spark: SparkSession, tmp_path: Path) -> None:
+    stores = [small_store(tmp_path / f"broker-{name}" / "store", name) for name in "abc"]
+    for path, some in (
+        (f"{tmp_path}/broker-*/store", stores),
+        (f"{stores[0]}, {stores[2]}", [stores[0], stores[2]]),
+        (f"file://{stores[1]}", [stores[1]]),
+    ):
+        frame = scan(spark, path, columns=["store", "topic"])
+        found = {
+            (row.store, row.topic, row["count"])
+            for row in frame.groupBy("store", "topic").count().collect()
+        }
+        assert found == {(str(s), s.parent.name[-1], 3) for s in some}
+
+
+def test_a_store_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
+    good = small_store(tmp_path / "good", "t")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    stuck = small_store(tmp_path / "stuck", "t")
+    (log,) = (stuck / "commitlog").iterdir()
+    log.unlink()
+    os.mkfifo(log)
+    settings = ReadSettings("commitlog", [str(s) for s in (empty, stuck, good)], broker_conf("lmq"))
+    rows = read_rows(ReadSettings("commitlog", settings.stores, MessageStore(good).config))
+    assert [(row["store"], row["status"]) for row in rows] == [
+        (str(empty), "damage"),
+        (str(stuck), "damage"),
+        *[(str(good), "ok")] * 3,
+    ]
+    assert "is not a RocketMQ store" in rows[0]["damage"]
+    assert "it is not a regular file" in rows[1]["damage"]
+    assert {row["damage"] for row in read_rows(settings)} >= {rows[0]["damage"]}
+
+
+def test_what_vanishes_after_planning_is_a_row(tmp_path: Path) -> None:
+    """As on an executor that does not see the store."""
+    from rmqctl.spark.pushdown import Bounds
+    from rmqctl.spark.splits import read
+
+    store = small_store(tmp_path / "store", "t")
+    schema = pa.schema([("status", pa.string()), ("damage", pa.string())])
+    for structure in ("commitlog", "queue"):
+        settings = ReadSettings(structure, [str(store)], MessageStore(store).config)
+        splits = list(plan(settings, Bounds()))
+        assert splits
+        hidden = [
+            Split(str(tmp_path / "gone"), start=s.start, end=s.end, parts=s.parts) for s in splits
+        ]
+        rows = [
+            row
+            for s in hidden
+            for b in read(s, settings, Bounds(), schema)
+            for row in b.to_pylist()
+        ]
+        if structure == "commitlog":
+            assert rows == [
+                {"status": "damage", "damage": "no commit log file holds offset 0 on this machine"}
+            ]
+        else:
+            assert [row["status"] for row in rows] == ["damage"]
+
+
+# --- clear errors ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "text"),
+    [
+        ({}, "/no/such/store", "/no/such/store: no such directory on this machine"),
+        ({}, "", "no path: give the store's directory to load()"),
+        ({"structure": "tables"}, ".", "structure 'tables' is none of commitlog, queue, index"),
+        ({"columns": "topic,bodies"}, ".", "commitlog has no column 'bodies', but physical_offset"),
+        ({"checkCrc": "yes"}, ".", "option checkCrc is true or false, not 'yes'"),
+        ({"splitBytes": "1g"}, ".", "option splitBytes is a number, not '1g'"),
+        ({"splitSize": "1"}, ".", "unknown option splitsize"),
+    ],
+)
+def test_errors_say_what_is_wrong(options: dict[str, str], path: str, text: str) -> None:
+    source = RocketMQDataSource(dict(options, path=path))
+    with pytest.raises(ValueError) as caught:
+        source.schema()
+        source._settings()
+    assert text in str(caught.value)
+
+
+def test_an_error_reaches_the_user(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="no such directory on this machine"):
+        spark.read.format("rocketmq").load("/no/such/store").count()
+    with pytest.raises(ValueError, match="has no column 'bodies'"):
+        scan(spark, "/no/such/store", columns=["bodies"])
+
+
+def test_a_column_of_another_type_is_refused(golden: Golden) -> None:
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    source = RocketMQDataSource({"path": str(golden("basic"))})
+    with pytest.raises(ValueError, match="no column queue_id of type bigint"):
+        source.reader(StructType([StructField("queue_id", LongType())]))
+
+
+def test_paths(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "file").touch()
+    assert expand(f"{tmp_path}/*") == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert expand(f"{tmp_path}/b, {tmp_path}/a") == [f"{tmp_path}/b", f"{tmp_path}/a"]
+    with pytest.raises(ValueError, match="no such directory"):
+        expand(f"{tmp_path}/file")
+
+
+# --- places where splits meet --------------------------------------------------------------
+
+
+def test_a_body_that_holds_records_deceives_no_split(tmp_path: Path) -> None:
+    """Its records name their own places even, as only a liar's do."""
+    root = tmp_path / "store"
+    with MessageStore(root, writable=True, create=True) as store:
+        store.put_messages([MessageExtBrokerInner("t", b"x" * 100) for _ in range(20)])
+        start = store.max_offset + 88
+        inner = bytearray()
+        for number in range(20):
+            record = bytearray(store.commit_log.locate(0)[0].read(0, 191))
+            size = int.from_bytes(record[:4], "big")
+            record = record[:size]
+            record[28:36] = (start + number * size).to_bytes(8, "big")
+            inner += record
+        store.put_messages([MessageExtBrokerInner("t", bytes(inner))])
+        assert store.commit_log.find_record(start) is not None, "the lie must be a good one"
+        store.put_messages([MessageExtBrokerInner("t", b"y" * 100) for _ in range(20)])
+    expected = engine_rows("commitlog", root)
+    for split_bytes in (100, 333, 1000, 3000):
+        settings = ReadSettings(
+            "commitlog", [str(root)], MessageStore(root).config, split_bytes=1 << 30
+        )
+        from dataclasses import replace
+
+        end = MessageStore(root).max_offset
+        import rmqctl.spark.splits as module
+        from rmqctl.spark.logsplit import open_log
+        from rmqctl.spark.pushdown import Bounds
+
+        schema = pa.schema([("physical_offset", pa.int64())])
+        found = [
+            row["physical_offset"]
+            for split in module.log_splits(
+                open_log(root), str(root), split_bytes, 0, end, log_end=end
+            )
+            for batch in module.read(
+                split, replace(settings, split_bytes=split_bytes), Bounds(), schema
+            )
+            for row in batch.to_pylist()
+        ]
+        assert found == [row["physical_offset"] for row in expected]
+
+
+# --- properties ------------------------------------------------------------------------------
+
+PIECES = st.sampled_from(
+    [
+        b"\x01",
+        b"\x02",
+        b"TAGS",
+        b"KEYS",
+        b"a",
+        b"",
+        b"\x00",
+        b"\xff",
+        "ü€😀".encode(),
+        b"\xed\xa0\x80",
+    ]
+)
+STORED = st.one_of(
+    st.lists(PIECES, max_size=12).map(b"".join),
+    st.dictionaries(st.text("abTAGS", max_size=4), st.text(max_size=5), max_size=5).map(
+        lambda d: b"\x02".join(f"{k}\x01{v}".encode("utf-8", "replace") for k, v in d.items())
+    ),
+)
+
+
+@given(st.lists(STORED, min_size=1, max_size=20), st.binary(max_size=3))
+def test_maps_are_the_decoded_properties(stored: list[bytes], gap: bytes) -> None:
+    data = bytearray(b"-")
+    places = []
+    for value in stored:
+        places.append((len(data), len(value)))
+        data += value + gap
+    data += b"-"
+    start, length = (np.array(column, np.int64) for column in zip(*places, strict=True))
+    entries = PropertyEntries(np.frombuffer(bytes(data), np.uint8), start, length)
+    maps = entries.maps()
+    maps.validate(full=True)
+    expected = [decode_properties(value) for value in stored]
+    assert [dict(value) for value in maps.to_pylist()] == expected
+    assert [len(value) for value in maps.to_pylist()] == [len(value) for value in expected]
+    codes = [tags_code(value["TAGS"]) if "TAGS" in value else 0 for value in expected]
+    assert entries.tags_codes().tolist() == codes
+
+
+def test_names_repeat_beyond_the_bits_of_a_word() -> None:
+    value = b"\x02".join(b"n%d\x01%d" % (n % 60, n) for n in range(150))
+    data = np.frombuffer(value + b"-", np.uint8)
+    entries = PropertyEntries(data, np.array([0]), np.array([len(value)]))
+    assert dict(entries.maps()[0].as_py()) == decode_properties(value)
+
+
+def test_times_outside_of_the_calendar_are_null() -> None:
+    from rmqctl.spark.arrow import times
+
+    values: Any = np.array([-(2**63), -1, 0, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1])
+    found = times(values).to_pylist()
+    assert [value is None for value in found] == [True, False, False, False, True, True]
+
+
+def test_the_schema_of_a_structure() -> None:
+    assert "`body`" not in ddl("commitlog")
+    assert ddl("queue", ["topic", "size"]) == "`topic` string, `size` int"
+    with pytest.raises(ValueError, match="none of commitlog, queue, index"):
+        ddl("log")
+
+
+# --- the tutorial ----------------------------------------------------------------------------
+
+
+def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a store to a chart in ten lines, and the other snippets, as they stand there."""
+    import re
+    from xml.etree import ElementTree
+
+    page = (Path(__file__).parents[2] / "docs/tutorial/spark.md").read_text()
+    chart, less, live, new = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len([line for line in chart.splitlines() if line]) <= 10
+    store = small_store(tmp_path / "store", "orders", 7)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"spark": spark}
+
+    def run(code: str) -> None:
+        exec(
+            code.replace("/data/rocketmq/store", str(store)).replace("/data", str(tmp_path)), names
+        )
+
+    run(chart)
+    drawing = ElementTree.parse(tmp_path / "messages.svg").getroot()
+    assert [element.text for element in drawing if element.tag.endswith("text")] == ["orders: 7"]
+    run(less)
+    run("stream = " + live)
+    assert names["stream"].isStreaming
+    names["rows"] = spark.createDataFrame([("t", b"x")], "topic string, body binary")
+    run(new)
+    assert [row["body"] for row in engine_rows("commitlog", tmp_path / "new-store")] == [b"x"]

@@ -1,0 +1,137 @@
+"""stats: the numbers are the log's, and the page shows a store's words as text."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
+from tests import golden_data
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+HOSTILE = "<script>document.title='owned'</script>"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_HOUR = 3_600_000
+
+
+def test_numbers_are_those_of_the_log(spark: SparkSession, golden: Callable[[str], Path]) -> None:
+    from rmqctl.spark.stats import statistics
+
+    root = golden("broker")
+    rows = list(statistics(spark, [str(root)], {}, 1000))
+    with MessageStore(root, golden_data.broker_conf("broker")) as store:
+        records = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    counted = {r["topic"]: r["messages"] for r in rows if r["type"] == "topic"}
+    assert counted == Counter(record.topic for record in records)
+    sizes = {(r["topic"], r["queue_id"]): r["bytes"] for r in rows if r["type"] == "queue"}
+    expected: Counter[tuple[str, int]] = Counter()
+    for record in records:
+        expected[record.topic, record.queue_id] += record.total_size
+    assert sizes == expected
+    tags = {(r["topic"], r["tag"]): r["messages"] for r in rows if r["type"] == "tag"}
+    assert tags == Counter((record.topic, record.properties.get("TAGS")) for record in records)
+    hours = {r["hour"]: r["messages"] for r in rows if r["type"] == "hour"}
+    assert hours == Counter(record.store_timestamp // _HOUR * _HOUR for record in records)
+    keys = Counter(
+        (record.topic, kind, key)
+        for record in records
+        for kind in ("KEYS", "UNIQ_KEY")
+        for key in set(record.properties.get(kind, "").split(" ")) - {""}
+    )
+    duplicates = {
+        (r["topic"], r["kind"], r["key"]): r["messages"]
+        for r in rows
+        if r["type"] == "duplicate_key"
+    }
+    assert duplicates == {key: count for key, count in keys.items() if count > 1}
+    summary = rows[-1]
+    assert summary["messages"] == len(records)
+    assert summary["retries"] == sum(r.topic.startswith("%RETRY%") for r in records)
+    assert summary["dead_letters"] == sum(r.topic.startswith("%DLQ%") for r in records)
+    for kind in ("size", "delay", "producer"):
+        assert sum(r["messages"] for r in rows if r["type"] == kind) == len(records)
+
+
+def rows() -> list[dict[str, Any]]:
+    words = [HOSTILE, '"><img src=x onerror=alert(1)>', "&amp;", "a" * 120, "\x1b[31m"]
+    topics = [
+        {"type": "topic", "topic": word, "messages": 9 - n, "bytes": 1000 * (9 - n)}
+        for n, word in enumerate(words)
+    ]
+    queues = [row | {"type": "queue", "queue_id": 0} for row in topics]
+    tags = [row | {"type": "tag", "tag": HOSTILE} for row in topics]
+    hours = [
+        {"type": "hour", "hour": 1_795_161_600_000 + n * _HOUR, "messages": n + 1, "bytes": 1}
+        for n in range(30)
+    ]
+    keys = [
+        {"type": "duplicate_key", "topic": HOSTILE, "kind": "KEYS", "key": w, "messages": 2}
+        for w in words
+    ]
+    summary = {"type": "summary", "messages": 35, "bytes": 35_000, "retry_rate": 0.5}
+    return [*topics, *queues, *tags, *hours, *keys, summary]
+
+
+def test_a_page_holds_words_as_text_and_needs_nothing() -> None:
+    from rmqctl.spark.page import page
+
+    text = page(rows(), HOSTILE)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "&lt;script&gt;" in text
+    assert "\x1b" not in text
+    assert "http://" not in text and "https://" not in text
+    assert "prefers-color-scheme" in text
+    assert text.count("<svg") > 20
+
+
+def test_a_page_of_nothing_is_a_page() -> None:
+    from rmqctl.spark.page import page
+
+    assert "none" in page([{"type": "summary", "messages": 0}], "empty")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to open the page with")
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(420, 1), (1280, 0)], ids=["narrow-light", "wide-dark"]
+)
+def test_a_browser_shows_it(tmp_path: Path, width: int, scheme: int) -> None:
+    from rmqctl.spark.page import page
+
+    path = tmp_path / "page.html"
+    # The script is the test's: it tells whether anything is wider than the window.
+    measure = (
+        "<script>document.title = document.documentElement.scrollWidth <= innerWidth"
+        " && document.querySelectorAll('rect').length > 40 && !document.querySelector('img')"
+        " ? 'fits' : 'too wide'</script></body>"
+    )
+    text = page(rows(), HOSTILE).replace("default-src 'none'; ", "")
+    path.write_text(text.replace("</body>", measure), "utf-8")
+    assert CHROMIUM is not None
+    command = [
+        CHROMIUM,
+        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={width},900",
+        f"--blink-settings=preferredColorScheme={scheme}",
+    ]
+    done = subprocess.run(
+        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=60
+    )
+    assert "<title>fits</title>" in done.stdout
+    picture = tmp_path / "page.png"
+    subprocess.run(
+        [*command, f"--screenshot={picture}", path.as_uri()], capture_output=True, timeout=60
+    )
+    assert picture.stat().st_size > 10_000

@@ -1,0 +1,287 @@
+"""The stream: every record of a live log once, whatever happens between two batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+
+pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.types import BinaryType, LongType, StringType, StructType
+
+from rmqctl.spark import RocketMQDataSource
+from rmqctl.spark.columns import ddl
+from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+SMALL = MessageStoreConfig(mapped_file_size_commit_log=4096)
+COLUMNS = ["physical_offset", "body", "status", "damage"]
+
+
+class Live:
+    """A store that somebody writes: it is never closed cleanly while it is read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.store = MessageStore(root, SMALL, writable=True, create=True)
+        self.bodies: list[bytes] = []
+
+    def put(self, count: int, size: int = 100) -> None:
+        bodies = [b"%06d" % (len(self.bodies) + n) + b"x" * size for n in range(count)]
+        results = self.store.put_messages([MessageExtBrokerInner("t", body) for body in bodies])
+        assert all(result.is_ok for result in results)
+        self.bodies += bodies
+
+    def raw(self, position: int, data: bytes) -> None:
+        """What another process does to the file."""
+        for path in sorted((self.root / "commitlog").iterdir()):
+            if int(path.name) <= position < int(path.name) + 4096:
+                with path.open("r+b") as file:
+                    file.seek(position - int(path.name))
+                    file.write(data)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    store = Live(tmp_path / "store")
+    yield store
+    store.store.close()
+
+
+def reader_of(path: Path | str, **options: str) -> RocketMQStreamReader:
+    source = RocketMQDataSource({"path": str(path)} | options)
+    schema = StructType()
+    for name, kind in zip(
+        COLUMNS, (LongType(), BinaryType(), StringType(), StringType()), strict=True
+    ):
+        schema = schema.add(name, kind)
+    reader = source.streamReader(schema)
+    assert isinstance(reader, RocketMQStreamReader)
+    return reader
+
+
+def rows_between(reader: RocketMQStreamReader, start: Any, end: Any) -> list[dict[str, Any]]:
+    return [
+        row
+        for partition in reader.partitions(start, end)
+        for batch in reader.read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+class Follower:
+    """A query: asks for the next offset, reads up to it, and may be killed before it notes it."""
+
+    def __init__(self, path: Path | str, **options: str) -> None:
+        self.reader = reader_of(path, **options)
+        self.offset = self.reader.initialOffset()
+        self.rows: list[dict[str, Any]] = []
+
+    def step(self, limit: Any = None) -> list[dict[str, Any]]:
+        end = self.reader.latestOffset(self.offset, limit or self.reader.getDefaultReadLimit())
+        rows = rows_between(self.reader, self.offset, end)
+        assert rows == rows_between(self.reader, self.offset, end), "a repeated batch differs"
+        self.offset = end
+        self.rows += rows
+        return rows
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [row["body"] for row in self.rows if row["status"] == "ok"]
+
+
+def test_follows_rolls(live: Live) -> None:
+    live.put(1)
+    follower = Follower(live.root)
+    for count in (0, 30, 0, 100, 1):
+        live.put(count)
+        follower.step()
+        assert follower.bodies == live.bodies
+    assert len(list((live.root / "commitlog").iterdir())) > 3
+    assert {row["status"] for row in follower.rows} == {"ok"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 900)), max_size=8))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, turns: Any) -> None:
+    live = Live(tmp_path_factory.mktemp("live") / "store")
+    live.put(1)
+    follower = Follower(live.root, splitBytes="500")
+    limited = Follower(live.root, maxBytesPerTrigger="1500")
+    for count, size in turns:
+        live.put(count, size)
+        follower.step()
+        limited.step()
+    follower.step()
+    while limited.step():
+        pass
+    assert follower.bodies == limited.bodies == live.bodies
+    live.store.close()
+
+
+def test_a_half_written_tail_waits(live: Live) -> None:
+    live.put(3)
+    follower = Follower(live.root)
+    follower.step()
+    end = live.store.max_offset
+    with MessageStore(live.root, SMALL) as store:
+        record = bytearray(store.commit_log.locate(0)[0].read(0, end // 3))
+    record[28:36] = end.to_bytes(8, "big")
+    for cut in (8, 40, len(record) // 2):
+        live.raw(end, bytes(record[:cut]))
+        assert follower.step() == []
+    broken = bytearray(record)
+    broken[100] ^= 1
+    live.raw(end, bytes(broken))
+    assert follower.step() == [], "its CRC is wrong: the body is not all there"
+    live.raw(end, bytes(record))
+    (row,) = follower.step()
+    assert (row["physical_offset"], row["status"]) == (end, "ok")
+    live.raw(end, bytes(len(record)))
+
+
+def test_limits(live: Live) -> None:
+    live.put(100)
+    follower = Follower(live.root, maxBytesPerTrigger="1k")
+    sizes = []
+    while rows := follower.step():
+        sizes.append(len(rows))
+    assert follower.bodies == live.bodies
+    assert len(sizes) > 10 and max(sizes) < 10
+    assert len(Follower(live.root).step(ReadMaxBytes(1))) == 1
+    assert len(Follower(live.root, maxBytesPerTrigger="1k").step(ReadAllAvailable())) == 100
+
+
+def test_available_now_ends(live: Live) -> None:
+    live.put(20)
+    follower = Follower(live.root, maxBytesPerTrigger="1k")
+    follower.reader.prepareForTriggerAvailableNow()
+    live.put(20)
+    while follower.step():
+        pass
+    assert follower.bodies == live.bodies[:20]
+    assert follower.reader.latestOffset(follower.offset, ReadMaxBytes(1000)) == follower.offset
+    assert follower.reader.reportLatestOffset() == {str(live.root): live.store.max_offset}
+
+
+def test_starting_at_the_end(live: Live) -> None:
+    live.put(5)
+    follower = Follower(live.root, startingOffsets="latest")
+    live.put(2)
+    follower.step()
+    assert follower.bodies == live.bodies[5:]
+
+
+def test_an_expired_file_is_a_row_of_damage(live: Live) -> None:
+    live.put(10)
+    follower = Follower(live.root)
+    follower.step()
+    start = follower.offset[str(live.root)]
+    live.put(100)
+    files = sorted((live.root / "commitlog").iterdir())
+    for path in files[:2]:
+        path.unlink()
+    first, *rest = follower.step()
+    assert first["status"] == "damage"
+    assert first["damage"] == (
+        f"commitlog-file-expired: expected the log from {start}, found it from 8192"
+    )
+    assert first["physical_offset"] == start
+    assert [row["body"] for row in rest] == live.bodies[-len(rest) :]
+    assert rest[0]["physical_offset"] == 8192
+
+
+def test_damage_does_not_stop_it(live: Live) -> None:
+    live.put(10)
+    live.raw(4 + 10 * 20, b"\0" * 400)
+    live.put(10)
+    follower = Follower(live.root)
+    follower.step()
+    live.put(40)
+    follower.step()
+    assert [row["status"] for row in follower.rows].count("damage") == 1
+    assert follower.bodies[-50:] == live.bodies[-50:]
+
+
+def test_a_log_that_was_cut_is_refused(live: Live) -> None:
+    live.put(3)
+    follower = Follower(live.root)
+    follower.step()
+    follower.offset = {str(live.root): 4000}
+    with pytest.raises(ValueError, match=r"the log ends at .*, but the stream has read to 4000"):
+        follower.step()
+
+
+def test_a_store_joins_in(tmp_path: Path) -> None:
+    stores = [Live(tmp_path / "a")]
+    stores[0].put(3)
+    follower = Follower(tmp_path / "*")
+    follower.step()
+    stores.append(Live(tmp_path / "b"))
+    for store in stores:
+        store.put(2)
+    follower.step()
+    assert follower.bodies == [*stores[0].bodies, *stores[1].bodies]
+    for store in stores:
+        store.store.close()
+
+
+def test_bytes() -> None:
+    texts = ("0", "7", "2k", "64m", "1 GB")
+    assert [parse_bytes(text) for text in texts] == [0, 7, 2048, 64 << 20, 1 << 30]
+    with pytest.raises(ValueError, match="such as 64m"):
+        parse_bytes("much")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"structure": "queue"}, "a stream follows the commitlog, not structure queue"),
+        ({"startingOffsets": "now"}, "startingOffsets is earliest or latest, not 'now'"),
+    ],
+)
+def test_errors(tmp_path: Path, options: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        reader_of(tmp_path, **options)
+
+
+def test_restarts_from_a_checkpoint(spark: SparkSession, live: Live, tmp_path: Path) -> None:
+    """Queries that are stopped and started again write every record once."""
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+
+    def run(limit: str) -> int:
+        stream = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", limit)
+        frame = stream.schema(ddl("commitlog", COLUMNS)).load(str(live.root))
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start(str(out))
+        )
+        assert query.awaitTermination(120)
+        assert query.exception() is None
+        return sum(1 for name in os.listdir(checkpoint / "commits") if name.isdigit())
+
+    live.put(20)
+    assert run("2k") >= 2
+    live.put(70)
+    run("16k")
+    found = spark.read.parquet(str(out)).orderBy("physical_offset").collect()
+    assert [bytes(row.body) for row in found] == live.bodies
+    assert {row.status for row in found} == {"ok"}
