@@ -258,7 +258,7 @@ def test_hits_are_compared_with_topic_and_key(golden: Golden, name: str) -> None
 
 
 def test_other_delay_levels_than_the_brokers_are_named(golden: Golden) -> None:
-    """Without its messageDelayLevel a sound store's delivery times look wrong: the finding says so."""
+    """A sound store's delivery times look wrong under other levels: the finding says so."""
     config = replace(
         broker_conf("broker"), message_delay_level=MessageStoreConfig().message_delay_level
     )
