@@ -197,6 +197,8 @@ def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.Mon
 
 def test_ctrl_c_is_130_and_leaves_whole_rows(store: Path) -> None:
     body = "import os, signal, sys; from rmqctl.cli import options; from rmqctl.cli.main import run"
+    # A run in the background ignores Ctrl-C, and hands that down.
+    body += "; signal.signal(signal.SIGINT, signal.default_int_handler)"
     stop = "os.kill(os.getpid(), signal.SIGINT)"
     code = f"{body}; options.Settings.open = lambda *_, **__: {stop}; sys.exit(run(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "queues", "--store", str(store)]
