@@ -8,11 +8,24 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: What a whole command counts to.
 TOTAL = 1000
 _SECONDS = 0.2
+
+
+def _tasks(context: SparkContext) -> tuple[int, int]:
+    """How many tasks the running stages have, and how many of those are done."""
+    tracker = context.statusTracker()
+    total = finished = 0
+    for stage in tracker.getActiveStageIds():
+        info = tracker.getStageInfo(stage)
+        if info is not None:
+            total += info.numTasks
+            finished += info.numCompletedTasks
+    return total, finished
 
 
 @contextmanager
@@ -29,18 +42,13 @@ def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[Non
     done = threading.Event()
 
     def poll() -> None:
-        tracker = context.statusTracker()
         reached = 0
         while not done.wait(_SECONDS):
             try:
-                total = finished = 0
-                for stage in tracker.getActiveStageIds():
-                    info = tracker.getStageInfo(stage)
-                    if info is not None:
-                        total += info.numTasks
-                        finished += info.numCompletedTasks
+                total, finished = _tasks(context)
             except Exception:
-                return  # Spark is stopping.
+                # Spark is stopping, or Ctrl-C has ended Java: a bar is no reason to say so.
+                return
             if total:
                 reached = max(reached, TOTAL * finished // total)
                 advance(min(reached, TOTAL - 1))
