@@ -18,8 +18,6 @@ from rmqctl.engine.dispatch import KeyBatch, UnitBatch
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.record import Blank, Damage, End
 from rmqctl.engine.scanner import Batch, TopicTable
-from rmqctl.engine.versions import not_understood
-from rmqctl.operations.verify.directories import check_directories
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
@@ -120,17 +118,6 @@ class StoreSide(_Verification):
     @property
     def log(self) -> CommitLog:
         return self._log
-
-    def before(self) -> Iterator[Finding]:
-        """Before anything is read of the log."""
-        index_size = self._config.index_geometry.file_size
-        yield from check_directories(self._root, self._log_size, self._queue_size, index_size)
-        for name, what in not_understood(self._root):
-            yield finding("not-understood", path=name, found=what)
-        if self._unclean:
-            yield finding("unclean-shutdown", path=paths.ABORT)
-        if self._log.min_offset:
-            yield finding("log-starts-late", physical_offset=self._log.min_offset)
 
     def join(self, parts: Iterable[PartFindings]) -> Iterator[Finding]:
         """Puts the parts of the log together, in order."""

@@ -101,8 +101,8 @@ class _Verification:
         # to it, damaged else.
         self._suspect: Finding | None = None
 
-    def run(self) -> Iterator[Finding]:
-        index_service = IndexService(self._root / paths.INDEX, self._config.index_geometry)
+    def before(self) -> Iterator[Finding]:
+        """Before anything is read of the log."""
         index_size = self._config.index_geometry.file_size
         yield from check_directories(self._root, self._log_size, self._queue_size, index_size)
         for name, what in not_understood(self._root):
@@ -111,6 +111,10 @@ class _Verification:
             yield finding("unclean-shutdown", path=paths.ABORT)
         if self._log.min_offset:
             yield finding("log-starts-late", physical_offset=self._log.min_offset)
+
+    def run(self) -> Iterator[Finding]:
+        yield from self.before()
+        index_service = IndexService(self._root / paths.INDEX, self._config.index_geometry)
         dispatcher = Dispatcher(self._config)
         scanner = Scanner(self._log, dispatcher, check=True)
         queues = QueueChecker(
