@@ -1,8 +1,9 @@
 """Measures the Spark data source beside the in-process scanner, Parquet and a UDF pipeline.
 
 Run it as ``python tests/benchmarks/spark.py STORE…``. Every line is a median of one run on this
-machine; ``x scanner`` is the time over that of the in-process scanner on one core, ``x Parquet``
-over the same query on a Parquet copy of the same rows.
+machine; ``x scanner`` is the time over that of the in-process scanner on the same cores (a process
+a core, a file of the log at a time), ``x like`` over the same query on a Parquet copy of the same
+rows, or over writing the same rows to Parquet from Spark's memory.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from rmqctl.engine.config import MessageStoreConfig
@@ -26,6 +29,7 @@ from rmqctl.spark import scan
 from rmqctl.spark.columns import STRUCTURES
 from rmqctl.spark.logsplit import open_log
 
+CORES = 2
 ROOT = Path(__file__).resolve().parents[2]
 SIX = ["physical_offset", "total_size", "topic", "queue_id", "queue_offset", "store_time"]
 ALL = [column.name for column in STRUCTURES["commitlog"]]
@@ -36,13 +40,16 @@ def main() -> None:
     arguments.add_argument("stores", nargs="+", type=Path)
     arguments.add_argument("--runs", type=int, default=3)
     arguments.add_argument("--repeat", type=int, default=1, help="read each store so many times")
+    arguments.add_argument("--driver-memory", default="10g", help="all columns are kept in it")
     arguments.add_argument("--directory", type=Path, default=None, help="where copies are made")
     options = arguments.parse_args()
     # The workers use this Python, and this checkout.
     os.environ["PYSPARK_PYTHON"], os.environ["PYTHONPATH"] = sys.executable, str(ROOT)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = SparkSession.builder.master(f"local[{CORES}]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.log.level", "OFF").config("spark.driver.memory", "2g")
+    spark = builder.config("spark.log.level", "OFF").config(
+        "spark.driver.memory", options.driver_memory
+    )
     session = spark.getOrCreate()
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
         for store in options.stores:
@@ -54,19 +61,29 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     path = ",".join([str(store)] * repeat)
     rows, size = 0, 0
 
-    def in_process() -> None:
-        nonlocal rows, size
-        rows = size = 0
-        for _ in range(repeat):
-            scanner = Scanner(open_log(store), Dispatcher(MessageStoreConfig()), properties=False)
-            for entry in scanner.scan():
-                if isinstance(entry, Batch):
-                    rows += len(entry)
-                    size += int(entry.total_size.sum())
+    log = open_log(store)
+    files = [(store, e.file_from_offset, e.file_from_offset + e.size) for e in log.files.entries]
+    log.close()
 
-    base = timed(in_process, runs)
+    def in_process(cores: int) -> None:
+        nonlocal rows, size
+        with get_context("spawn").Pool(cores) as pool:
+            pool.map(scan_file, files[:1])  # Starting them is not counted below.
+            begin = time.perf_counter()
+            counted = pool.map(scan_file, files * repeat, chunksize=1)
+            scans.append(time.perf_counter() - begin)
+        rows, size = (sum(column) for column in zip(*counted, strict=True))
+
+    def scanned(cores: int) -> float:
+        scans.clear()
+        for _ in range(runs):
+            in_process(cores)
+        return statistics.median(scans)
+
+    scans: list[float] = []
+    single, base = scanned(1), scanned(CORES)
     print(f"\n{store}: {rows:,} rows, {size / 2**20:,.0f} MiB, medians of {runs} runs")
-    print(f"{'':32}{'seconds':>9}{'M rows/s':>10}{'MiB/s':>8}{'x scanner':>11}{'x Parquet':>11}")
+    print(f"{'':32}{'seconds':>9}{'M rows/s':>10}{'MiB/s':>8}{'x scanner':>11}{'x like':>11}")
 
     def report(name: str, action: Callable[[], object], parquet: float | None = None) -> float:
         action()  # The first one starts the workers.
@@ -79,8 +96,9 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
         )
         return seconds
 
-    print(f"{'in-process scanner, one core':32}{base:9.2f}{rows / base / 1e6:10.2f}"
-          f"{size / base / 2**20:8,.0f}{1:11.2f}")  # fmt: skip
+    for name, seconds in (("one core", single), (f"{CORES} cores", base)):
+        print(f"{'in-process scanner, ' + name:32}{seconds:9.2f}{rows / seconds / 1e6:10.2f}"
+              f"{size / seconds / 2**20:8,.0f}{seconds / base:11.2f}")  # fmt: skip
     copy, again = str(place / "copy"), str(place / "again")
     scan(spark, path, columns=SIX).write.mode("overwrite").parquet(copy)
     parquet = spark.read.parquet(copy)
@@ -93,12 +111,30 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     memory = report("6 columns in memory to Parquet", lambda: save(cached, again))
     cached.unpersist()
     report("6 columns to Parquet", lambda: save(scan(spark, path, columns=SIX), again), memory)
-    report("all columns to Parquet", lambda: save(scan(spark, path, columns=ALL), again))
-    files = spark.read.format("binaryFile").load(str(store / "commitlog"))
-    if max(p.stat().st_size for p in (store / "commitlog").iterdir()) < 2**30:
-        report("binaryFile + UDF: group by topic", lambda: by_topic(with_udf(files)))
+    # From disk when the rows do not fit into the driver's memory: Spark's own format, read back.
+    cached = scan(spark, path, columns=ALL).persist(StorageLevel.MEMORY_AND_DISK)
+    cached.count()
+    memory = report("all columns in memory to Parquet", lambda: save(cached, again))
+    cached.unpersist()
+    report("all columns to Parquet", lambda: save(scan(spark, path, columns=ALL), again), memory)
+    binary = spark.read.format("binaryFile").load([f"{store}/commitlog"] * repeat)
+    if max(end - start for _, start, end in files) < 2**30:
+        report("binaryFile + UDF: group by topic", lambda: by_topic(with_udf(binary)), group)
     else:
         print("binaryFile + UDF cannot read the store: a row holds less than 1 GiB")
+
+
+def scan_file(file: tuple[Path, int, int]) -> tuple[int, int]:
+    """Records of one file of a log and their bytes."""
+    store, start, end = file
+    rows = size = 0
+    log = open_log(store)
+    for entry in Scanner(log, Dispatcher(MessageStoreConfig()), properties=False).scan(start, end):
+        if isinstance(entry, Batch):
+            rows += len(entry)
+            size += int(entry.total_size.sum())
+    log.close()
+    return rows, size
 
 
 def by_topic(frame: Any) -> Any:
@@ -111,13 +147,13 @@ def save(frame: Any, path: str) -> None:
 
 def with_udf(files: Any) -> Any:
     """What one writes without this data source: whole files into a loop in Python."""
-    from struct import Struct
-
-    head = Struct(">iI")
 
     def topics(batches: Iterator[Any]) -> Iterator[Any]:
+        from struct import Struct
+
         import pandas
 
+        head = Struct(">iI")
         for frame in batches:
             for data in frame["content"]:
                 found, at = [], 0
