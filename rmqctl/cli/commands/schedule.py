@@ -1,0 +1,170 @@
+"""``rmqctl schedule ls|deliver``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.options import INT_MAX, WRITING_EXITS, Settings, Time, Whole, common
+from rmqctl.cli.options import command as make
+from rmqctl.cli.sections import group
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+@group(
+    "schedule",
+    examples=[
+        "rmqctl schedule ls --store DIR --broker-conf broker.conf",
+        "rmqctl schedule deliver --store DIR --broker-conf broker.conf --dry-run",
+    ],
+)
+def command() -> None:
+    """Delayed messages: list what waits, deliver what is due."""
+
+
+@make(
+    "ls",
+    examples=[
+        "rmqctl schedule ls --store DIR --broker-conf broker.conf",
+        "rmqctl schedule ls --format ndjson | jq 'select(.due > 0)'",
+    ],
+)
+@common
+def ls(settings: Settings) -> None:
+    """List the delay levels: what waits, and until when.
+
+    Prints rows of type delay_level, then a summary. progress is what config/delayOffset.json says,
+    next_offset where a broker goes on, due how many it would deliver at once. Reads queue units
+    only, so millions of messages take no longer than the size of their queues.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.schedule import delay_levels
+
+    with settings.open() as store, settings.writer("delay_level") as writer:
+        rows = list(delay_levels(store, system_clock()))
+        writer.rows(rows)
+    for row in rows[:-1]:
+        _note_oddities(settings, row)
+
+
+def _note_oddities(settings: Settings, row: dict[str, Any]) -> None:
+    level, progress = row["level"], row["progress"]
+    if row["delay_milliseconds"] is None and row["pending"]:
+        settings.note(
+            f"note: level {level} is none of the configuration's: give the broker's broker.conf "
+            "with --broker-conf."
+        )
+    if row["next_offset"] is not None and progress not in (None, row["next_offset"]):
+        settings.note(
+            f"note: level {level}: its progress {progress} lies outside the queue "
+            f"({row['min_offset']} to {row['max_offset']}); a broker goes on at "
+            f"{row['next_offset']}."
+        )
+
+
+class _SkipType(click.ParamType["tuple[int, int, int]"]):
+    name = "messages"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int, int]:
+        match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,18})(?:-([0-9]{1,18}))?", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not LEVEL:N or LEVEL:N-M, such as 3:1042", param, ctx)
+        return int(match[1]), int(match[2]), int(match[3] or match[2])
+
+
+@make(
+    "deliver",
+    examples=[
+        "rmqctl schedule deliver --store DIR --broker-conf broker.conf --dry-run",
+        "rmqctl schedule deliver --store DIR --broker-conf broker.conf",
+        "rmqctl schedule deliver --until 2024-05-01T12:00:00+02:00 --level 3 --format ndjson",
+        "rmqctl schedule deliver --skip-delivered --skip 3:1042",
+    ],
+    exits=WRITING_EXITS | {1: "messages were passed over, delivered twice, or stop their level"},
+)
+@click.option("--until", metavar="TIME", type=Time(), help="Due at this time.  [default: now]")
+@click.option("--level", "levels", metavar="N", type=Whole(1, INT_MAX), multiple=True,
+              help="Only this level; repeatable.")  # fmt: skip
+@click.option(
+    "--skip-delivered",
+    is_flag=True,
+    help="Pass over messages that stand in their queue already.",
+)
+@click.option(
+    "--skip",
+    metavar="LEVEL:N[-M]",
+    type=_SkipType(),
+    multiple=True,
+    help="Pass over messages for good, by queue offset; repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing, say what would be done.")
+@common
+def deliver(
+    settings: Settings,
+    until: int | None,
+    levels: tuple[int, ...],
+    skip_delivered: bool,
+    skip: tuple[tuple[int, int, int], ...],
+    dry_run: bool,
+) -> int:
+    """Put messages that are due into their real queues.
+
+    Prints a row of type delivery for each level, a row undelivered for what was passed over or
+    stops a level, then a summary. Progress is kept in config/delayOffset.json after each bulk.
+    Messages of which a copy stands in the queue already (a killed run, or a broker of 4.9.3, which
+    records less than it delivers) are delivered once more and counted as delivered_before;
+    --skip-delivered passes over them.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.schedule import Delivery, Skip
+
+    now = system_clock()
+    delivery = Delivery(
+        now if until is None else until,
+        now,
+        frozenset(levels),
+        tuple(Skip(*one) for one in skip),
+        skip_delivered,
+        dry_run,
+    )
+    with settings.open(writable=not dry_run) as store:
+        return _run(settings, store, delivery)
+
+
+def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
+    from rmqctl.operations.schedule import DeliveryRun
+
+    run = DeliveryRun(store, delivery)
+    with (
+        settings.writer("delivery") as writer,
+        settings.progress("deliver", run.due, writer) as advance,
+    ):
+        run.advance = advance
+        try:
+            summary = writer.rows(run.rows())
+        except KeyboardInterrupt:
+            settings.note(
+                "interrupted: what is delivered is stored; at most the last bulk is not recorded. "
+                "The next run counts its copies as delivered_before."
+            )
+            raise
+    before = summary["delivered_before"]
+    if before and not delivery.skip_delivered:
+        settings.note(
+            f"note: {before} messages stood in their queue already"
+            + (" and would be" if delivery.dry_run else " and were")
+            + " delivered once more. --skip-delivered passes over such messages."
+        )
+    repeated = before and not delivery.skip_delivered
+    return int(bool(summary["passed_over"] or summary["stopped_levels"] or repeated))
+
+
+command.add_command(ls)
+command.add_command(deliver)
+command.sections = {"Inspect (never writes)": ["ls"], "Write": ["deliver"]}

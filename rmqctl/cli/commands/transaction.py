@@ -1,0 +1,137 @@
+"""``rmqctl transaction ls|commit|rollback``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.options import OFFSET, WRITING_EXITS, Settings, common
+from rmqctl.cli.options import command as make
+from rmqctl.cli.sections import group
+
+if TYPE_CHECKING:
+    from rmqctl.operations.transaction import Action
+
+_EXITS = WRITING_EXITS | {1: "a half message was refused (its row has the status)"}
+
+
+@group(
+    "transaction",
+    examples=[
+        "rmqctl transaction ls --store DIR",
+        "rmqctl transaction commit --store DIR 126623 --dry-run",
+    ],
+)
+def command() -> None:
+    """Half messages: list the pending ones, commit or roll back."""
+
+
+@make(
+    "ls",
+    examples=[
+        "rmqctl transaction ls --store DIR",
+        "rmqctl transaction ls --producer-group pg_orders --format ndjson",
+        "rmqctl transaction ls --all",
+    ],
+    exits={1: "no half message is pending; with --all: there is none"},
+)
+@click.option("--producer-group", metavar="GROUP", help="Only of this producer group.")
+@click.option("--all", "everything", is_flag=True, help="Ended and checked ones, too.")
+@common
+def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
+    """List half messages that nothing has ended yet.
+
+    Prints rows of type half_message, then a summary. broker_does is what a broker does with it when
+    it checks: wait (younger than transactionTimeOut), ask its producer, or discard it (asked
+    transactionCheckMax times, or older than fileReservedTime). Half messages before the progress of
+    that check are not pending: they were put back as later ones.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.transaction import half_messages
+
+    with settings.open() as store, settings.writer("half_message") as writer:
+        rows = half_messages(store, system_clock(), everything=everything, group=producer_group)
+        summary = writer.rows(rows)
+    shown = sum(summary[name] for name in ("pending", "ended", "checked"))
+    return int(not (shown if everything else summary["pending"]))
+
+
+def _ending(function: Callable[..., int]) -> Callable[..., int | None]:
+    """What commit and rollback take."""
+    decorators = (
+        common,
+        click.option("--dry-run", is_flag=True, help="Change nothing, say what would be done."),
+        click.option(
+            "--producer-group", metavar="GROUP", help="Refuse half messages of another group."
+        ),
+        click.argument("offsets", metavar="OFFSET…", type=OFFSET, nargs=-1, required=True),
+    )
+    decorated: Callable[..., int | None] = function
+    for decorate in decorators:
+        decorated = decorate(decorated)
+    return decorated
+
+
+@make(
+    "commit",
+    examples=[
+        "rmqctl transaction commit --store DIR 126623",
+        "rmqctl transaction commit 126623 126920 --producer-group pg_orders --dry-run",
+    ],
+    exits=_EXITS,
+)
+@_ending
+def commit(
+    settings: Settings, offsets: tuple[int, ...], producer_group: str | None, dry_run: bool
+) -> int:
+    """Commit half messages, by physical offset.
+
+    Puts the message into its real topic and queue and an op message, as a broker does. Prints a row
+    of type transaction for each, then a summary. Of a commit that was cut off in between only the
+    op message is put.
+    """
+    return _end(settings, "commit", offsets, producer_group, dry_run)
+
+
+@make(
+    "rollback",
+    examples=[
+        "rmqctl transaction rollback --store DIR 126623",
+        "rmqctl transaction rollback 126623 126920 --producer-group pg_orders --dry-run",
+    ],
+    exits=_EXITS,
+)
+@_ending
+def rollback(
+    settings: Settings, offsets: tuple[int, ...], producer_group: str | None, dry_run: bool
+) -> int:
+    """Roll half messages back, by physical offset.
+
+    Puts an op message, as a broker does: the half stays in the log and is never delivered. Prints a
+    row of type transaction for each, then a summary.
+    """
+    return _end(settings, "rollback", offsets, producer_group, dry_run)
+
+
+def _end(
+    settings: Settings,
+    action: Action,
+    offsets: tuple[int, ...],
+    producer_group: str | None,
+    dry_run: bool,
+) -> int:
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.transaction import Ending, end_transactions
+
+    ending = Ending(action, system_clock(), producer_group, dry_run)
+    with settings.open(writable=not dry_run) as store, settings.writer("transaction") as writer:
+        summary = writer.rows(end_transactions(store, offsets, ending))
+    return int(bool(summary["refused"] or summary["not_tried"]))
+
+
+command.add_command(ls)
+command.add_command(commit)
+command.add_command(rollback)
+command.sections = {"Inspect (never writes)": ["ls"], "Write": ["commit", "rollback"]}

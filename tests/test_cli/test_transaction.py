@@ -1,0 +1,261 @@
+"""``transaction ls|commit|rollback`` as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine import transaction
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.record import Record
+from tests import golden_data
+from tests.conftest import Golden
+from tests.test_cli.conftest import CONFIG, Cli, state
+from tests.test_safety.support import assert_clean
+
+HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+
+
+def half(number: int, **properties: str) -> MessageExtBrokerInner:
+    """As ``TransactionalMessageBridge#parseHalfMessageInner`` leaves it."""
+    given = {
+        "UNIQ_KEY": f"U{number}",
+        "TAGS": "t",
+        "TRAN_MSG": "true",
+        "PGROUP": "pg",
+        "REAL_TOPIC": "orders",
+        "REAL_QID": str(number % 2),
+    } | properties
+    return MessageExtBrokerInner(
+        HALF,
+        b"body %d" % number,
+        properties={name: value for name, value in given.items() if value},
+        born_timestamp=system_clock(),
+    )
+
+
+def put(root: Path, *messages: MessageExtBrokerInner) -> list[int]:
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        results = [store.put_message(message, flush=False) for message in messages]
+    return [result.append.wrote_offset for result in results if result.append is not None]
+
+
+def records(root: Path, topic: str) -> list[tuple[Record, bytes]]:
+    with MessageStore(root, CONFIG) as store:
+        walked = [r for r in store.commit_log.walk() if isinstance(r, Record) and r.topic == topic]
+        return [(record, store.body(record)) for record in walked]
+
+
+def run(cli: Cli, root: Path, *line: Any, code: int = 0) -> list[dict[str, Any]]:
+    done = cli("transaction", *line, "--format", "ndjson", store=root)
+    assert done.code == code, done
+    return done.rows
+
+
+def test_what_is_pending_in_the_golden_stores(
+    cli: Cli, golden: Golden, broker_conf_file: Any
+) -> None:
+    """By the engine's own rows: a half that no op message names."""
+    for name in ("transaction", "broker"):
+        root = golden(name)
+        where = ("--store", root, "--broker-conf", broker_conf_file(name), "--format", "ndjson")
+        messages = golden_data.expected(name)["message"]
+        expected = {m["queueOffset"]: m["physicalOffset"] for m in messages if m["topic"] == HALF}
+        with MessageStore(root, golden_data.broker_conf(name)) as store:
+            for m in messages:
+                if m["topic"] == OP:
+                    op = store.look_message_by_offset(m["physicalOffset"])
+                    expected.pop(int(store.body(op)), None)
+        *rows, summary = cli("transaction", "ls", "--all", *where).rows
+        unended = [r["physical_offset"] for r in rows if r["state"] != "ended"]
+        assert unended == list(expected.values())
+        done = cli("transaction", "ls", *where)
+        if name == "broker":
+            # The check has put all of them back, as messages that were ended then.
+            assert done.code == 1 and done.rows[-1]["pending"] == 0
+            assert summary["checked"] == len(expected) == 16
+        else:
+            assert done.code == 0 and len(done.rows) == 31
+            assert {r["producer_group"] for r in done.rows[:-1]} == {"pg"}
+
+
+def test_the_golden_halves_are_ended(
+    cli: Cli, golden: Golden, tmp_path: Path, broker_conf_file: Any
+) -> None:
+    root = golden_data.copy_tree(golden("transaction"), tmp_path / "transaction")
+    where = ("--broker-conf", broker_conf_file("transaction"), "--format", "ndjson")
+    *rows, _ = cli("transaction", "ls", "--store", root, *where).rows
+    offsets = [str(row["physical_offset"]) for row in rows]
+    before = golden_data.tree_content(root)
+    for action in ("commit", "rollback"):
+        dry = cli("transaction", action, *offsets, "--dry-run", "--store", root, *where)
+        assert dry.code == 0 and dry.rows[-1]["done"] == 30
+    assert golden_data.tree_content(root) == before
+    some, others = offsets[:20], offsets[20:]
+    committed = cli("transaction", "commit", *some, "--store", root, *where)
+    rolled = cli("transaction", "rollback", *others, "--store", root, *where)
+    assert (committed.code, rolled.code) == (0, 0)
+    config = golden_data.broker_conf("transaction")
+    assert_clean(root, config)
+    with MessageStore(root, config) as store:
+        for row in committed.rows[:-1]:
+            final = store.look_message_by_offset(row["final_offset"])
+            original = store.look_message_by_offset(row["physical_offset"])
+            assert final.prepared_transaction_offset == original.physical_offset
+            assert (final.topic, final.sys_flag & 12) == (row["real_topic"], 8)
+            assert final.properties == original.properties
+            assert store.body(final) == store.body(original)
+        for row in (*committed.rows[:-1], *rolled.rows[:-1]):
+            op = store.look_message_by_offset(row["op_offset"])
+            assert (op.topic, store.body(op)) == (OP, b"%d" % row["queue_offset"])
+    assert {row["final_offset"] for row in rolled.rows[:-1]} == {None}
+    assert cli("transaction", "ls", "--store", root, *where).rows[-1]["pending"] == 0
+    again = cli("transaction", "commit", *offsets, "--store", root, *where)
+    assert again.code == 1 and {r["status"] for r in again.rows[:-1]} == {"NOT_PENDING"}
+
+
+def test_a_commit_that_was_cut_off_is_only_completed(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    first, second = put(root, half(0), half(1))
+    finals = []
+    with MessageStore(root, CONFIG, writable=True) as store:
+        for offset in (first, second):
+            record = store.look_message_by_offset(offset)
+            message = transaction.commit_message(record, store.body(record))
+            result = store.put_message(message)
+            assert result.append is not None
+            finals.append(result.append.wrote_offset)
+    *rows, summary = run(cli, root, "commit", second, first)
+    assert [row["final_offset"] for row in rows] == finals[::-1] and summary["done"] == 2
+    assert len(records(root, "orders")) == 2 and len(records(root, OP)) == 2
+    assert_clean(root, CONFIG)
+
+
+def test_a_delayed_half_is_lost_as_in_a_broker(cli: Cli, tmp_path: Path) -> None:
+    """A half with a delay level goes to the schedule topic with the half topic as its real one:
+    producers clear the level, and a broker discards what comes back."""
+    root = tmp_path / "store"
+    (offset,) = put(root, half(1, DELAY="3"))
+    assert run(cli, root, "commit", offset, code=1)[0]["status"] == "ILLEGAL"
+    line = ("schedule", "deliver", "--until", str(system_clock() + 60_000), "--format", "ndjson")
+    done = cli(*line, store=root)
+    assert done.code == 1 and done.rows[0]["reason"] == "real-topic-is-half-topic"
+
+
+@pytest.mark.parametrize(
+    ("properties", "status"),
+    [
+        ({"REAL_TOPIC": "../up"}, "ILLEGAL"),
+        ({"REAL_TOPIC": ""}, "ILLEGAL"),
+        ({"REAL_QID": "one"}, "ILLEGAL"),
+        ({"REAL_QID": "-1"}, "ILLEGAL"),
+        ({"PGROUP": ""}, "ILLEGAL"),
+        ({"PGROUP": "other"}, "PRODUCER_GROUP_WRONG"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_what_cannot_be_ended_is_said(
+    properties: dict[str, str], status: str, cli: Cli, tmp_path: Path
+) -> None:
+    root = tmp_path / "store"
+    good, bad = put(root, half(0), half(1, **properties))
+    group = ("--producer-group", "pg")
+    *rows, summary = run(cli, root, "commit", good, bad, *group, code=1)
+    assert {row["physical_offset"]: row["status"] for row in rows} == {good: "PUT_OK", bad: status}
+    assert all(row["reason"] for row in rows if row["status"] == status)
+    assert (summary["done"], summary["refused"], summary["not_tried"]) == (1, 1, 0)
+    assert len(records(root, OP)) == 1
+    # A half that has nowhere to go can still be rolled back; one that a broker refuses cannot.
+    code = int("PGROUP" in properties)
+    assert run(cli, root, "rollback", bad, *group, code=code)[-1]["done"] == 1 - code
+
+
+def test_offsets_that_are_no_half_message(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    ordinary, offset = put(root, MessageExtBrokerInner("orders", b"x"), half(0))
+    before = state(root)
+    rows = run(cli, root, "commit", ordinary, offset + 1, 10**12, "--dry-run", code=1)
+    assert [row["status"] for row in rows[:-1]] == ["ILLEGAL", "NOT_FOUND", "NOT_FOUND"]
+    assert state(root) == before
+    run(cli, root, "ls", "--producer-group", "nobody", code=1)
+    assert cli("transaction", "commit", "-5", store=root).code == 2
+    assert cli("transaction", "commit", store=root).code == 2
+
+
+def test_a_refused_final_leaves_the_half_pending(cli: Cli, tmp_path: Path) -> None:
+    """No op message without its final message; what comes behind it is not tried."""
+    root = tmp_path / "store"
+    offsets = put(root, half(0), half(1, REAL_TOPIC="t" * 128), half(2))
+    *rows, summary = run(cli, root, "commit", *offsets, code=1)
+    assert [row["status"] for row in rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
+    assert summary == {"type": "summary", "done": 1, "refused": 1, "not_tried": 1}
+    assert len(records(root, OP)) == 1
+    assert [row["physical_offset"] for row in run(cli, root, "ls")[:-1]] == offsets[1:]
+
+
+def test_a_damaged_body_is_not_committed(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    (offset,) = put(root, half(0))
+    ((record, _),) = records(root, HALF)
+    with next((root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(record.body_position)
+        file.write(b"\xff")
+    done = cli("transaction", "commit", offset, "--dry-run", "--format", "ndjson", store=root)
+    assert done.code == 1 and done.rows[0]["status"] == "BODY_DAMAGED"
+
+
+def test_the_brokers_check(cli: Cli, tmp_path: Path) -> None:
+    """Its progress ends what it has put back, its copies are pending; an immune copy is ended with
+    the first one."""
+    root = tmp_path / "store"
+    old = {"TRANSACTION_CHECK_TIMES": "15"}
+    immune = {"TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "2"}
+    offsets = put(
+        root,
+        half(0),
+        half(1),
+        half(2),
+        half(0, TRANSACTION_CHECK_TIMES="1"),
+        half(2, **immune),
+        half(5, **old),
+        half(6, CHECK_IMMUNITY_TIME_IN_SECONDS="3600"),
+        MessageExtBrokerInner(OP, b"2", properties={"TAGS": "d"}),
+    )
+    rows = run(cli, root, "ls", "--all")
+    assert [row["state"] for row in rows[:-1]] == [
+        "checked", "pending", "ended", "pending", "ended", "pending", "pending"
+    ]  # fmt: skip
+    does = {row["physical_offset"]: row["broker_does"] for row in rows[:-1]}
+    assert (does[offsets[5]], does[offsets[6]]) == ("discard", "wait")
+    assert run(cli, root, "commit", offsets[0], code=1)[0]["status"] == "NOT_PENDING"
+    (root / "config").mkdir()
+    table = {f"{HALF}@CID_RMQ_SYS_TRANS": {"0": 3}, f"{OP}@CID_RMQ_SYS_TRANS": {"0": 1}}
+    (root / "config/consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    listed = [row["physical_offset"] for row in run(cli, root, "ls")[:-1]]
+    assert offsets[1] not in listed and offsets[3] in listed
+    assert run(cli, root, "commit", offsets[1], code=1)[0]["status"] == "NOT_PENDING"
+
+
+def test_a_broken_consumer_offset_file_is_named(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, half(0))
+    (root / "config").mkdir()
+    (root / "config/consumerOffset.json").write_text("{")
+    done = cli("transaction", "ls", store=root)
+    assert done.code == 5 and "consumerOffset.json" in done.err and "config check" in done.err
+
+
+def test_a_store_in_use_is_left_alone(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    (offset,) = put(root, half(0))
+    with MessageStore(root, CONFIG, writable=True):
+        before = state(root)
+        for line in (("transaction", "commit", offset), ("schedule", "deliver")):
+            done = cli(*line, store=root)
+            assert done.code == 4 and "in use" in done.err
+        assert cli("transaction", "ls", store=root).code == 0
+        assert state(root) == before

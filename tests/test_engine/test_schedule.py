@@ -1,0 +1,249 @@
+"""Delayed messages: what the engine delivered is what these rules write; its progress file."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqctl.engine import schedule
+from rmqctl.engine.bulkappend import PropertyEncoder
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
+from rmqctl.engine.schedule import Due
+from rmqctl.errors import ConfigFileUnreadable, SymbolicLinkRefused
+from tests import golden_data
+from tests.conftest import Golden
+
+TOPIC = "SCHEDULE_TOPIC_XXXX"
+LIMIT = 4 << 20
+
+
+def records(store: MessageStore) -> list[Record]:
+    return [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+
+
+def stored_bytes(store: MessageStore, record: Record) -> bytes:
+    mapped, position = store.commit_log.locate(record.physical_offset)
+    return mapped.read(position, record.total_size)
+
+
+def test_what_the_engine_delivered_is_written_byte_for_byte(golden: Golden) -> None:
+    """Each record that keeps DELAY outside the schedule topic is the delivery of a scheduled one,
+    or a dead letter made of a delivery."""
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        waiting: dict[tuple[str, bytes], list[Record]] = {}
+        for record in records(store):
+            if record.topic == TOPIC:
+                key = record.properties["REAL_TOPIC"], record.properties_bytes
+                waiting.setdefault(key, []).append(record)
+        delivered: Counter[int] = Counter()
+        dead_letters = 0
+        for record in records(store):
+            if record.topic == TOPIC or "DELAY" not in record.properties:
+                continue
+            if record.topic.startswith("%DLQ%"):
+                dead_letters += 1
+                continue
+            scheduled = waiting[record.topic, record.properties_bytes].pop(0)
+            message = schedule.message_timeup(scheduled, store.body(scheduled), PropertyEncoder())
+            assert isinstance(message, MessageExtBrokerInner)
+            encoded = encode(message, LIMIT)
+            assert isinstance(encoded, EncodedMessage)
+            made = encoded.record(
+                record.queue_offset, record.physical_offset, record.store_timestamp
+            )
+            assert made == stored_bytes(store, record)
+            delivered[scheduled.queue_id + 1] += 1
+    assert delivered == {1: 3, 2: 2, 3: 32, 4: 32} and dead_letters == 30
+
+
+def test_units_of_the_golden_stores_are_due_when_the_engine_says(golden: Golden) -> None:
+    """By the engine's own units: the first not due ends what is due."""
+    for name in ("delay", "broker"):
+        times: dict[int, list[int]] = {}
+        for unit in golden_data.expected(name)["unit"]:
+            if unit["topic"] == TOPIC:
+                times.setdefault(unit["queueId"] + 1, []).append(unit["tagsCode"])
+        with MessageStore(golden(name), golden_data.broker_conf(name)) as store:
+            for level, expected in times.items():
+                queue = store.consume_queue(TOPIC, level - 1)
+                assert queue is not None and queue.max_offset == len(expected)
+                for until in {*expected, expected[0] - 1, expected[-1] + 1}:
+                    due = Due(until, None)
+                    end = schedule.end_of_due(store, level, queue, 0, due)
+                    assert end == next(
+                        (n for n, time in enumerate(expected) if time > until), len(expected)
+                    )
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=12),
+    st.integers(0, 60),
+    st.none() | st.integers(0, 60),
+    st.integers(0, 12),
+)
+def test_a_level_ends_at_the_first_that_waits(
+    tmp_path_factory: pytest.TempPathFactory,
+    times: list[int],
+    until: int,
+    horizon: int | None,
+    start: int,
+) -> None:
+    clock = iter(times)
+    root = tmp_path_factory.mktemp("level") / "store"
+    with MessageStore(root, writable=True, create=True, clock=lambda: next(clock, 0)) as store:
+        for _ in times:
+            put = MessageExtBrokerInner("t", b"", properties={"DELAY": "1"})
+            assert store.put_message(put, flush=False).is_ok
+        queue = store.consume_queue(TOPIC, 0)
+        if queue is None:
+            return
+        delay = store.dispatcher.delay_levels[0]
+        due = Due(until + delay, None if horizon is None else horizon + delay)
+        start = min(start, len(times))
+        expected = start
+        while expected < len(times) and (
+            times[expected] <= until or (horizon is not None and times[expected] > horizon)
+        ):
+            expected += 1
+        assert schedule.end_of_due(store, 1, queue, start, due) == expected
+
+
+# --- delayOffset.json ----------------------------------------------------------------------------
+
+
+def offset_file(root: Path, suffix: str = "") -> Path:
+    (root / "config").mkdir(parents=True, exist_ok=True)
+    return root / "config" / f"delayOffset.json{suffix}"
+
+
+@pytest.mark.parametrize("name", sorted({*golden_data.STORES} - {"crash"}))
+def test_the_progress_is_written_as_the_broker_writes_it(name: str, golden: Golden) -> None:
+    path = golden(name) / "config/delayOffset.json"
+    offsets = schedule.load_delay_offsets(golden(name))
+    assert offsets.path == path
+    assert schedule.encode_delay_offsets(offsets.table).encode() == path.read_bytes()
+
+
+def test_entries_stand_in_the_order_of_javas_map() -> None:
+    text = schedule.encode_delay_offsets({66: 1, 18: 2, 2: 3, 1: 4})
+    assert text == '{\n\t"offsetTable":{1:4,66:1,2:3,18:2\n\t}\n}'
+
+
+BROKEN = [
+    "{",
+    "garbage",
+    "[]",
+    '{"offsetTable":{1:2}',
+    '{"offsetTable":[]}',
+    '{"offsetTable":null}',
+    '{"offsetTable":{1:"x"}}',
+    '{"offsetTable":{"x":1}}',
+    '{"offsetTable":{1:1.5}}',
+    '{"offsetTable":{1:null}}',
+    '{"offsetTable":{1:true}}',
+    '{"offsetTable":{99999999999:1}}',
+    '{"offsetTable":{1:99999999999999999999}}',
+    "{" * 1000,
+]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_a_broken_progress_is_never_taken_for_none(text: str, tmp_path: Path) -> None:
+    """A broker would begin anew and deliver all once more. A good ``.bak`` is taken, as there."""
+    offset_file(tmp_path).write_text(text)
+    with pytest.raises(ConfigFileUnreadable, match=r"delayOffset\.json"):
+        schedule.load_delay_offsets(tmp_path)
+    offset_file(tmp_path, ".bak").write_text('{"offsetTable":{1:7}}')
+    offsets = schedule.load_delay_offsets(tmp_path)
+    assert offsets.table == {1: 7} and offsets.is_backup
+    offset_file(tmp_path, ".bak").write_text(text)
+    with pytest.raises(ConfigFileUnreadable):
+        schedule.load_delay_offsets(tmp_path)
+
+
+def test_no_progress_begins_at_the_first_message(tmp_path: Path) -> None:
+    assert schedule.load_delay_offsets(tmp_path) == ({}, None)
+    offset_file(tmp_path).write_bytes(b"")
+    assert schedule.load_delay_offsets(tmp_path) == ({}, None)
+    offset_file(tmp_path).write_text('{"offsetTable":{"3":5,4:-1}}')
+    assert schedule.load_delay_offsets(tmp_path).table == {3: 5, 4: -1}
+
+
+def test_persist_keeps_the_content_before_and_the_rights(tmp_path: Path) -> None:
+    schedule.save_delay_offsets(tmp_path, {1: 1})
+    assert not offset_file(tmp_path, ".bak").exists()
+    offset_file(tmp_path).chmod(0o640)
+    before = offset_file(tmp_path).read_bytes()
+    schedule.save_delay_offsets(tmp_path, {1: 2})
+    assert offset_file(tmp_path, ".bak").read_bytes() == before
+    assert schedule.load_delay_offsets(tmp_path).table == {1: 2}
+    for suffix in ("", ".bak"):
+        assert offset_file(tmp_path, suffix).stat().st_mode & 0o777 == 0o640
+    schedule.save_delay_offsets(tmp_path, {1: 3}, keep_backup=True)
+    assert offset_file(tmp_path, ".bak").read_bytes() == before
+    assert sorted(p.name for p in (tmp_path / "config").iterdir()) == [
+        "delayOffset.json",
+        "delayOffset.json.bak",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_persist_keeps_the_owner(tmp_path: Path) -> None:
+    """A ``.bak`` that a broker's user cannot write would end its persisting, silently."""
+    os.chown(tmp_path, 12345, 12346)
+    schedule.save_delay_offsets(tmp_path, {1: 1})
+    assert offset_file(tmp_path).stat().st_uid == (tmp_path / "config").stat().st_uid == 12345
+    schedule.save_delay_offsets(tmp_path, {1: 2})
+    for suffix in ("", ".bak"):
+        status = offset_file(tmp_path, suffix).stat()
+        assert (status.st_uid, status.st_gid) == (12345, 12346)
+
+
+@pytest.mark.parametrize("linked", ["config", "config/delayOffset.json"])
+def test_persist_follows_no_link(linked: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "delayOffset.json").write_text("kept")
+    root = tmp_path / "store"
+    (root / linked).parent.mkdir(parents=True)
+    target = elsewhere if linked == "config" else elsewhere / "delayOffset.json"
+    (root / linked).symlink_to(target)
+    with pytest.raises(SymbolicLinkRefused):
+        schedule.save_delay_offsets(root, {1: 2})
+    assert (elsewhere / "delayOffset.json").read_text() == "kept"
+    assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_a_leftover_of_a_killed_writer_is_no_obstacle(tmp_path: Path) -> None:
+    offset_file(tmp_path, ".tmp").write_text("half a te")
+    schedule.save_delay_offsets(tmp_path, {2: 2})
+    assert schedule.load_delay_offsets(tmp_path).table == {2: 2}
+    assert not offset_file(tmp_path, ".tmp").exists()
+
+
+def test_a_failed_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    schedule.save_delay_offsets(tmp_path, {1: 1})
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Exception, match="No space left"):
+        schedule.save_delay_offsets(tmp_path, {1: 2})
+    assert schedule.load_delay_offsets(tmp_path).table == {1: 1}
+    assert [p.name for p in (tmp_path / "config").iterdir()] == ["delayOffset.json"]
+
+
+def test_a_progress_outside_the_queue_is_moved_into_it(golden: Golden) -> None:
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        queue = store.consume_queue(TOPIC, 2)
+        assert queue is not None
+        places = [schedule.first_to_deliver(n, queue) for n in (None, -5, 0, 3, 32, 33, 10**18)]
+        assert places == [0, 0, 0, 3, 32, 32, 32]
