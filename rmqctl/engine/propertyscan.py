@@ -28,7 +28,7 @@ from rmqctl.engine.bytecolumns import (
     take,
 )
 
-__all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan"]
+__all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan", "tags"]
 
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
@@ -117,6 +117,28 @@ def scan(
     ``key_prefix`` is the hash of ``topic#`` of each row. With ``check`` the rows are reported that
     have a :func:`properties_problem`.
     """
+    values, malformed = _located(data, start, length, check=check)
+    columns = PropertyColumns.empty(len(start))
+    tagged, at, size = values.of(_TAGS)
+    columns.tags_code[tagged] = hash_codes(data, at, size).view(np.int32)
+    columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
+    delayed, at, size = values.of(_DELAY)
+    columns.delay_levels = {
+        row: decode_utf8(_text(data, low, many))
+        for row, low, many in zip(delayed.tolist(), at, size, strict=True)
+    }
+    columns.multi_dispatch_rows = values.of(_MULTI)[0]
+    columns.malformed = np.array(sorted(malformed), np.int64)
+    return columns
+
+
+def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows that have TAGS, and where these lie: positions and lengths, none of them 0."""
+    return _located(data, start, length, check=False)[0].of(_TAGS)
+
+
+def _located(data: Bytes, start: Ints, length: Ints, *, check: bool) -> tuple[_Values, list[int]]:
+    """Where the values of :data:`_NAMES` lie, and with ``check`` which rows are malformed."""
     count = len(start)
     values = _Values(*(np.zeros((len(_NAMES), count), np.int64) for _ in range(2)))
     malformed: list[int] = []
@@ -136,18 +158,7 @@ def scan(
                 for row in numbers[part.suspects()].tolist()
                 if properties_problem(_text(data, start[row], length[row])) is not None
             ]
-    columns = PropertyColumns.empty(count)
-    tagged, at, size = values.of(_TAGS)
-    columns.tags_code[tagged] = hash_codes(data, at, size).view(np.int32)
-    columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
-    delayed, at, size = values.of(_DELAY)
-    columns.delay_levels = {
-        row: decode_utf8(_text(data, low, many))
-        for row, low, many in zip(delayed.tolist(), at, size, strict=True)
-    }
-    columns.multi_dispatch_rows = values.of(_MULTI)[0]
-    columns.malformed = np.array(sorted(malformed), np.int64)
-    return columns
+    return values, malformed
 
 
 def _text(data: Bytes, position: int | np.int64, length: int | np.int64) -> bytes:

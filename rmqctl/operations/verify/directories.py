@@ -13,13 +13,19 @@ from rmqctl.operations.verify.findings import Finding, finding
 
 
 def check_directories(
-    root: Path, log_size: int, queue_size: int, index_size: int
+    root: Path,
+    log_size: int,
+    queue_size: int,
+    index_size: int,
+    log_directories: tuple[Path, ...] | None = None,
 ) -> Iterator[Finding]:
-    """Findings about names and lengths; the sizes are those that every file must have."""
+    """Findings about names and lengths; the sizes are those that every file must have.
+    ``log_directories`` are those of the log where it lies in several."""
     for name in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX):
         if (root / name).is_symlink():
             yield finding("symbolic-link", path=name)
-    yield from _check_files(root, root / paths.COMMIT_LOG, log_size)
+    for directory in log_directories or (root / paths.COMMIT_LOG,):
+        yield from _check_files(root, directory, log_size)
     base = root / paths.CONSUME_QUEUE
     for topic in paths.scan_names(base):
         if (base / topic).is_symlink():
@@ -42,7 +48,7 @@ def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():
-            yield finding("symbolic-link", path=path.relative_to(root))
+            yield finding("symbolic-link", path=shown(root, path))
         is_offset = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
         if not is_offset or not path.is_file():
             yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
@@ -56,7 +62,7 @@ def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():
-            yield finding("symbolic-link", path=path.relative_to(root))
+            yield finding("symbolic-link", path=shown(root, path))
         if not path.is_file() or not is_index_name(name):
             yield _foreign(root, path, "no time of creation")
         else:
@@ -66,7 +72,7 @@ def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
 def _check_length(
     root: Path, path: Path, size: int, code: str = "file-length-mismatch"
 ) -> Iterator[Finding]:
-    relative = path.relative_to(root)
+    relative = shown(root, path)
     try:
         found = path.stat().st_size
     except OSError as error:
@@ -78,5 +84,10 @@ def _check_length(
         yield finding(code, path=relative, expected=size, found=found, position=0)
 
 
+def shown(root: Path, path: Path) -> Path:
+    """A path as findings name it: relative to the store where it lies in it."""
+    return path.relative_to(root) if path.is_relative_to(root) else path
+
+
 def _foreign(root: Path, path: Path, why: str) -> Finding:
-    return finding("foreign-file", path=path.relative_to(root), found=why)
+    return finding("foreign-file", path=shown(root, path), found=why)

@@ -153,7 +153,9 @@ class IndexCursor:
                 self._check_header("end_phy_offset", self._last_offset)
             if self._last_stamp is not None:
                 self._check_header("end_timestamp", self._last_stamp)
-        if file.stored_index_count > geometry.index_num or file.stored_index_count < 1:
+        # The engine first writes the count with the first item (IndexHeader#load takes 0 for 1).
+        is_fresh = file.stored_index_count == 0 and self.next_no == 1
+        if not (is_fresh or 1 <= file.stored_index_count <= geometry.index_num):
             self._check_header("index_count", self.next_no, file.stored_index_count)
         self.previous = file.header
         file.close()

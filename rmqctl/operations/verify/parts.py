@@ -16,6 +16,7 @@ from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import KeyBatch, UnitBatch
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.record import Blank, Damage, End
 from rmqctl.engine.scanner import Batch, TopicTable
 from rmqctl.operations.verify.findings import Finding, finding
@@ -184,7 +185,7 @@ class QueueSide(QueueChecker):
         self._table = TopicTable()
         super().__init__(
             root,
-            CommitLog(root / paths.COMMIT_LOG, sizes.log),
+            open_commit_log(root, sizes.config, sizes.log),
             sizes.queue,
             self._table,
             sizes.waiting_from,

@@ -14,16 +14,16 @@ from formats import layouts
 from rmqctl.engine import paths
 from rmqctl.engine.bytecolumns import take
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.dispatchtail import unordered_bytes
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.multipath import log_directories, open_commit_log
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.engine.versions import not_understood
-from rmqctl.operations.verify.directories import check_directories
+from rmqctl.operations.verify.directories import check_directories, shown
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
@@ -93,7 +93,7 @@ class _Verification:
         self._log_size = commit_log_file_size(root, config)
         self._queue_size = consume_queue_file_size(root, config)
         self._unclean = (root / paths.ABORT).exists()
-        self._log = CommitLog(root / paths.COMMIT_LOG, self._log_size)
+        self._log = open_commit_log(root, config, self._log_size)
         self._damaged = Ranges()
         self._newest_timestamp = 0
         self._dispatched_to = newest_unit_end(root, self._queue_size)
@@ -104,7 +104,13 @@ class _Verification:
     def before(self) -> Iterator[Finding]:
         """Before anything is read of the log."""
         index_size = self._config.index_geometry.file_size
-        yield from check_directories(self._root, self._log_size, self._queue_size, index_size)
+        yield from check_directories(
+            self._root,
+            self._log_size,
+            self._queue_size,
+            index_size,
+            log_directories(self._root, self._config).all,
+        )
         for name, what in not_understood(self._root):
             yield finding("not-understood", path=name, found=what)
         if self._unclean:
@@ -120,7 +126,7 @@ class _Verification:
         queues = QueueChecker(
             self._root,
             # Its own maps: looking up a record must not close the file that is being scanned.
-            CommitLog(self._root / paths.COMMIT_LOG, self._log_size),
+            open_commit_log(self._root, self._config, self._log_size),
             self._queue_size,
             scanner.topics,
             self._waiting_from(),
@@ -280,7 +286,7 @@ class _Verification:
         number = self._log.files.index_of(physical_offset)
         if number < 0:
             return f"{paths.COMMIT_LOG}/{physical_offset:020d}"
-        return str(self._log.files.entries[number].path.relative_to(self._root))
+        return str(shown(self._root, self._log.files.entries[number].path))
 
     def _position(self, physical_offset: int) -> int | None:
         number = self._log.files.index_of(physical_offset)

@@ -1,0 +1,84 @@
+"""``rmqctl clean``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqctl.cli.options import EXIT_CODES, Settings, Time, Whole, common
+from rmqctl.cli.options import command as make
+
+if TYPE_CHECKING:
+    from rmqctl.cli.output import RowWriter
+    from rmqctl.operations.clean import CleanPlan
+
+
+@make(
+    "clean",
+    examples=[
+        "rmqctl clean --store DIR --dry-run",
+        "rmqctl clean --broker-conf broker.conf --at 2024-05-01T04:00 --dry-run",
+        "rmqctl clean --store DIR --disk-ratio 90 --dry-run --format ndjson",
+        "rmqctl clean --store DIR --manual --rounds 1 --yes",
+    ],
+    exits={code: EXIT_CODES[code] for code in (4, 6)},
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@click.option("--yes", is_flag=True, help="Consent to deleting.")
+@click.option("--at", metavar="TIME", type=Time(), help="Judge by this time, not now.")
+@click.option(
+    "--disk-ratio",
+    "percent",
+    metavar="N",
+    type=Whole(0, 100),
+    help="Take the disks as N % full.",
+)
+@click.option("--manual", is_flag=True, help="Delete expired files at any hour.")
+@click.option("--rounds", metavar="N", type=Whole(1, 1 << 20), help="At most N rounds of 10 files.")
+@common
+def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
+    """Delete what a broker's retention would delete.
+
+    Log files that were not modified for fileReservedTime go at the hours of deleteWhen, or when a
+    disk is fuller than diskMaxUsedSpaceRatio; above 85 % all but the last go, until there is room.
+    Queues and index follow. Prints rows of type file in the order of deletion, rows of type
+    progress (who has read how far, and would lose what), then a summary.
+    """
+    from rmqctl.operations import clean
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other.")
+    what = clean.Rule(**rule)
+    if not yes:
+        plan = clean.plan_clean(settings.root, settings.config, what)
+        if not dry_run:
+            clean.ask_consent(plan)
+    has_files = yes or bool(plan.retention.removals)
+    with settings.writer("file" if has_files else "progress") as writer:
+        if yes:
+            plan = clean.clean(
+                settings.root,
+                settings.config,
+                what,
+                lambda removal: writer.row(clean.file_row(settings.root, removal)),
+            )
+        else:
+            for removal in plan.retention.removals:
+                writer.row(clean.file_row(settings.root, removal))
+        tables = settings.format == "table" and bool(plan.retention.removals)
+        if not tables:
+            _finish(writer, plan, dry_run=not yes)
+    if tables:
+        # Files and readers have columns of their own.
+        with settings.writer("progress") as writer:
+            writer.remark("")
+            _finish(writer, plan, dry_run=not yes)
+
+
+def _finish(writer: RowWriter, plan: CleanPlan, *, dry_run: bool) -> None:
+    from rmqctl.operations import clean
+
+    for row in clean.progress_rows(plan):
+        writer.row(row)
+    writer.summary(**clean.summary_row(plan, dry_run=dry_run))

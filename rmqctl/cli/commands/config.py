@@ -1,0 +1,44 @@
+"""``rmqctl config check``."""
+
+from __future__ import annotations
+
+from rmqctl.cli.options import Settings, common, group
+from rmqctl.cli.options import command as make
+
+
+@group("config", examples=["rmqctl config check --store DIR"])
+def command() -> None:
+    """Look at the files of config/: topics, groups, offsets."""
+
+
+@make(
+    "check",
+    examples=[
+        "rmqctl config check --store DIR",
+        "rmqctl config check --store DIR --format ndjson",
+    ],
+    exits={1: "errors or warnings were found"},
+)
+@common
+def check(settings: Settings) -> int:
+    """Check the files of config/, also against the queues.
+
+    Each file is parsed strictly, compared with its .bak copy, and its offsets with those of the
+    queues. Prints rows of type finding, then a summary. Nothing is changed. Severity info is worth
+    knowing and does not count for the exit status.
+    """
+    from rmqctl.operations.configcheck import Summary, check
+
+    advice: dict[str, str] = {}
+    summary = Summary()
+    with settings.open() as store, settings.writer("finding") as writer:
+        for found in check(store, summary):
+            writer.row({"type": "finding", **found._asdict()})
+            advice.setdefault(found.code, found.advice)
+        writer.summary(**summary.row())
+        for code, text in advice.items():
+            writer.remark(f"{code}: {text}")
+    return int(not summary.is_clean)
+
+
+command.add_command(check)

@@ -1,0 +1,62 @@
+"""``rmqctl du``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rmqctl.cli.options import Settings, common, limit_option, time_range, topic_option
+from rmqctl.cli.options import command as make
+
+
+@make(
+    "du",
+    examples=[
+        "rmqctl du --store DIR",
+        "rmqctl du --store DIR --by topic,queue --limit 20",
+        "rmqctl du --store DIR --by day,producer-host --since -7d --format csv",
+        "rmqctl du --store DIR --disk",
+    ],
+    exits={1: "damage was met, or filters were given and nothing matched"},
+)
+@click.option(
+    "--by",
+    metavar="FIELD[,FIELD]",
+    default="topic",
+    show_default=True,
+    help="Some of topic, queue, tag, producer-host, day.",
+)
+@click.option("--disk", is_flag=True, help="Only the space on disk: the log is not read.")
+@topic_option()
+@time_range
+@limit_option
+@common
+def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
+    """Count bytes and messages by topic, tag, host or day.
+
+    Prints rows of type usage, most bytes first, rows of type disk (the space that each directory
+    of the store takes, without holes), then a summary. Days are those of the local zone. After
+    200,000 groups messages of further ones are counted as ungrouped, in the summary.
+    """
+    from rmqctl.engine import paths
+
+    if disk:
+        from rmqctl.operations.du import disk_usage
+
+        paths.check_store(settings.root)
+        with settings.writer("disk") as writer:
+            rows = disk_usage(settings.root)
+            for row in rows:
+                writer.row(row)
+            writer.summary(allocated_bytes=sum(row["allocated_bytes"] for row in rows))
+        return 0
+    from rmqctl.operations.du import Usage, usage
+
+    what = Usage(tuple(name.strip() for name in by.split(",")), **selection)
+    with settings.open() as store, settings.writer("usage") as writer:
+        log_bytes = store.commit_log.files.end_offset - store.min_offset
+        with settings.progress("du", log_bytes, writer) as advance:
+            summary = writer.rows(usage(store, what, advance))
+    filters = any(value is not None for value in (what.topic, what.since, what.until))
+    return int(summary["damages"] > 0 or (filters and not summary["messages"]))

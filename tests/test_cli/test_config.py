@@ -1,0 +1,258 @@
+"""``rmqctl config check``: what a broker wrote is clean, and every harm has its code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqctl.engine import configfiles
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations import clean, configcheck
+from rmqctl.operations.configcheck import Summary
+from rmqctl.operations.verify import CODES
+from tests import golden_data
+from tests.test_cli.conftest import Cli, state
+
+CONFIG_CODES = {name for name, code in CODES.items() if code.structure == "config"}
+
+
+def edit(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        path = root / "config" / name
+        text = path.read_text()
+        assert text.count(old) >= 1, old
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    return lambda root: (root / "config" / name).write_bytes(text.encode("latin-1"))
+
+
+def delete(*names: str) -> Callable[[Path], None]:
+    def change(root: Path) -> None:
+        for name in names:
+            path = root / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
+
+
+#: Harm, and the codes that it must show beside those of the sound store.
+HARM: dict[str, tuple[Callable[[Path], object], set[str]]] = {
+    # The copy is older, and does not have the last topic.
+    "cut off": (
+        write("topics.json", '{"topicConfigTable":{'),
+        {"config-unreadable", "queue-without-topic-config"},
+    ),
+    "not UTF-8": (
+        write("topics.json", "{\xff"),
+        {"config-unreadable", "queue-without-topic-config"},
+    ),
+    "other JSON": (
+        write("other.json", "{'a':1}"),
+        {"config-unreadable"},
+    ),
+    "copy cut off": (write("topics.json.bak", "{"), {"config-backup-unreadable"}),
+    "file gone": (delete("config/consumerOffset.json"), {"config-missing"}),
+    "file empty": (
+        write("topics.json", ""),
+        {"config-missing", "queue-without-topic-config"},
+    ),
+    "both gone": (
+        delete("config/topics.json", "config/topics.json.bak"),
+        {"config-absent"},
+    ),
+    "killed while writing": (write("topics.json.tmp", "{}"), {"config-temporary-left"}),
+    "put back": (
+        edit("topics.json", '"timestamp":17951647334', '"timestamp":17951647234'),
+        {"config-older-than-backup"},
+    ),
+    "key twice": (
+        edit("topics.json", '"order":false', '"order":false,"order":true'),
+        {"config-duplicate-key"},
+    ),
+    "no table": (
+        write("delayOffset.json", '{"offsetTable":null}'),
+        {"config-entry-malformed"},
+    ),
+    "a list": (write("delayOffset.json", "[]"), {"config-entry-malformed"}),
+    "no group": (
+        edit("consumerOffset.json", "orders@cg_orders", "orders"),
+        {"config-entry-malformed"},
+    ),
+    "no number": (
+        edit("consumerOffset.json", "0:124", '"x":124'),
+        {"config-entry-malformed"},
+    ),
+    "no queue numbers": (
+        edit("topics.json", '"readQueueNums":4,', ""),
+        {"config-entry-malformed"},
+    ),
+    "past the queue": (
+        edit("consumerOffset.json", "0:124", "0:125"),
+        {"consumer-offset-past-queue"},
+    ),
+    "before the queue": (
+        edit("consumerOffset.json", "0:124", "0:-1"),
+        {"consumer-offset-before-queue", "consumer-offset-moved-back"},
+    ),
+    "moved back": (
+        edit("consumerOffset.json", "0:124", "0:100"),
+        {"consumer-offset-moved-back"},
+    ),
+    "queue gone": (
+        delete("consumequeue/orders/0"),
+        {"consumer-offset-without-queue"},
+    ),
+    "group unknown": (
+        edit("subscriptionGroup.json", '"cg_orders":{', '"cg_other":{'),
+        {"group-without-config"},
+    ),
+    "topic unknown": (
+        edit("topics.json", '"orders":{', '"other":{'),
+        {"queue-without-topic-config", "topic-without-queue"},
+    ),
+    "fewer queues": (
+        edit("topics.json", '"readQueueNums":4,', '"readQueueNums":2,'),
+        {"queue-not-readable"},
+    ),
+    "fewer queues to write": (
+        edit("topics.json", '"writeQueueNums":4', '"writeQueueNums":3'),
+        {"queue-not-writable"},
+    ),
+    "delivered too much": (
+        edit("delayOffset.json", "1:2,", "1:4,"),
+        {"delay-offset-past-queue"},
+    ),
+    "delivered too little": (
+        edit("delayOffset.json", "1:2,", "1:-2,"),
+        {"delay-offset-before-queue"},
+    ),
+    "no such level": (
+        edit("delayOffset.json", "4:3", "4:3,19:0"),
+        {"delay-level-unknown"},
+    ),
+}
+
+
+@pytest.fixture
+def broker(copy_store: Any) -> Path:
+    root: Path = copy_store("broker")
+    (root.parent / "b.conf").write_text(golden_data.broker_conf_text("broker"))
+    return root
+
+
+def check(cli: Cli, root: Path, *arguments: str) -> Any:
+    conf = root.parent / "b.conf"
+    return cli("config", "check", "--store", root, "--broker-conf", conf, *arguments)
+
+
+def test_what_a_broker_wrote_is_clean(cli: Cli, broker: Path) -> None:
+    before = state(broker)
+    done = check(cli, broker, "--format", "ndjson")
+    assert done.code == 0 and state(broker) == before
+    # The broker was stopped before it came to these two levels.
+    assert [row["code"] for row in done.rows[:-1]] == ["delay-offset-missing"] * 2
+    assert done.rows[-1] == {
+        "type": "summary",
+        "files": 9,
+        "topics": 14,
+        "groups": 9,
+        "offsets": 7,
+        "errors": 0,
+        "warnings": 0,
+        "infos": 2,
+    }
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_harm_is_named(harm: str, cli: Cli, broker: Path) -> None:
+    change, expected = HARM[harm]
+    change(broker)
+    before = state(broker)
+    done = check(cli, broker, "--format", "ndjson")
+    assert state(broker) == before
+    rows = [row for row in done.rows if row["type"] == "finding"]
+    found = {row["code"] for row in rows}
+    assert found - {"delay-offset-missing"} == expected, rows
+    bad = [row for row in rows if row["severity"] != "info"]
+    assert done.code == (1 if bad else 0)
+    assert all(row["path"].startswith("config/") and row["advice"] for row in rows)
+    assert done.rows[-1]["errors"] + done.rows[-1]["warnings"] == len(bad)
+
+
+def test_every_code_is_shown_by_some_harm() -> None:
+    shown = set().union(*(codes for _, codes in HARM.values()))
+    assert shown | {"delay-offset-missing"} == CONFIG_CODES
+
+
+def test_a_broken_file_tells_the_place_and_the_table_the_advice(cli: Cli, broker: Path) -> None:
+    edit("topics.json", '"perm":6,', '"perm":6')(broker)
+    done = check(cli, broker)
+    assert done.code == 1
+    assert "line 10, column 4: ',' or '}' is expected" in done.out
+    assert "config-unreadable: A broker takes the .bak copy" in done.out
+
+
+@pytest.mark.parametrize("name", golden_data.STORES)
+def test_stores_without_a_broker_have_no_errors(
+    name: str, cli: Cli, golden: Any, broker_conf_file: Any
+) -> None:
+    where = ("--store", golden(name), "--broker-conf", broker_conf_file(name))
+    done = cli("config", "check", *where, "--format", "ndjson")
+    assert done.code == 0, done.out
+
+
+NAMES = st.sampled_from(["orders", "orders@cg_orders", "SCHEDULE_TOPIC_XXXX", "offsetTable"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(NAMES | st.integers(-2, 30) | st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+TABLES = st.dictionaries(
+    st.sampled_from(
+        [
+            "topicConfigTable",
+            "offsetTable",
+            "lmqOffsetTable",
+            "subscriptionGroupTable",
+            "dataVersion",
+        ]
+    ),
+    VALUES,
+)
+
+
+@settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(TABLES | VALUES, min_size=6, max_size=6))
+def test_any_value_is_checked_without_a_fault(broker: Path, values: list[Any]) -> None:
+    names = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset")
+    for name, value in zip((*(f"{n}.json" for n in names), "topics.json.bak"), values, strict=True):
+        text = configfiles.dumps(value).encode("utf-8", "replace")
+        (broker / "config" / name).write_bytes(text)
+    with MessageStore(broker) as store:
+        summary = Summary()
+        found = list(configcheck.check(store, summary))
+        assert sum(summary.severities.values()) == len(found)
+    clean.plan_clean(broker, MessageStoreConfig(), clean.Rule(percent=91))
+
+
+def test_names_from_a_file_reach_no_terminal_raw(cli: Cli, broker: Path) -> None:
+    edit("consumerOffset.json", "orders@cg_orders", "\\u001b[2J\\u202e@\\u0007x")(broker)
+    for form in ("table", "csv", "ndjson"):
+        out = check(cli, broker, "--format", form).out
+        assert "[2J" in out and not {"\x1b", "\x07", "\u202e"} & set(out)

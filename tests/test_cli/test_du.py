@@ -1,0 +1,157 @@
+"""``rmqctl du``: sums that a plain walk confirms."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations import du
+from tests import golden_data
+from tests.test_cli.conftest import BORN, CONFIG, NASTY, Cli, state
+
+BY = "topic,queue,tag,producer-host,day"
+
+
+def by_walk(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[int, int]]:
+    """The same sums from the rows of ``walk commitlog``."""
+    messages: Counter[tuple[Any, ...]] = Counter()
+    sizes: Counter[tuple[Any, ...]] = Counter()
+    for row in rows:
+        if row["type"] == "message":
+            key = (
+                row["topic"],
+                row["queue_id"],
+                row["properties"].get("TAGS"),
+                row["born_host"].rpartition(":")[0].strip("[]"),
+                datetime.fromtimestamp(row["store_timestamp"] / 1000).strftime("%Y-%m-%d"),
+            )
+            messages[key] += 1
+            sizes[key] += row["total_size"]
+    return {key: (messages[key], sizes[key]) for key in messages}
+
+
+@pytest.mark.parametrize("name", golden_data.STORES)
+def test_the_sums_are_those_of_a_walk(
+    name: str, cli: Cli, golden: Any, broker_conf_file: Any
+) -> None:
+    where = ("--store", golden(name), "--broker-conf", broker_conf_file(name))
+    done = cli("du", *where, "--by", BY, "--format", "ndjson")
+    walk = cli("walk", "commitlog", *where, "--format", "ndjson")
+    assert done.code == walk.code
+    usage = [row for row in done.rows if row["type"] == "usage"]
+    found = {
+        (row["topic"], row["queue_id"], row["tag"], row["producer_host"], row["day"]): (
+            row["messages"],
+            row["bytes"],
+        )
+        for row in usage
+    }
+    assert found == by_walk(walk.rows) and len(found) == len(usage)
+    sizes = [row["bytes"] for row in usage]
+    assert sizes == sorted(sizes, reverse=True)
+    assert done.rows[-1]["messages"] == sum(row["messages"] for row in usage)
+    assert done.rows[-1]["bytes"] == sum(sizes)
+    blanks = sum(row["total_size"] for row in walk.rows if row["type"] == "blank")
+    assert done.rows[-1]["blank_bytes"] == blanks
+
+
+def test_space_on_disk_counts_blocks(cli: Cli, store: Path) -> None:
+    before = state(store)
+    rows = cli("du", "--disk", "--format", "ndjson", store=store).rows
+    assert state(store) == before
+    for row in rows[:-1]:
+        if row["structure"] != "other":
+            files = [p.lstat() for p in (store / row["structure"]).rglob("*") if p.is_file()]
+            assert row["files"] == len(files)
+            assert row["size"] == sum(status.st_size for status in files)
+            assert row["allocated_bytes"] == sum(status.st_blocks * 512 for status in files)
+    everything = [p.lstat().st_blocks * 512 for p in store.rglob("*") if p.is_file()]
+    assert rows[-1] == {"type": "summary", "allocated_bytes": sum(everything)}
+
+
+def test_filters_and_limits(cli: Cli, store: Path) -> None:
+    rows = cli("du", "--topic", "orders", "--by", "queue", "--format", "ndjson", store=store).rows
+    usage = [row for row in rows if row["type"] == "usage"]
+    assert [(row["queue_id"], row["messages"]) for row in usage] == [(0, 30), (1, 29)]
+    late = cli(
+        "du", "--since", str(BORN + 1030), "--until", str(BORN + 1039), "--json", store=store
+    )
+    assert json.loads(late.out)[-1]["messages"] == 10
+    one = cli("du", "--by", "topic,queue", "--limit", "1", "--format", "ndjson", store=store)
+    assert [row["type"] for row in one.rows].count("usage") == 1
+    assert one.rows[-1]["groups"] == 3
+    assert cli("du", "--topic", "absent", store=store).code == 1
+    for wrong in ("colour", "topic,topic", "", "topic,"):
+        assert cli("du", "--by", wrong, store=store).code == 2
+
+
+def test_nothing_of_the_store_reaches_a_terminal_raw(cli: Cli, store: Path) -> None:
+    clock = iter(range(BORN + 2000, BORN + 10**6))
+    with MessageStore(store, CONFIG, writable=True, clock=lambda: next(clock)) as opened:
+        opened.put_message(MessageExtBrokerInner("t", b"x", properties={"TAGS": NASTY}))
+    for form in ("table", "csv", "ndjson"):
+        out = cli("du", "--by", "topic,tag", "--format", form, store=store).out
+        assert "red" in out and not {"\x1b", "\x07", "\x9b", "\u202e"} & set(out)
+
+
+def test_damage_is_counted_and_told(cli: Cli, store: Path) -> None:
+    with (store / "commitlog" / f"{0:020d}").open("r+b") as log:
+        log.write(b"\xff" * 8)
+    done = cli("du", "--format", "ndjson", store=store)
+    assert done.code == 1
+    assert done.rows[-1]["damages"] == 1 and done.rows[-1]["messages"] == 59
+    assert done.rows[-1]["damaged_bytes"] > 0
+
+
+def test_a_store_with_a_tag_for_every_message_stays_small(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes after the bound is in no group, and no message is counted twice or lost."""
+    store = tmp_path / "store"
+    clock = iter(range(BORN, BORN + 10**6))
+    with MessageStore(
+        store, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        opened.put_messages(
+            [
+                MessageExtBrokerInner("t", b"", properties={"TAGS": f"tag-{number % 150}"})
+                for number in range(300)
+            ],
+            flush=False,
+        )
+    monkeypatch.setattr(du, "MAX_GROUPS", 100)
+    for by in ("tag", "tag,queue"):
+        rows = cli("du", "--by", by, "--format", "ndjson", store=store).rows
+        usage = [row for row in rows if row["type"] == "usage"]
+        assert len(usage) == rows[-1]["groups"] == 100
+        assert {row["messages"] for row in usage} == {2}
+        assert rows[-1]["ungrouped_messages"] == 100 and rows[-1]["messages"] == 300
+        sizes = [row["bytes"] for row in usage]
+        assert sum(sizes) + rows[-1]["ungrouped_bytes"] == rows[-1]["bytes"]
+    monkeypatch.setattr(du, "MAX_NAME_BYTES", 50)
+    rows = cli("du", "--by", "tag", "--format", "ndjson", store=store).rows
+    assert rows[-1]["groups"] == 10 and rows[-1]["messages"] == 300
+    # Groups that are many by numbers alone.
+    monkeypatch.setattr(du, "MAX_GROUPS", 1)
+    rows = cli("du", "--by", "topic,queue", "--format", "ndjson", store=store).rows
+    assert rows[-1]["groups"] == 1 and rows[-1]["messages"] == 300
+
+
+def test_times_that_no_calendar_has(tmp_path: Path, cli: Cli) -> None:
+    store = tmp_path / "store"
+    times = iter((0, 2**62, -(2**62), BORN))
+    with MessageStore(
+        store, CONFIG, writable=True, create=True, clock=lambda: next(times)
+    ) as opened:
+        for _ in range(4):
+            assert opened.put_message(MessageExtBrokerInner("t", b"x")).is_ok
+    rows = cli("du", "--by", "day", "--format", "ndjson", store=store).rows
+    days = {row["day"]: row["messages"] for row in rows if row["type"] == "usage"}
+    assert days == {"1970-01-01": 1, "2023-11-14": 1, None: 2}

@@ -1,0 +1,141 @@
+"""``config/*.json``: the dialect that a broker writes, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqctl.engine import configfiles
+from rmqctl.errors import CannotRead, ConfigFileUnreadable
+
+#: What fastjson 1.2.76 writes for a map with every kind of value, ``JSON.toJSONString(map, true)``.
+FASTJSON = (
+    '{\n\t"s":"\\u0000\\b\\t\\n\\u000B\\f\\r\\u001F \\"/\\\\~\\u007F\\u009F\u00a0\\u2028\\u2029😀",'
+    '\n\t"ia":[1,2,3],\n\t"e":[],\n\t"strs":[\n\t\t"a",\n\t\t"b"\n\t],\n\t"im":{1:2,-3:4\n\t},'
+    '\n\t"em":{},\n\t"d":1.5,\n\t"b":true,\n\t"mm":{1:{2:3\n\t\t}\n\t}\n}'
+)
+KEYS = st.text() | st.integers(-(2**31), 2**63)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def test_a_brokers_files_come_back_byte_for_byte(golden: Any) -> None:
+    files = sorted((golden("broker") / "config").iterdir())
+    assert len(files) == 9
+    for path in files:
+        text = configfiles.read_text(path)
+        assert configfiles.dumps(configfiles.parse(text)) == text, path.name
+
+
+def test_fastjsons_own_spelling_of_everything() -> None:
+    value = configfiles.parse(FASTJSON)
+    assert value["s"] == '\0\b\t\n\x0b\f\r\x1f "/\\~\x7f\x9f\xa0\u2028\u2029😀'
+    assert value["im"] == {1: 2, -3: 4} and value["mm"] == {1: {2: 3}}
+    assert configfiles.dumps(value) == FASTJSON
+
+
+@given(VALUES)
+def test_what_is_written_is_read(value: Any) -> None:
+    assert configfiles.parse(configfiles.dumps(value)) == value
+
+
+@given(VALUES)
+def test_plain_json_is_read_as_json(value: Any) -> None:
+    text = json.dumps(value, indent=1)
+    assert configfiles.parse(text, duplicates=[]) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("", 1, 1),
+        ('{"a":{0:5,}}', 1, 11),
+        ('{\n  "a": 1,\n  b: 2}', 3, 3),
+        ("{'a':1}", 1, 2),
+        ('{"a":1}x', 1, 8),
+        ('{"a":01}', 1, 7),
+        ('/* */{"a":1}', 1, 1),
+        ('{"a":+1}', 1, 6),
+        ('{"a":NaN}', 1, 6),
+        ('{"a":"\t"}', 1, 6),
+        ('{"a":"\\x"}', 1, 7),
+        ('{"a"', 1, 5),
+        ('{"a":1,"a":2}', 1, 8),
+        ("{1:2,1:3}", 1, 6),
+        ("[" * 1000, 1, 65),
+        ("1" * 5000, 1, 1),
+        ('{"a":' + "9" * 5000 + "}", 1, 6),
+        ('\ufeff{"a":1}', 1, 1),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_anything_else_is_refused_with_its_place(text: str, line: int, column: int) -> None:
+    with pytest.raises(ConfigFileUnreadable) as caught:
+        configfiles.parse(text, path="topics.json")
+    assert (caught.value.line, caught.value.column) == (line, column)
+    assert str(caught.value).startswith(f"topics.json, line {line}, column {column}: ")
+
+
+@given(st.text(alphabet='{}[]":,0123456789-+.eE \n\\untrlf\0é', max_size=60))
+def test_bad_text_raises_only_our_error(text: str) -> None:
+    try:
+        configfiles.parse(text)
+    except ConfigFileUnreadable as error:
+        assert 1 <= error.line <= text.count("\n") + 1  # type: ignore[operator]
+
+
+def test_duplicates_are_told_and_the_last_one_counts() -> None:
+    twice: list[configfiles.DuplicateKey] = []
+    assert configfiles.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}
+    assert twice == [("a", 2, 1)]
+
+
+def test_reading_as_a_broker_loads(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    main, backup = config / "topics.json", config / "topics.json.bak"
+    assert configfiles.read_config(tmp_path, "topics.json") is None
+    backup.write_text('{"a":1}')
+    assert configfiles.read_config(tmp_path, "topics.json") == {"a": 1}
+    for broken in ("", "{", '{"b":'):
+        main.write_text(broken)
+        assert configfiles.read_config(tmp_path, "topics.json") == {"a": 1}
+    backup.write_text("{")
+    with pytest.raises(ConfigFileUnreadable, match=r"topics\.json, line"):
+        configfiles.read_config(tmp_path, "topics.json")
+    main.write_bytes(b'{"a":\n"\xff"}')
+    with pytest.raises(ConfigFileUnreadable, match="line 2, column 2: it is not UTF-8"):
+        configfiles.read(main)
+    main.unlink()
+    main.mkdir()
+    with pytest.raises(CannotRead):
+        configfiles.read(main)
+
+
+def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configfiles, "MAX_BYTES", 100)
+    path = tmp_path / "big.json"
+    path.write_text("1" * 101)
+    with pytest.raises(ConfigFileUnreadable, match="more than 100 bytes"):
+        configfiles.read(path)
+
+
+def test_offsets_of_groups_light_queues_and_delay_levels(golden: Any, tmp_path: Path) -> None:
+    offsets = configfiles.consumer_offsets(golden("broker"))
+    assert offsets["orders", "cg_orders"] == {0: 124, 1: 122, 2: 122, 3: 122}
+    assert configfiles.delay_offsets(golden("broker")) == {1: 2, 2: 1, 3: 3, 4: 3}
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/lmqConsumerOffset.json").write_text(
+        '{"lmqOffsetTable":{"%LMQ%a@%LMQ%g":7,"no group":8},'
+        '"offsetTable":{"t@g":{"0":"5",1:null,2:true}}}'
+    )
+    found = configfiles.consumer_offsets(tmp_path)
+    assert found == {("%LMQ%a", "%LMQ%g"): {0: 7}, ("t", "g"): {0: 5}}
