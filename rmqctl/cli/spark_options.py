@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from rmqctl.cli.options import Settings, StorePath
-from rmqctl.cli.output import RowWriter
+from rmqctl.cli.output import FORMATS, RowWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,17 +50,54 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return pairs
 
 
-class SparkSettings(NamedTuple):
-    """What commands are told that read several stores."""
+class StoreName(StorePath):
+    """A directory's name, a pattern of several, or a URL; in the environment there may be several
+    of them, directories apart by ``:`` and URLs by blanks."""
 
-    stores: list[str]
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return str(value) if "://" in str(value) else str(super().convert(value, param, ctx))
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        return rv.split() if "://" in rv else rv.split(os.pathsep)
+
+
+class SparkSettings(NamedTuple):
+    """What commands are told that read several stores: their names as they were given, patterns
+    expanded, and the options that all commands have."""
+
+    named: list[str]
     broker_conf: str | None
     quiet: bool
     verbose: bool
 
-    def settings(self, format: str = "table") -> Settings:
-        """The same for the writer of rows."""
-        return Settings(Path(self.stores[0]), self.broker_conf, format, self.quiet, self.verbose)
+    @property
+    def stores(self) -> list[str]:
+        """The stores for other processes: absolute paths, and URLs."""
+        return [name if "://" in name else str(Path(name).absolute()) for name in self.named]
+
+    def settings(self, format: str = "table", store: str | None = None) -> Settings:
+        """The same for one store, and for the writer of rows."""
+        root = Path(store or self.named[0])
+        return Settings(root, self.broker_conf, format, self.quiet, self.verbose)
+
+    def mapped_stores(self, verb: str, format: str, master: str | None) -> list[Settings]:
+        """The same for each of the stores; without Spark there is one.
+
+        :raises UsageError: there are several, or one is named by a URL.
+        """
+        if master is None and len(self.named) > 1:
+            raise click.UsageError(
+                f"{verb} takes {len(self.named)} stores on Spark only: add --master '{LOCAL}'."
+            )
+        for store in self.named:
+            if "://" in store:
+                raise click.UsageError(
+                    f"{verb} maps a store's files, and {store} has none here: copy it to a "
+                    "file system that every node sees, and name the directory."
+                )
+        return [self.settings(format, store) for store in self.named]
 
     def writer(self, format: str, main_type: str | None = None, *, bulk: bool = False) -> RowWriter:
         return self.settings(format).writer(main_type, bulk=bulk)
@@ -73,8 +111,27 @@ class SparkSettings(NamedTuple):
         return {"brokerConf": Path(self.broker_conf).read_text("utf-8")}
 
 
+def output_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """``--format`` and ``--json``; the command is told the format."""
+
+    @click.option(
+        "--format",
+        metavar="FORMAT",
+        type=click.Choice(FORMATS),
+        help="table (the default), json, ndjson or csv.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+    @functools.wraps(function)
+    def run(*, format: str | None, as_json: bool, **options: Any) -> int | None:
+        if as_json and format not in (None, "json"):
+            raise click.UsageError(f"--json and --format {format} exclude each other.")
+        return function(format="json" if as_json else format or "table", **options)
+
+    return run
+
+
 def several_stores(function: Callable[..., int | None]) -> Callable[..., int | None]:
-    """``--store`` (repeatable, each may be a pattern), ``--broker-conf``, -q and -v."""
+    """``--store`` (repeatable, each may be a pattern or a URL), ``--broker-conf``, -q and -v."""
 
     @click.option(
         "--store",
@@ -84,15 +141,15 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         multiple=True,
         envvar="RMQCTL_STORE",
         show_envvar=True,
-        type=StorePath(),
-        help="A broker's storePathRootDir, or a pattern of several (repeatable).",
+        type=StoreName(),
+        help="A broker's storePathRootDir, a pattern of several, or a URL (repeatable).",
     )
     @click.option("--broker-conf", metavar="FILE", type=click.Path(), help="Their broker.conf.")
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
     @functools.wraps(function)
     def run(
-        roots: tuple[Path, ...], broker_conf: str | None, quiet: bool, verbose: bool, **options: Any
+        roots: tuple[str, ...], broker_conf: str | None, quiet: bool, verbose: bool, **options: Any
     ) -> int | None:
         stores = _expanded(roots)
         return function(SparkSettings(stores, broker_conf, quiet, verbose), **options)
@@ -100,19 +157,37 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
     return run
 
 
-def _expanded(roots: tuple[Path, ...]) -> list[str]:
-    """The stores that names and patterns mean. :raises StoreNotFound, NotAStore: one is none."""
+def _expanded(roots: tuple[str, ...]) -> list[str]:
+    """The stores that names, patterns and URLs mean.
+
+    :raises StoreNotFound, NotAStore: one is none. :raises RemoteUnreadable: no answer.
+    """
     import glob
 
     from rmqctl.engine import paths
 
     stores: list[str] = []
     for root in roots:
-        found = sorted(glob.glob(str(root))) if not root.exists() else [str(root)]
-        for path in found or [str(root)]:
-            paths.check_store(Path(path))
-            if (absolute := str(Path(path).absolute())) not in stores:
-                stores.append(absolute)
+        root = root.removeprefix("file://")
+        if "://" in root:
+            found = _remote_stores(root)
+        else:
+            found = [root] if Path(root).exists() else sorted(glob.glob(root)) or [root]
+            for path in found:
+                paths.check_store(Path(path))
+        stores += found
+    return list({os.path.abspath(store): store for store in reversed(stores)}.values())[::-1]
+
+
+def _remote_stores(url: str) -> list[str]:
+    from rmqctl.spark.session import check_spark
+
+    check_spark()
+    from rmqctl.spark import remote
+
+    stores = remote.expand_url(url)
+    for store in stores:
+        remote.check_store(store)
     return stores
 
 

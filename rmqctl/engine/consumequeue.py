@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants, layouts
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, is_ext_addr
-from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue, sync_files
 from rmqctl.errors import FileLengthContradiction
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ UNIT = Struct(layouts.QUEUE_UNIT.format)
 UNIT_SIZE = UNIT.size
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
 _MAX_ROWS_COPIED = 4096
+#: ``ConsumeQueue#recover`` looks at so many files.
+_EXT_SEARCH_FILES = 3
 
 
 class Unit(NamedTuple):
@@ -57,15 +59,19 @@ class ConsumeQueue:
         *,
         ext: ConsumeQueueExt | None = None,
         writable_root: Path | None = None,
+        files: MappedFileQueue | None = None,
     ) -> None:
-        """Maps the queue; nothing is read but its last units.
+        """Maps the queue; nothing is read but its last units. ``files`` are the queue's files where
+        they do not lie in ``directory``.
 
         :raises FileLengthContradiction: a file's length is not ``file_size``.
         """
         self.topic = topic
         self.queue_id = queue_id
         self.ext = ext
-        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=2)
+        if files is None:
+            files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=2)
+        self.files = files
         for entry in self.files.entries:
             if entry.size != file_size:
                 raise FileLengthContradiction(
@@ -75,6 +81,7 @@ class ConsumeQueue:
                     why="every consume queue file has the same length",
                 )
         self.min_offset = 0
+        self._newest: int | None = None
         self._wrote = self._find_end()
         self.max_physical_offset = self._max_physical_offset()
 
@@ -184,8 +191,11 @@ class ConsumeQueue:
         queue_offset: int,
         *,
         max_gap: int = 0,
+        store_timestamp: int | None = None,
     ) -> bool:
         """Appends one unit (``ConsumeQueue#putMessagePositionInfo``); False: skipped as known.
+
+        With ``store_timestamp`` the tags code goes to the extension, when the queue writes one.
 
         A gap of at most ``max_gap`` units is filled with pre-blank ones, so that the unit gets its
         own place; else it lands at the current end, as the engine's does.
@@ -201,9 +211,24 @@ class ConsumeQueue:
         gap = (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
+        if store_timestamp is not None and self.ext is not None and self.ext.is_writable:
+            newest = self._newest_address() if self._newest is None else self._newest
+            address = self.ext.put(tags_code, store_timestamp, newest)
+            if address is not None:
+                tags_code = self._newest = address
         self._append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         return True
+
+    def _newest_address(self) -> int | None:
+        """The last address of the extension that a unit holds, looked for in the last files."""
+        first = max(len(self.files.entries) - _EXT_SEARCH_FILES, 0)
+        low = self.files.entries[first].file_from_offset // UNIT_SIZE if self.files.entries else 0
+        for queue_offset in range(self.max_offset - 1, low - 1, -1):
+            unit = self.unit(queue_offset)
+            if unit is not None and is_ext_addr(unit.tags_code):
+                return unit.tags_code
+        return None
 
     def put_units(
         self,
@@ -220,6 +245,12 @@ class ConsumeQueue:
         """
         import numpy as np
 
+        known = int(np.searchsorted(physical_offset + size, self.max_physical_offset, "right"))
+        if known:
+            if known == len(size):
+                return
+            columns = (physical_offset, size, tags_code, queue_offset)
+            physical_offset, size, tags_code, queue_offset = (c[known:] for c in columns)
         done = 0
         if not self.files.entries or queue_offset[0] != self.max_offset:
             columns = (physical_offset, size, tags_code, queue_offset)
@@ -350,7 +381,15 @@ class ConsumeQueue:
         return np.frombuffer(data, unit_dtype())
 
     def flush(self) -> None:
-        self.files.flush()
+        """Forces the queue to disk. :raises OSError: the disk failed."""
+        sync_files(self.take_unsynced())
+
+    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
+        """:meth:`MappedFileQueue.take_unsynced` of the queue and its extension."""
+        unsynced = self.files.take_unsynced(least_pages)
+        if self.ext is not None:
+            unsynced |= self.ext.files.take_unsynced(least_pages)
+        return unsynced
 
     def close(self) -> None:
         self.files.close()

@@ -70,6 +70,13 @@ class MappedFile:
         writing."""
         return cls(path, create_file(root, path, size, head), file_from_offset, True)
 
+    def load(self, start: int, end: int) -> None:
+        """Told before a range is read through :attr:`buffer`. Here all of the file is there; one
+        that comes piece by piece fetches the range."""
+
+    def load_entry(self, position: int) -> None:
+        """Told before the fields of a log entry are read: :meth:`load` of them, not of the body."""
+
     def read(self, position: int, size: int) -> bytes:
         """A copy of up to ``size`` bytes; short at the end of the file."""
         return self.buffer[max(position, 0) : max(position, 0) + max(size, 0)]
@@ -125,11 +132,15 @@ class MappedFile:
 
         :raises OSError: the disk failed; the bytes must not be taken for durable.
         """
-        if self._dirty is None:
+        dirty, self._dirty = self._dirty, None
+        if dirty is None:
             return
-        start = self._dirty[0] // _PAGE * _PAGE
-        self.buffer.flush(start, self._dirty[1] - start)  # type: ignore[union-attr]
-        self._dirty = None
+        try:
+            # What msync does to these pages; but mmap's flush keeps all other threads waiting.
+            os.fdatasync(self.descriptor)
+        except OSError:
+            self.mark_dirty(*dirty)
+            raise
 
     def forget(self, start: int, end: int) -> None:
         """Says that a range will not be looked at again soon: its pages no longer count as this
@@ -142,6 +153,17 @@ class MappedFile:
     def is_dirty(self) -> bool:
         """Whether something was stored since the last :meth:`flush`."""
         return self._dirty is not None
+
+    @property
+    def dirty_pages(self) -> int:
+        """How many pages lie in the range that was stored since the last :meth:`flush`."""
+        if self._dirty is None:
+            return 0
+        return -(-self._dirty[1] // _PAGE) - self._dirty[0] // _PAGE
+
+    def leave_unsynced(self) -> None:
+        """Leaves it to the caller to sync what was stored."""
+        self._dirty = None
 
     def close(self) -> None:
         """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
@@ -191,6 +213,12 @@ class MappedFile:
         return start
 
 
+def is_offset_name(name: str) -> bool:
+    """Whether a file's name is its first offset: 20 digits, and a Java long."""
+    is_digits = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+    return is_digits and int(name) <= 0x7FFFFFFFFFFFFFFF
+
+
 class FileEntry(NamedTuple):
     """A file of a queue as the directory shows it."""
 
@@ -214,12 +242,19 @@ class MappedFileQueue:
         self.file_size = file_size
         self.root = writable_root
         self.foreign: list[str] = []
-        self.entries: list[FileEntry] = []
         self._keep = keep
         self._unsynced: set[Path] = set()
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        self.entries: list[FileEntry] = list(self._list_files())
+        self._offsets = [entry.file_from_offset for entry in self.entries]
+
+    def _list_files(self) -> Iterator[FileEntry]:
+        """The files whose names are offsets, in order; other names go to :attr:`foreign`."""
+        return self._list_directory(self.directory)
+
+    def _list_directory(self, directory: Path) -> Iterator[FileEntry]:
         for name in scan_names(directory):
-            if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdigit()):
+            if not is_offset_name(name):
                 self.foreign.append(name)
                 continue
             path = directory / name
@@ -227,11 +262,27 @@ class MappedFileQueue:
                 size = path.stat().st_size if not path.is_dir() else -1
             except OSError as error:
                 raise CannotRead(path=str(path), reason=error.strerror) from error
-            if size < 0 or int(name) > 0x7FFFFFFFFFFFFFFF:
+            if size < 0:
                 self.foreign.append(name)
             else:
-                self.entries.append(FileEntry(int(name), path, size))
-        self._offsets = [entry.file_from_offset for entry in self.entries]
+                yield FileEntry(int(name), path, size)
+
+    def _open_file(self, entry: FileEntry) -> MappedFile:
+        """Maps a file."""
+        if self.root is None:
+            return MappedFile.open(entry.path, entry.file_from_offset)
+        return MappedFile.open_writable(
+            self.root_of(entry.path), entry.path, entry.file_from_offset
+        )
+
+    def root_of(self, path: Path) -> Path:
+        """The directory below which a writer of a file follows no link."""
+        assert self.root is not None, "opened for reading"
+        return self.root
+
+    def _next_directory(self, file_from_offset: int) -> Path:
+        """Where a file that begins at an offset is made."""
+        return self.directory
 
     @property
     def min_offset(self) -> int:
@@ -255,10 +306,7 @@ class MappedFileQueue:
         entry = self.entries[number]
         mapped = self._open.get(entry.file_from_offset)
         if mapped is None:
-            if self.root is None:
-                mapped = MappedFile.open(entry.path, entry.file_from_offset)
-            else:
-                mapped = MappedFile.open_writable(self.root, entry.path, entry.file_from_offset)
+            mapped = self._open_file(entry)
             self._remember(mapped)
         else:
             self._open.move_to_end(entry.file_from_offset)
@@ -271,9 +319,9 @@ class MappedFileQueue:
 
     def append_file(self, file_from_offset: int) -> MappedFile:
         """Makes the next file. :raises CannotWrite: it cannot be made; nothing is left of it."""
-        assert self.root is not None, "opened for reading"
-        path = self.directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
-        mapped = MappedFile.create(self.root, path, self.file_size, file_from_offset)
+        directory = self._next_directory(file_from_offset)
+        path = directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
+        mapped = MappedFile.create(self.root_of(path), path, self.file_size, file_from_offset)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
         self._remember(mapped)
@@ -290,14 +338,13 @@ class MappedFileQueue:
             self._unsynced.add(mapped.path)
         mapped.close()
 
-    def flush(self) -> None:
-        """Forces everything that was stored to disk. :raises OSError: the disk failed."""
+    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
+        """Files with something that is not on disk, of at least so many pages, or closed since;
+        the caller syncs them."""
         for mapped in self._open.values():
-            mapped.flush()
-        sync_files(self.take_unsynced())
-
-    def take_unsynced(self) -> set[Path]:
-        """Files that were closed before they were flushed; the caller syncs them."""
+            if mapped.dirty_pages >= max(least_pages, 1):
+                self._unsynced.add(mapped.path)
+                mapped.leave_unsynced()
         unsynced, self._unsynced = self._unsynced, set()
         return unsynced
 
@@ -312,6 +359,6 @@ def sync_files(paths: Iterable[Path]) -> None:
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            os.fdatasync(descriptor)
         finally:
             os.close(descriptor)

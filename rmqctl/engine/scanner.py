@@ -143,12 +143,16 @@ class Scanner:
     def _window(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
         """Batches of the sound records that stand behind each other from ``position`` on."""
         data = np.frombuffer(mapped.buffer, np.uint8)
+        mapped.load(position, limit)
         positions = chain(mapped, data, position, limit)
+        if len(positions):
+            mapped.load_entry(int(positions[-1]))
         for at in range(0, len(positions), BATCH_RECORDS):
             chained = positions[at : at + BATCH_RECORDS]
             fields = read_fields(data, chained, mapped.file_from_offset)
             if fields is None:
                 return
+            mapped.load(limit, int(fields["position"][-1] + fields["total_size"][-1]))
             yield self._batch(mapped, data, fields)
             if len(fields["position"]) < len(chained):
                 return

@@ -15,7 +15,7 @@ from formats.derive import dtype_of
 from rmqctl.engine.bytecolumns import Bytes, Ints, take
 from rmqctl.engine.record import HOSTS_V6_MASK, Damage, host_text
 from rmqctl.engine.scanner import Batch
-from rmqctl.spark.columns import STRUCTURES
+from rmqctl.spark.columns import STRUCTURES, Source
 from rmqctl.spark.properties import MAP, PropertyEntries, ragged
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def arrow_schema(structure: str, schema: StructType) -> pa.Schema:
 class MessageColumns:
     """The columns of a batch of records, each built when it is asked for."""
 
-    def __init__(self, batch: Batch, store: str) -> None:
+    def __init__(self, batch: Batch, source: Source) -> None:
         self._batch = batch
-        self._store = store
+        self._source = source
         self._data = np.frombuffer(batch.mapped.buffer, np.uint8)
 
     def column(self, name: str) -> pa.Array:
@@ -156,7 +156,10 @@ class MessageColumns:
         return pa.nulls(len(self._batch), pa.string())
 
     def store(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._store, pa.string()), len(self._batch))
+        return pa.repeat(pa.scalar(self._source.store, pa.string()), len(self._batch))
+
+    def broker(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._source.broker, pa.string()), len(self._batch))
 
 
 _BATCH_COLUMNS = {
@@ -190,22 +193,23 @@ _SPECIAL: dict[str, Callable[[MessageColumns], pa.Array]] = {
         "status",
         "damage",
         "store",
+        "broker",
     )
 }
 
 
-def message_batch(batch: Batch, schema: pa.Schema, store: str) -> pa.RecordBatch:
+def message_batch(batch: Batch, schema: pa.Schema, source: Source) -> pa.RecordBatch:
     """The records of a batch in a schema's columns."""
-    columns = MessageColumns(batch, store)
+    columns = MessageColumns(batch, source)
     return pa.record_batch([columns.column(name) for name in schema.names], schema=schema)
 
 
-def damage_batch(damage: Damage, schema: pa.Schema, store: str) -> pa.RecordBatch:
+def damage_batch(damage: Damage, schema: pa.Schema, source: Source) -> pa.RecordBatch:
     """A damaged stretch as one row."""
     text = f"{damage.reason}: expected {damage.expected}, found {damage.found}"
     return problem_batch(
         schema,
-        store,
+        source,
         text,
         physical_offset=damage.physical_offset,
         # A missing file may be longer than an int says.
@@ -213,9 +217,10 @@ def damage_batch(damage: Damage, schema: pa.Schema, store: str) -> pa.RecordBatc
     )
 
 
-def problem_batch(schema: pa.Schema, store: str, text: str, **where: object) -> pa.RecordBatch:
+def problem_batch(schema: pa.Schema, source: Source, text: str, **where: object) -> pa.RecordBatch:
     """What cannot be read as one row; ``where`` are the columns that say which place it is."""
-    return rows_batch([{"status": "damage", "damage": text, "store": store, **where}], schema)
+    row = {"status": "damage", "damage": text, **source._asdict(), **where}
+    return rows_batch([row], schema)
 
 
 def rows_batch(rows: Iterable[dict[str, object]], schema: pa.Schema) -> pa.RecordBatch:

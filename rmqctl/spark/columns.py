@@ -7,11 +7,34 @@ is ``damage`` is a stretch of the store that cannot be read: ``damage`` says why
 
 The log's ``tags_code`` is the hash of the tags; the queue's is what its unit holds, which for a
 delayed message is the time of its delivery.
+
+``store`` is the store's directory, or its URL without user, password and query. ``broker`` is the
+broker's name, which a store does not hold: the ``brokerName`` of the ``broker.conf`` that is given,
+when one store is read (given for several, it tells their sizes); else the last name of the store's
+path that is none of ``store``, ``data`` and ``rocketmq``, and where all of them are, the last one.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+#: Directories that are called so whoever the broker is.
+COMMON_NAMES = frozenset(("store", "data", "rocketmq"))
+
+
+def broker_of(store: str) -> str:
+    """The broker's name by the path of its store: ``broker-a`` of ``/data/broker-a/store``."""
+    path = store.rpartition("://")[2].split("/")
+    names = [name for name in path if name not in ("", ".", "..")]
+    telling = [name for name in names if name.lower() not in COMMON_NAMES]
+    return (telling or names or [store])[-1]
+
+
+class Source(NamedTuple):
+    """What the rows of one store say of it."""
+
+    store: str
+    broker: str
 
 
 class Column(NamedTuple):
@@ -47,6 +70,7 @@ STRUCTURES: dict[str, tuple[Column, ...]] = {
         Column("status", "string"),
         Column("damage", "string"),
         Column("store", "string"),
+        Column("broker", "string"),
     ),
     "queue": (
         Column("topic", "string"),
@@ -58,6 +82,7 @@ STRUCTURES: dict[str, tuple[Column, ...]] = {
         Column("status", "string"),
         Column("damage", "string"),
         Column("store", "string"),
+        Column("broker", "string"),
     ),
     "index": (
         Column("file", "string"),
@@ -71,6 +96,7 @@ STRUCTURES: dict[str, tuple[Column, ...]] = {
         Column("status", "string"),
         Column("damage", "string"),
         Column("store", "string"),
+        Column("broker", "string"),
     ),
 }
 #: Left out unless they are asked for: ``body`` costs most of the reading.

@@ -4,7 +4,8 @@ Options: ``structure`` (``commitlog``, ``queue``, ``index``), ``columns`` (names
 only these are built; without it all but ``body``), ``brokerConf`` (a path, or the text of a
 ``broker.conf``), ``checkCrc`` (``true``: ``status`` tells of damaged bodies), ``splitBytes``,
 ``clockSlackMs`` (by how much store times may go back in a log and still be found by a filter on
-them; -1: by anything). The path may be a glob or a list separated by commas.
+them; -1: by anything). The path may be a glob or a list separated by commas, and each of them a URL
+(``s3://bucket/broker-*/store``, see :mod:`rmqctl.spark.remote`).
 
 ``where`` (JSON, see :func:`rmqctl.spark.pushdown.encode`) leaves out splits and records that cannot
 match; what does not match may still come.
@@ -32,8 +33,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
-from rmqctl.spark import columns, pushdown, splits
+from rmqctl.spark import columns, pushdown, remote, splits
 from rmqctl.spark.arrow import arrow_schema
+from rmqctl.spark.staging import is_remote
 
 NAME = "rocketmq"
 _OPTIONS = {
@@ -107,6 +109,11 @@ class RocketMQDataSource(DataSource):
         )
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if any(is_remote(store) for store in expand(self.options.get("path", ""))):
+            raise ValueError(
+                "a stream follows files that a broker writes, on file systems that every node "
+                "sees: objects are read with spark.read"
+            )
         from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
 
         return RocketMQStreamReader(
@@ -124,7 +131,9 @@ class RocketMQDataSource(DataSource):
         if overwrite:
             raise ValueError('a store is never overwritten: save to a new path with mode("append")')
         config = broker_config(self.options.get("brokerConf", ""))
-        return RocketMQWriter(Path(path.removeprefix("file://")), config, schema)
+        as_stored = _flag(self.options.get("asStored", "false"), "asStored")
+        place = Path(path.removeprefix("file://"))
+        return RocketMQWriter(place, config, schema, as_stored=as_stored)
 
     @property
     def _structure(self) -> str:
@@ -167,13 +176,17 @@ def _number(text: str, name: str, otherwise: int) -> int:
 
 
 def expand(path: str) -> list[str]:
-    """Store directories that a path names: a glob, or several separated by commas.
+    """Store directories, or their URLs, that a path names: a glob, or several separated by commas.
 
-    :raises ValueError: a pattern matches nothing.
+    :raises ValueError: a pattern matches nothing. :raises RmqctlError: a URL cannot be listed.
     """
     stores: list[str] = []
     for pattern in path.split(","):
-        pattern = pattern.strip().removeprefix("file://")
+        pattern = pattern.strip()
+        if is_remote(pattern):
+            stores += remote.expand_url(pattern)
+            continue
+        pattern = pattern.removeprefix("file://")
         found = sorted(p for p in glob.glob(pattern) if Path(p).is_dir())
         if not found:
             raise ValueError(f"{pattern}: no such directory on this machine")

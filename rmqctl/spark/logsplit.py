@@ -11,14 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.engine import paths
-from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.record import Damage, End, find_next
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.errors import RmqctlError
+from rmqctl.spark import remote
 from rmqctl.spark.arrow import damage_batch, message_batch, problem_batch
 from rmqctl.spark.pushdown import Bounds
+from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
     from rmqctl.spark.splits import ReadSettings, Split
@@ -42,24 +44,27 @@ def log_batches(
     split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Records that start in a split, and damage that does; what the system refuses is a row."""
+    source = settings.source(split.store)
     log = None
     try:
-        log = open_log(Path(split.store))
+        log = open_log(split.store)
         if log.files.index_of(split.start) < 0:
             text = f"no commit log file holds offset {split.start} on this machine"
-            yield problem_batch(schema, split.store, text, physical_offset=split.start)
+            yield problem_batch(schema, source, text, physical_offset=split.start)
             return
         yield from _Reading(log, split, settings, bounds, schema).batches()
     except (RmqctlError, OSError) as error:
-        yield problem_batch(schema, split.store, str(error), physical_offset=split.start)
+        yield problem_batch(schema, source, str(error), physical_offset=split.start)
     finally:
         if log is not None:
             log.close()
 
 
-def open_log(root: Path) -> CommitLog:
+def open_log(store: str | Path) -> CommitLog:
     """The log of a store for reading; the size of its files is theirs."""
-    return CommitLog(root / paths.COMMIT_LOG, 1)
+    if isinstance(store, str) and is_remote(store):
+        return remote.RemoteStore(store).log()
+    return CommitLog(Path(store) / paths.COMMIT_LOG, 1)
 
 
 def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
@@ -73,7 +78,7 @@ def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
     if number < 0:
         return offset
     start, size = log.files.entries[number].file_from_offset, log.files.entries[number].size
-    back = offset - start - max(_LOOK_BACK, config.max_message_size + (1 << 16))
+    back = offset - start - _look_back(config)
     place = start if back <= 0 else start + find_next(log.files.file(number), back)
     if place >= offset:
         return place
@@ -86,6 +91,23 @@ def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
         else:
             place = entry.physical_offset + _length(entry)
     return min(place, start + size)
+
+
+def _look_back(config: MessageStoreConfig) -> int:
+    return max(_LOOK_BACK, config.max_message_size + (1 << 16))
+
+
+def is_empty(log: CommitLog, split: Split, config: MessageStoreConfig) -> bool:
+    """Whether nothing begins in a split for certain: it and what :func:`meet` looks back at are
+    zeros, so that the next entry, whatever it is, begins behind the split. This saves both
+    searches for that entry, each of which would read the rest of the file."""
+    number = log.files.index_of(split.start)
+    start, size = log.files.entries[number].file_from_offset, log.files.entries[number].size
+    back = split.start - start - _look_back(config)
+    if not split.meets_start or back <= 0:
+        return False
+    high = min(split.end - start + RECORD_HEAD, size)
+    return next(log.files.file(number).extents(back, high), None) is None
 
 
 def _length(entry: Any) -> int:
@@ -104,7 +126,8 @@ class _Reading:
         bounds: Bounds,
         schema: pa.Schema,
     ) -> None:
-        self._log, self._split, self._bounds, self._schema = log, split, bounds, schema
+        self._log, self._bounds, self._schema = log, bounds, schema
+        self._source = settings.source(split.store)
         self._scanner = Scanner(
             log,
             Dispatcher(settings.config),
@@ -113,6 +136,9 @@ class _Reading:
             properties=False,
         )
         config = settings.config
+        if is_empty(log, split, config):
+            self._start = self._end = split.end
+            return
         self._start = meet(log, split.start, config) if split.meets_start else split.start
         self._end = meet(log, split.end, config) if split.meets_end else split.end
 
@@ -125,14 +151,14 @@ class _Reading:
                 place = entry.end_offset
                 chosen = select(entry, self._bounds)
                 if chosen is not None:
-                    yield message_batch(chosen, self._schema, self._split.store)
+                    yield message_batch(chosen, self._schema, self._source)
             elif isinstance(entry, Damage):
                 # The next split's own walk goes on at its start, wherever this damage would end.
                 length = min(entry.length, self._end - entry.physical_offset)
-                yield damage_batch(entry._replace(length=length), self._schema, self._split.store)
+                yield damage_batch(entry._replace(length=length), self._schema, self._source)
         if place > self._end:
             text = f"records-overlap: expected a record's start, found one from before {place}"
-            yield problem_batch(self._schema, self._split.store, text, physical_offset=self._end)
+            yield problem_batch(self._schema, self._source, text, physical_offset=self._end)
 
 
 def select(batch: Batch, bounds: Bounds) -> Batch | None:

@@ -29,11 +29,11 @@ p, footer { color: var(--dim); margin: .25rem 0 1.25rem; overflow-wrap: anywhere
   padding: .75rem 1rem; min-width: 0; }
 .tiles dt { color: var(--dim); font-size: .8rem; }
 .tiles dd { margin: 0; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-.grid { display: grid; gap: 1rem;
+.grid { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .wide { grid-column: 1 / -1; }
 .bars { display: grid; gap: .3rem .75rem;
-  grid-template-columns: minmax(0, 2fr) minmax(3rem, 3fr) auto;
+  grid-template-columns: minmax(0, 1fr) minmax(3rem, 1fr) auto;
   align-items: center; margin: 0; }
 .bars span { overflow-wrap: anywhere; font-size: .85rem; }
 .bars span:nth-child(3n) { text-align: right; font-variant-numeric: tabular-nums;
@@ -42,6 +42,10 @@ p, footer { color: var(--dim); margin: .25rem 0 1.25rem; overflow-wrap: anywhere
 .columns svg { width: 100%; height: 9rem; display: block; border-bottom: 1px solid var(--line); }
 .columns div { display: flex; justify-content: space-between; gap: 1rem; color: var(--dim);
   font-size: .8rem; margin-top: .3rem; }
+.columns span:nth-child(2) { text-align: center; }
+.columns span:last-child { text-align: right; }
+@media (max-width: 34rem) { .bars { grid-template-columns: minmax(0, 1fr) auto; gap: .1rem .75rem; }
+  .bars span:nth-child(3n+1) { grid-column: 1 / -1; margin-top: .35rem; } }
 rect { fill: var(--bar); } .bytes rect { fill: var(--bar2); }
 .none { color: var(--dim); }
 """
@@ -53,6 +57,7 @@ _TILES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("retry_rate", "are retries", lambda v: f"{v:.2%}"),
     ("dead_letter_rate", "are dead letters", lambda v: f"{v:.2%}"),
     ("duplicate_keys", "duplicate keys", lambda v: f"{v:,}"),
+    ("damages", "places unreadable", lambda v: f"{v:,}"),
 )
 
 
@@ -63,7 +68,9 @@ def page(rows: Iterable[Row], title: str) -> str:
         sections.setdefault(row["type"], []).append(row)
     summary = sections.get("summary", [{}])[0]
     get = sections.get
+    brokers = get("broker", [])
     body = [
+        *([_bars("Messages by broker", brokers, lambda r: r["broker"])] if brokers else []),
         _bars("Messages by topic", get("topic", []), lambda r: r["topic"]),
         _bars("Bytes by topic", get("topic", []), lambda r: r["topic"], "bytes"),
         _columns("Messages by hour", get("hour", [])),

@@ -35,6 +35,7 @@ from rmqctl.engine.logparts import LogPart, PartScan
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.record import Damage
 from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.errors import CannotRead
 from rmqctl.spark.facts import (
     NO_FILE,
     Fact,
@@ -46,6 +47,7 @@ from rmqctl.spark.facts import (
     rows_of,
     units_of,
 )
+from rmqctl.spark.staging import NotShared
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,6 +139,7 @@ def build(spark: SparkSession, plan: Plan, output: Path, part_bytes: int | None 
         plan.index,
     )
     made = [output / paths.CONSUME_QUEUE, output / paths.INDEX, attempts]
+    attempts.mkdir()
     try:
         return _build(spark, plan, job, part_bytes)
     except BaseException:
@@ -232,8 +235,6 @@ def _last_key(batch: Batch, otherwise: int) -> int:
 
 def open_log(root: str, file_size: int, part: LogPart) -> CommitLog:
     """The log as this node sees it; :raises CannotRead: it has not the file of the part."""
-    from rmqctl.errors import CannotRead
-
     log = CommitLog(Path(root) / paths.COMMIT_LOG, file_size)
     known = {entry.file_from_offset for entry in log.files.entries}
     if log.files.index_of(part.start) < 0 and part.start not in known:
@@ -319,10 +320,9 @@ def _write_queue(
     job: _Job, topic: str, queue_id: int, rows: Iterable[dict[str, Any]], lost_before: list[int]
 ) -> Iterator[Path]:
     """Writes one queue, or one file of it, and puts its files in place."""
-    attempt = Path(job.attempts) / uuid.uuid4().hex
+    attempt = _attempt(job)
     relative = Path(paths.CONSUME_QUEUE) / topic / str(queue_id)
     building = attempt / relative
-    attempt.mkdir(parents=True)
     queue = ConsumeQueue(building, topic, queue_id, job.queue_file_size, writable_root=attempt)
     try:
         for row in rows:
@@ -338,13 +338,27 @@ def _write_queue(
         queue.flush()
     finally:
         queue.close()
-    yield from _put_in_place(building, Path(job.output) / relative)
+    yield from _put_in_place(building, Path(job.output), relative)
     shutil.rmtree(attempt)
 
 
-def _put_in_place(building: Path, place: Path) -> Iterator[Path]:
-    """Renames the files of a directory into another one, durably."""
-    place.mkdir(parents=True, exist_ok=True)
+def _attempt(job: _Job) -> Path:
+    """A directory for one attempt of a task; :raises NotShared: this node has not the one that the
+    driver has made for all of them."""
+    attempt = Path(job.attempts) / uuid.uuid4().hex
+    try:
+        attempt.mkdir()
+    except FileNotFoundError as error:
+        raise NotShared(path=job.output) from error
+    return attempt
+
+
+def _put_in_place(building: Path, output: Path, relative: Path) -> Iterator[Path]:
+    """Renames the files of a directory into one below the output, durably. The output itself is
+    never made: a task that comes too late must leave nothing."""
+    for parent in (*reversed(relative.parents[:-1]), relative):
+        (output / parent).mkdir(exist_ok=True)
+    place = output / relative
     for source in sorted(building.iterdir()):
         os.replace(source, place / source.name)
         yield place / source.name
@@ -438,8 +452,7 @@ def _write_index_file(
     job: _Job, name: str, geometry: Geometry, first_item: int, rows: Iterable[dict[str, Any]]
 ) -> IndexHeader:
     """Writes one file from its keys in order, the last key of the file before in front of them."""
-    attempt = Path(job.attempts) / uuid.uuid4().hex
-    attempt.mkdir(parents=True)
+    attempt = _attempt(job)
     file: IndexFile | None = None
     previous: IndexHeader | None = None
     try:
@@ -461,7 +474,7 @@ def _write_index_file(
     finally:
         if file is not None:
             file.close()
-    for _ in _put_in_place(attempt, Path(job.output) / paths.INDEX):
+    for _ in _put_in_place(attempt, Path(job.output), Path(paths.INDEX)):
         pass
     attempt.rmdir()
     return header

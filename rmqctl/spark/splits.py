@@ -6,7 +6,7 @@ begins, so a store of few big files keeps all cores busy. Damage travels as rows
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,13 +19,17 @@ from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.mappedfile import is_offset_name
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Damage, Record
 from rmqctl.errors import RmqctlError
+from rmqctl.spark import remote
 from rmqctl.spark.arrow import problem_batch
+from rmqctl.spark.columns import Source, broker_of
 from rmqctl.spark.logsplit import log_batches
 from rmqctl.spark.pushdown import Bounds
-from rmqctl.spark.tables import index_batches, queue_batches
+from rmqctl.spark.staging import is_remote
+from rmqctl.spark.tables import index_batches, open_index_file, queue_batches
 
 SPLIT_BYTES = 256 << 20
 #: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
@@ -49,6 +53,12 @@ class ReadSettings:
     check_crc: bool = False
     split_bytes: int = SPLIT_BYTES
     clock_slack: int = CLOCK_SLACK
+
+    def source(self, store: str) -> Source:
+        """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
+        name = remote.shown(store)
+        given = self.config.broker_name if len(self.stores) == 1 else ""
+        return Source(name, given or broker_of(name))
 
 
 class Part(NamedTuple):
@@ -93,14 +103,45 @@ def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
     """The splits of all stores, in order; a store that cannot be read is one with its problem."""
     planners = {"commitlog": _plan_log, "queue": _plan_queues, "index": _plan_index}
     for store in settings.stores:
-        if not bounds.admits("store", store):
+        source = settings.source(store)
+        if not (bounds.admits("store", source.store) and bounds.admits("broker", source.broker)):
             continue
         try:
+            if is_remote(store):
+                yield from _plan_remote(store, settings, bounds)
+                continue
             paths.check_store(Path(store))
             with MessageStore(store, settings.config) as opened:
                 yield from planners[settings.structure](opened, settings, bounds)
         except (RmqctlError, OSError) as error:
             yield Split(store, problem=str(error))
+
+
+def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    """From listings, and the first records of files when times are asked for: where the log ends is
+    found by the task that comes to it."""
+    remote.check_store(store)
+    opened = remote.RemoteStore(store, settings.config)
+    if settings.structure == "commitlog":
+        log = opened.log()
+        try:
+            end = log.files.end_offset
+            for split in log_splits(log, store, settings.split_bytes, log_end=end):
+                if split.problem or (
+                    bounds.overlaps("physical_offset", split.start, split.end)
+                    and _may_hold_times(log, split, settings, bounds)
+                ):
+                    yield split
+        finally:
+            log.close()
+    elif settings.structure == "queue":
+        yield from _queue_splits(store, opened.queues(), settings, bounds)
+        if opened.refused:
+            names = ", ".join(opened.refused[:3])
+            text = f"{len(opened.refused)} names below consumequeue/ are no topics: {names}"
+            yield Split(store, problem=text)
+    else:
+        yield from _index_splits(store, opened.index_names(), settings, bounds)
 
 
 def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
@@ -231,41 +272,69 @@ def _first_times(log: CommitLog, number: int) -> list[int]:
 
 
 def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
-    """Whole files of queues, several queues in one split when they are small."""
+    queues = (
+        (
+            where.topic,
+            where.queue_id,
+            [
+                (where.path / name).stat().st_blocks * 512
+                for name in paths.scan_names(where.path)
+                if is_offset_name(name)
+            ],
+        )
+        for where in store.queues.directories()
+    )
+    yield from _queue_splits(str(store.root), queues, settings, bounds)
+
+
+def _queue_splits(
+    store: str,
+    queues: Iterable[tuple[str, int, list[int]]],
+    settings: ReadSettings,
+    bounds: Bounds,
+) -> Iterator[Split]:
+    """Whole files of queues, several queues in one split when they are small. Of each queue there
+    are its topic, its number and the bytes of its files."""
     limit = max(settings.split_bytes // 4, 1)
     parts: list[Part] = []
     size = 0
-    for where in store.queues.directories():
-        if not (bounds.admits("topic", where.topic) and bounds.admits("queue_id", where.queue_id)):
+    for topic, queue_id, sizes in queues:
+        if not (bounds.admits("topic", topic) and bounds.admits("queue_id", queue_id)):
             continue
-        names = [n for n in paths.scan_names(where.path) if len(n) == 20 and n.isdigit()]
         start = 0
-        for number, name in enumerate(names):
-            size += (where.path / name).stat().st_blocks * 512
+        for number, used in enumerate(sizes):
+            size += used
             if size >= limit:
-                parts.append(Part(where.topic, where.queue_id, start, number + 1))
-                yield Split(str(store.root), parts=tuple(parts))
+                parts.append(Part(topic, queue_id, start, number + 1))
+                yield Split(store, parts=tuple(parts))
                 parts, size, start = [], 0, number + 1
-        if start < len(names) or not names:
-            parts.append(Part(where.topic, where.queue_id, start, len(names)))
+        if start < len(sizes) or not sizes:
+            parts.append(Part(topic, queue_id, start, len(sizes)))
     if parts:
-        yield Split(str(store.root), parts=tuple(parts))
+        yield Split(store, parts=tuple(parts))
 
 
 def _plan_index(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    names = [path.name for path in store.index.paths]
+    yield from _index_splits(str(store.root), names, settings, bounds)
+
+
+def _index_splits(
+    store: str, names: Iterable[str], settings: ReadSettings, bounds: Bounds
+) -> Iterator[Split]:
     step = max(settings.split_bytes // UNIT_SIZE, 1)
-    for path in store.index.paths:
-        if not bounds.admits("file", path.name):
+    for name in names:
+        if not bounds.admits("file", name):
             continue
         try:
-            file = store.index.open(path)
+            file = open_index_file(store, name, settings.config)
             last = file.item_count
             file.close()
         except (RmqctlError, OSError):
             last = 0  # Its reader says what is wrong.
         for at in range(1, max(last, 1) + 1, step):
-            part = Part(path.name, 0, at, min(at + step, last + 1))
-            yield Split(str(store.root), parts=(part,))
+            part = Part(name, 0, at, min(at + step, last + 1))
+            yield Split(store, parts=(part,))
 
 
 def read(
@@ -276,10 +345,10 @@ def read(
         where = {"physical_offset": split.start} if split.end else {}
         if split.end:
             where["total_size"] = min(split.end - split.start, 0x7FFFFFFF)
-        yield problem_batch(schema, split.store, split.problem, **where)
+        yield problem_batch(schema, settings.source(split.store), split.problem, **where)
     elif settings.structure == "commitlog":
         yield from log_batches(split, settings, bounds, schema)
     elif settings.structure == "queue":
-        yield from queue_batches(split.store, split.parts, settings.config, bounds, schema)
+        yield from queue_batches(split, settings, bounds, schema)
     else:
-        yield from index_batches(split.store, split.parts, settings.config, schema)
+        yield from index_batches(split, settings, schema)

@@ -12,10 +12,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.spark.columns import STRUCTURES
-from rmqctl.spark.datasource import scan
+from rmqctl.spark.datasource import broker_config, scan
+from rmqctl.spark.remote import RemoteStore
+from rmqctl.spark.splits import ReadSettings
+from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,15 +25,13 @@ if TYPE_CHECKING:
 VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
 _QUEUES = (
     "topic string, queue_id bigint, min_offset bigint, max_offset bigint, "
-    "max_physical_offset bigint, messages bigint, store string"
+    "max_physical_offset bigint, messages bigint, store string, broker string"
 )
 
 
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
     """The result of a query over the stores' views."""
-    spark.createDataFrame(list(_queue_rows(stores, options)), _QUEUES).createOrReplaceTempView(
-        "queues"
-    )
+    _queues(spark, stores, options).createOrReplaceTempView("queues")
     _make_views(spark, stores, options, None)
     result = spark.sql(text)
     named = _named(result)
@@ -78,11 +78,42 @@ def _named(result: DataFrame) -> set[str] | None:
     return names | set(output)
 
 
-def _queue_rows(stores: list[str], options: dict[str, str]) -> Iterator[tuple[Any, ...]]:
-    text = options.get("brokerConf", "")
-    config = parse_broker_conf(text) if text else MessageStoreConfig()
+def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:
+    """One row a queue. Those of URLs are what their units say, and are counted when a query asks
+    for them: a unit behind the end of the log counts, and a queue without units has no row."""
+    from pyspark.sql import functions as F
+
+    settings = ReadSettings("queue", stores, broker_config(options.get("brokerConf", "")))
+    local = [store for store in stores if not is_remote(store)]
+    rows = spark.createDataFrame(list(_queue_rows(local, settings)), _QUEUES)
+    columns = ["topic", "queue_id", "queue_offset", "physical_offset", "size"]
+    for url in stores:
+        if not is_remote(url):
+            continue
+        units = scan(spark, url, "queue", [*columns, "status"], (), **options)
+        log_min = RemoteStore(url).log().min_offset
+        counted = (
+            units.where((F.col("status") != "damage") & (F.col("physical_offset") >= log_min))
+            .groupBy("topic", F.col("queue_id").cast("bigint").alias("queue_id"))
+            .agg(
+                F.min("queue_offset").alias("min_offset"),
+                (F.max("queue_offset") + 1).alias("max_offset"),
+                F.max_by(F.col("physical_offset") + F.col("size"), "queue_offset").alias(
+                    "max_physical_offset"
+                ),
+            )
+            .withColumn("messages", F.col("max_offset") - F.col("min_offset"))
+        )
+        source = settings.source(url)
+        rows = rows.unionAll(
+            counted.withColumns({"store": F.lit(source.store), "broker": F.lit(source.broker)})
+        )
+    return rows
+
+
+def _queue_rows(stores: list[str], settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
     for root in stores:
-        with MessageStore(Path(root), config) as store:
+        with MessageStore(Path(root), settings.config) as store:
             for where in store.queues.directories():
                 queue = store.consume_queue(where.topic, where.queue_id)
                 if queue is None:
@@ -94,7 +125,7 @@ def _queue_rows(stores: list[str], options: dict[str, str]) -> Iterator[tuple[An
                     queue.max_offset,
                     queue.max_physical_offset,
                     max(queue.max_offset - queue.min_offset, 0),
-                    root,
+                    *settings.source(root),
                 )
 
 

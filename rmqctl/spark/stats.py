@@ -27,13 +27,15 @@ _COLUMNS = [
     "reconsume_times",
     "properties",
     "status",
+    "broker",
 ]
 _HOUR = 3_600_000
 #: Upper limits of the classes of delay, in milliseconds; what is more is one class.
 DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, _HOUR)
 RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
-#: What a section's rows are grouped by.
+#: What a section's rows are grouped by; ``broker`` is for several stores.
 SECTIONS: dict[str, tuple[str, ...]] = {
+    "broker": ("broker",),
     "topic": ("topic",),
     "queue": ("topic", "queue_id"),
     "tag": ("topic", "tag"),
@@ -48,21 +50,25 @@ _BY_VALUE = frozenset(("hour", "size", "delay"))
 def statistics(
     spark: SparkSession, stores: list[str], options: dict[str, str], top: int
 ) -> Iterator[Row]:
-    """Rows of each section, then ``duplicate_key``, then ``summary``.
+    """Rows of each section, then ``duplicate_key``, then ``summary``, whose ``damages`` are places
+    that cannot be read.
 
     The sections with an order of their own (hour, size, delay) come whole, the others with the
     ``top`` groups of most messages.
     """
     rows = scan(spark, ",".join(stores), "commitlog", _COLUMNS, (), **options)
-    sound = rows.where("status <> 'damage'")
-    groups = _groups(sound).persist()
+    everything = _groups(rows).persist()
     try:
+        groups = everything.where("not is_damage")
         for name, keys in SECTIONS.items():
-            yield from _section(groups, name, keys, top)
+            if name != "broker" or len(stores) > 1:
+                yield from _section(groups, name, keys, top)
         summary = _summary(groups)
+        damaged = everything.where("is_damage").selectExpr("sum(messages) AS n").first()
+        summary["damages"] = (damaged["n"] if damaged is not None else 0) or 0
     finally:
-        groups.unpersist()
-    duplicates = _duplicates(sound).persist()
+        everything.unpersist()
+    duplicates = _duplicates(rows.where("status <> 'damage'")).persist()
     try:
         for row in (
             duplicates.orderBy(*_most("messages"), "topic", "kind", "key").limit(top).collect()
@@ -90,9 +96,11 @@ def _groups(rows: DataFrame) -> DataFrame:
         _delay_class(delay).alias("delay_ms_up_to"),
         F.col("total_size").cast("bigint").alias("size"),
         (F.col("reconsume_times") > 0).cast("bigint").alias("again"),
+        "broker",
+        (F.col("status") == "damage").alias("is_damage"),
     )
     names = list(dict.fromkeys(name for keys in SECTIONS.values() for name in keys))
-    return keyed.groupBy(*names).agg(
+    return keyed.groupBy("is_damage", *names).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.sum("again").alias("reconsumed"),

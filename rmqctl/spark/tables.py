@@ -15,54 +15,61 @@ from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
 from rmqctl.engine.filesizes import consume_queue_file_size
+from rmqctl.engine.indexfile import IndexFile
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.errors import RmqctlError
+from rmqctl.spark import remote
 from rmqctl.spark.arrow import ARROW_TYPES, problem_batch, times
-from rmqctl.spark.columns import STRUCTURES
+from rmqctl.spark.columns import STRUCTURES, Source
 from rmqctl.spark.pushdown import Bounds
+from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
-    from rmqctl.spark.splits import Part
+    from rmqctl.spark.splits import Part, ReadSettings, Split
 
 _ROWS = 1 << 16
 _STATES = pa.array(["ok", "pre-blank"], pa.string())
 
 
 def queue_batches(
-    store: str,
-    parts: tuple[Part, ...],
-    config: MessageStoreConfig,
-    bounds: Bounds,
-    schema: pa.Schema,
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Units of some queues as ``walk queue`` shows them: what the files hold, whatever the log."""
-    root = Path(store)
-    for part in parts:
-        where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
+    source = settings.source(split.store)
+    for part in split.parts:
         try:
-            size = consume_queue_file_size(root, config)
-            queue = ConsumeQueue(where, part.name, part.queue_id, size)
+            queue = _open_queue(split.store, part, settings.config)
             try:
-                yield from _Queue(queue, store, bounds, schema).batches(part.start, part.end)
+                yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
             finally:
                 queue.close()
         except (RmqctlError, OSError) as error:
-            yield problem_batch(schema, store, str(error), topic=part.name, queue_id=part.queue_id)
+            yield problem_batch(schema, source, str(error), topic=part.name, queue_id=part.queue_id)
+
+
+def _open_queue(store: str, part: Part, config: MessageStoreConfig) -> ConsumeQueue:
+    if is_remote(store):
+        return remote.RemoteStore(store, config).queue(part.name, part.queue_id)
+    root = Path(store)
+    where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
+    return ConsumeQueue(where, part.name, part.queue_id, consume_queue_file_size(root, config))
 
 
 class _Queue:
     """The reading of one queue's files. A unit of zeros was never written: it is damage when later
     ones were, and else the end."""
 
-    def __init__(self, queue: ConsumeQueue, store: str, bounds: Bounds, schema: pa.Schema) -> None:
-        self._queue, self._store, self._bounds, self._schema = queue, store, bounds, schema
+    def __init__(
+        self, queue: ConsumeQueue, source: Source, bounds: Bounds, schema: pa.Schema
+    ) -> None:
+        self._queue, self._source, self._bounds, self._schema = queue, source, bounds, schema
 
     def batches(self, first_file: int, end_file: int) -> Iterator[pa.RecordBatch]:
         entries = self._queue.files.entries
         if end_file > len(entries):
             yield problem_batch(
                 self._schema,
-                self._store,
+                self._source,
                 f"the queue has {len(entries)} files on this machine, the plan {end_file}",
                 topic=self._queue.topic,
                 queue_id=self._queue.queue_id,
@@ -124,14 +131,15 @@ class _Queue:
             "tags_code": window["tags_code"],
             "status": _STATES.take(pa.array((window == blank).astype(np.int64))),
             "damage": pa.nulls(count, pa.string()),
-            "store": pa.repeat(self._store, count),
+            "store": pa.repeat(self._source.store, count),
+            "broker": pa.repeat(self._source.broker, count),
         }
         return _batch("queue", values, self._schema)
 
     def _hole(self, start: int, count: int) -> pa.RecordBatch:
         return problem_batch(
             self._schema,
-            self._store,
+            self._source,
             f"units-never-written: expected {count} units, found zeros",
             topic=self._queue.topic,
             queue_id=self._queue.queue_id,
@@ -153,22 +161,29 @@ def _runs(start: int, data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:
 
 
 def index_batches(
-    store: str, parts: tuple[Part, ...], config: MessageStoreConfig, schema: pa.Schema
+    split: Split, settings: ReadSettings, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Items of index files as ``walk index`` shows them."""
-    directory = Path(store) / paths.INDEX
-    service = IndexService(directory, config.index_geometry)
-    for part in parts:
+    source = settings.source(split.store)
+    for part in split.parts:
         try:
-            yield from _items(service, directory / part.name, part, store, schema)
+            file = open_index_file(split.store, part.name, settings.config)
+            yield from _items(file, part, source, schema)
         except (RmqctlError, OSError) as error:
-            yield problem_batch(schema, store, str(error), file=part.name)
+            yield problem_batch(schema, source, str(error), file=part.name)
+
+
+def open_index_file(store: str, name: str, config: MessageStoreConfig) -> IndexFile:
+    """One file of a store's index, for reading."""
+    if is_remote(store):
+        return remote.RemoteStore(store, config).index_file(name)
+    directory = Path(store) / paths.INDEX
+    return IndexService(directory, config.index_geometry).open(directory / name)
 
 
 def _items(
-    service: IndexService, path: Path, part: Part, store: str, schema: pa.Schema
+    file: IndexFile, part: Part, source: Source, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    file = service.open(path)
     try:
         at = part.start
         while len(items := file.items(at, min(_ROWS, part.end - at))):
@@ -177,13 +192,14 @@ def _items(
                 np.int64
             ) * np.int64(1000)
             values: dict[str, Any] = {
-                "file": pa.repeat(path.name, count),
+                "file": pa.repeat(part.name, count),
                 "index_no": np.arange(at, at + count),
                 "store_timestamp": stamps,
                 "store_time": times(stamps),
                 "status": pa.repeat("ok", count),
                 "damage": pa.nulls(count, pa.string()),
-                "store": pa.repeat(store, count),
+                "store": pa.repeat(source.store, count),
+                "broker": pa.repeat(source.broker, count),
             }
             names = ("key_hash", "physical_offset", "time_diff_seconds", "prev_index_no")
             values |= {name: items[name] for name in names}

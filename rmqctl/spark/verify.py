@@ -218,14 +218,14 @@ def _tasks(spark: SparkSession) -> int:
     return 2 * context.defaultParallelism if context is not None else 16
 
 
-def write_findings(spark: SparkSession, store: str, findings: list[Any], output: str) -> None:
-    """The findings as Parquet files in a new directory.
+def write_findings(spark: SparkSession, findings: list[tuple[str, Any]], output: str) -> None:
+    """Findings, each with its store, as Parquet files in a new directory.
 
     :raises OutputExists: there is something.
     """
     from rmqctl.spark.staging import in_new_directory
 
-    rows = [(store, *finding) for finding in findings]
+    rows = [(store, *finding) for store, finding in findings]
     frame = spark.createDataFrame(rows, FINDING_DDL).coalesce(1)
     with in_new_directory(output) as place:
         frame.write.mode("overwrite").parquet(place)

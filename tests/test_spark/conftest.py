@@ -1,12 +1,19 @@
-"""One Spark session for all tests of a process, and rows to compare with the engine's."""
+"""One Spark session and one small cluster for all tests of a process, and rows to compare with the
+engine's."""
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,6 +78,189 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+#: Sessions of tests are short: what the second compiler of Java makes comes too late for them.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def wait_until(
+    what: Callable[[], Any], process: subprocess.Popen[str] | None = None, seconds: float = 200
+) -> Any:
+    """The first answer that says something; the process must live until then."""
+    end = time.monotonic() + seconds
+    while not (found := what()):
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it has not come to pass"
+        time.sleep(0.02)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that still run."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue  # It has ended.
+        if int(parent) == pid and state != "Z":
+            found.append(int(directory.name))
+    return found
+
+
+#: Runs command lines one after the other in one session: a session takes seconds, a job does not.
+_SEVERAL = """
+import contextlib, io, json, sys
+from rmqctl.cli.main import run
+from rmqctl.spark import session
+master, conf, lines = json.load(sys.stdin)
+with session.session(master, conf) as spark:
+    session.session = lambda *_: contextlib.nullcontext(spark)
+    for line in lines:
+        out, err = (io.TextIOWrapper(io.BytesIO()) for _ in "12")
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = run([*line, "--master", master])
+        print(json.dumps([code, *(one.buffer.getvalue().decode() for one in (out, err))]))
+"""
+
+
+def run_several(
+    master: str, environment: dict[str, str], lines: list[list[str]], **conf: str
+) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each of some commands, run in one session."""
+    done = subprocess.run(
+        [sys.executable, "-c", _SEVERAL],
+        input=json.dumps([master, {"spark.sql.shuffle.partitions": "4"} | conf, lines]),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def java_environment(temporary: Path) -> dict[str, str]:
+    """For a command whose Java starts fast and has its temporary files there."""
+    options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={temporary}"
+    return os.environ | {"JDK_JAVA_OPTIONS": options, "TMPDIR": str(temporary)}
+
+
+def python_without(directory: Path, *names: str) -> str:
+    """A Python of this version with the packages of this one, but for those names."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    paths = {"base": str(directory), "platbase": str(directory)}
+    target = Path(sysconfig.get_path("purelib", "venv", paths))
+    for source in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for entry in Path(source).iterdir():
+            is_wanted = entry.suffix != ".pth" and not entry.name.startswith(names)
+            if is_wanted and not (target / entry.name).exists():
+                (target / entry.name).symlink_to(entry)
+    return str(directory / "bin" / "python")
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    python = python_without(tmp_path_factory.mktemp("bare") / "venv", "rmqctl", "formats")
+    code = "import numpy, pyarrow, construct\nimport rmqctl"
+    done = subprocess.run([python, "-c", code], cwd="/", capture_output=True, text=True)
+    assert "No module named 'rmqctl'" in done.stderr
+    return python
+
+
+@dataclass
+class Cluster:
+    """A master and its workers, each a process of its own, on the loopback address."""
+
+    master: str
+    directory: Path
+    workers: list[subprocess.Popen[str]]
+    environment: dict[str, str]
+
+    def executors(self, busy: bool = False) -> list[int]:
+        """Java processes that run tasks; with ``busy`` those whose Python has been started."""
+        found = [pid for worker in self.workers for pid in children(worker.pid)]
+        return [pid for pid in found if not busy or children(pid)]
+
+    def start(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Starts a master or a worker, and returns when it says that it is up."""
+        import pyspark
+
+        log = self.directory / f"{what}-{len(self.workers)}.log"
+        program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        name = f"org.apache.spark.deploy.{what}.{what.capitalize()}"
+        command = [program, name, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        before = environment.pop("before", "").split()
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [*before, *command, *arguments],
+                cwd=self.directory,
+                env=self.environment | environment,
+                stdout=output,
+                stderr=output,
+                text=True,
+            )
+        pattern = r"(?:Starting Spark master at|Successfully registered with master) (spark:\S+)"
+        found = wait_until(lambda: re.search(pattern, log.read_text()), process)
+        self.master = found[1]
+        return process
+
+    def start_worker(self, **environment: str) -> subprocess.Popen[str]:
+        """One more worker of one core, with directories of its own."""
+        place = self.directory / f"worker{len(self.workers)}"
+        place.mkdir()
+        arguments = ["--cores", "1", "--memory", "1g", "--work-dir", str(place / "work")]
+        worker = self.start(
+            "worker",
+            *arguments,
+            self.master,
+            SPARK_LOCAL_DIRS=str(place / "local"),
+            SPARK_WORKER_DIR=str(place / "work"),
+            **environment,
+        )
+        self.workers.append(worker)
+        return worker
+
+    @property
+    def temporary(self) -> Path:
+        """Where drivers are to put their temporary files."""
+        return self.directory / "drivers"
+
+    def is_quiet(self) -> bool:
+        """No application runs any more, and none has left files with its driver or a worker."""
+        # A worker has an empty directory of its own among its local ones.
+        left = [*self.temporary.iterdir(), *self.directory.glob("worker*/local/*/*")]
+        return not (self.executors() or left)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real standalone cluster: one master and two workers of one core."""
+    reason = why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("cluster")
+    for name in ("drivers", "nodes"):
+        (directory / name).mkdir()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
+        "JDK_JAVA_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir={directory / 'nodes'}",
+    }
+    made = Cluster("", directory, [], environment)
+    master = made.start("master")
+    try:
+        for _ in range(2):
+            made.start_worker()
+        yield made
+    finally:
+        for process in (*made.workers, master):
+            process.terminate()
+        for process in (*made.workers, master):
+            process.wait(30)
+
+
 def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = None) -> Rows:
     """What the data source must give, from the walks of the engine."""
     walks = {"queue": walk_queues, "index": walk_index}
@@ -83,10 +273,10 @@ def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = 
 
 
 def _row(structure: str, root: Path, row: dict[str, Any]) -> dict[str, Any]:
-    from rmqctl.spark.columns import STRUCTURES
+    from rmqctl.spark.columns import STRUCTURES, broker_of
 
     result = dict.fromkeys(column.name for column in STRUCTURES[structure])
-    result["store"] = str(root)
+    result["store"], result["broker"] = str(root), broker_of(str(root))
     if row["type"] == "damage":
         result["status"] = "damage"
         if structure == "commitlog":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.errors import OutputExists
+from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists
 from rmqctl.operations import rebuild as in_process
 from rmqctl.operations.verify import parts, verify
 from tests import golden_data
@@ -187,7 +189,7 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
         export.export(rows, columns, str(to), kind)
     fresh = tmp_path / "fresh"
     messages = importer.read(spark, str(to), kind)
-    assert importer.load(messages, str(to), str(fresh), config) == 200
+    assert importer.load(messages, str(fresh), config) == 200
     *findings, _ = verify(fresh, config)
     assert [one.code for one in findings if one.severity != "info"] == []
     assert _messages(fresh, config) == _messages(root, config)
@@ -234,3 +236,109 @@ def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> 
     options = {"brokerConf": golden_data.broker_conf_text("basic")}
     (row,) = sql.query(spark, text, stores[:1], options).collect()
     assert row["units"] > 0 and row["items"] > 0
+
+
+# --- several stores in one run -----------------------------------------------------------------
+
+
+@pytest.fixture
+def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands run on the session of the tests."""
+    from rmqctl.cli import spark_options
+    from rmqctl.cli.commands import rebuild as command
+
+    @contextmanager
+    def session(*_: object) -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(spark_options, "spark_session", session)
+    monkeypatch.setattr(command, "spark_session", session)
+
+
+def fleet(root: Path) -> Path:
+    """Two stores; in the second a unit points elsewhere."""
+    for name in ("broker-a", "broker-b"):
+        with MessageStore(root / name / "store", writable=True, create=True) as store:
+            store.put_messages([MessageExtBrokerInner(name, b"%d" % n) for n in range(3)])
+    (queue,) = (root / "broker-b" / "store" / "consumequeue" / "broker-b" / "0").iterdir()
+    with queue.open("r+b") as file:
+        file.seek(7)
+        file.write(b"\x05")
+    return root
+
+
+def run(*words: str) -> tuple[Any, list[dict[str, Any]], BaseException | None]:
+    """What a command returns, its rows, and the error that ends it."""
+    from click.testing import CliRunner
+
+    from rmqctl.cli.main import cli
+
+    answer = CliRunner().invoke(cli, [*words, "--format", "ndjson"], standalone_mode=False)
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    return answer.return_value, rows, answer.exception
+
+
+def test_verify_of_several(here: None, tmp_path: Path, spark: SparkSession) -> None:
+    root = fleet(tmp_path / "fleet")
+    words = ("verify", "--store", f"{root}/*/store")
+    code, rows, _ = run(*words, "--master", "local[2]", "--output", str(tmp_path / "found"))
+    assert code == 1
+    stores = {row["store"]: row for row in rows if row["type"] == "store"}
+    assert list(stores) == [f"{root}/broker-a/store", f"{root}/broker-b/store"]
+    found = [(row["store"], row["code"]) for row in rows if row["type"] == "finding"]
+    for store, told in stores.items():
+        *expected, summary = verify(Path(store), MessageStoreConfig())
+        assert [code for s, code in found if s == store] == [f.code for f in expected]
+        assert told == {"type": "store", "store": store, **summary.row(), "error": None}
+    assert rows[-1]["type"] == "summary"
+    assert (rows[-1]["stores"], rows[-1]["records"]) == (2, 6)
+    kept = spark.read.parquet(str(tmp_path / "found")).select("store", "code").collect()
+    assert sorted(map(tuple, kept)) == sorted(found)
+
+
+def test_several_need_spark(tmp_path: Path) -> None:
+    root = fleet(tmp_path / "fleet")
+    for words in (("verify",), ("rebuild", "all", "--in-place", "--yes")):
+        _, _, error = run(*words, "--store", f"{root}/*/store")
+        assert "takes 2 stores on Spark only: add --master 'local[*]'" in str(error)
+
+
+def test_one_that_fails_stops_no_other(
+    here: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = fleet(tmp_path / "fleet")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeCommitLog={1 << 30}\n")
+    (log,) = (root / "broker-a" / "store" / "commitlog").iterdir()
+    os.truncate(log, 1 << 20)
+    words = ("--store", f"{root}/*/store", "--broker-conf", str(conf), "--master", "local[2]")
+    _, rows, error = run("verify", *words)
+    assert isinstance(error, FileLengthContradiction)
+    assert [row["error"] is None for row in rows if row["type"] == "store"] == [False, True]
+    assert rows[0]["error"] == str(error)
+    assert rows[-1]["records"] == 3
+
+
+def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
+    root = fleet(tmp_path / "fleet")
+    words = ("rebuild", "queues", "--store", f"{root}/*/store", "--master", "local[2]")
+    code, rows, _ = run(*words, "--output", str(tmp_path / "out"))
+    assert code == 0
+    assert [row["type"] for row in rows] == ["store", "store", "summary"]
+    assert (rows[-1]["rebuilt"], rows[-1]["records"], rows[-1]["units"]) == (2, 6, 6)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["broker-a", "broker-b"]
+    assert golden_data.tree_content(
+        tmp_path / "out" / "broker-a" / "consumequeue"
+    ) == golden_data.tree_content(root / "broker-a" / "store" / "consumequeue")
+    _, _, error = run(*words, "--in-place")
+    assert isinstance(error, NeedsConsent)
+    code, rows, _ = run(*words, "--in-place", "--yes")
+    assert code == 0
+    *findings, _ = verify(root / "broker-b" / "store", MessageStoreConfig())
+    assert [one.code for one in findings if one.severity != "info"] == []
+    # Two of one name would go to one place.
+    shutil.copytree(root / "broker-a", tmp_path / "other" / "broker-a")
+    more = ("--store", str(tmp_path / "other" / "broker-a" / "store"))
+    _, _, error = run(*words, *more, "--output", str(tmp_path / "third"))
+    assert "several of the stores are of a broker 'broker-a'" in str(error)
+    assert not (tmp_path / "third").exists()

@@ -103,17 +103,23 @@ def test_a_page_of_nothing_is_a_page() -> None:
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium to open the page with")
 @pytest.mark.parametrize(
-    ("width", "scheme"), [(420, 1), (1280, 0)], ids=["narrow-light", "wide-dark"]
+    ("width", "is_light"),
+    [(400, 1), (400, 0), (1400, 1), (1400, 0)],
+    ids=["narrow-light", "narrow-dark", "wide-light", "wide-dark"],
 )
-def test_a_browser_shows_it(tmp_path: Path, width: int, scheme: int) -> None:
+def test_a_browser_shows_it(tmp_path: Path, width: int, is_light: int) -> None:
     from rmqctl.spark.page import page
 
     path = tmp_path / "page.html"
-    # The script is the test's: it tells whether anything is wider than the window.
+    # The script is the test's: it tells whether anything is wider than the window or its card, and
+    # how light the ground is.
     measure = (
-        "<script>document.title = document.documentElement.scrollWidth <= innerWidth"
-        " && document.querySelectorAll('rect').length > 40 && !document.querySelector('img')"
-        " ? 'fits' : 'too wide'</script></body>"
+        "<script>const wide = [...document.querySelectorAll('html, section')]"
+        ".some(e => e.scrollWidth > e.clientWidth + 1);"
+        "const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] > 127;"
+        "document.title = !wide && document.querySelectorAll('rect').length > 40"
+        " && !document.querySelector('img') && document.scripts.length == 1"
+        " ? 'fits, ' + (ground ? 'light' : 'dark') : 'too wide'</script></body>"
     )
     text = page(rows(), HOSTILE).replace("default-src 'none'; ", "")
     path.write_text(text.replace("</body>", measure), "utf-8")
@@ -124,12 +130,12 @@ def test_a_browser_shows_it(tmp_path: Path, width: int, scheme: int) -> None:
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
         f"--user-data-dir={tmp_path / 'profile'}",
         f"--window-size={width},900",
-        f"--blink-settings=preferredColorScheme={scheme}",
+        f"--blink-settings=preferredColorScheme={is_light}",
     ]
     done = subprocess.run(
         [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=60
     )
-    assert "<title>fits</title>" in done.stdout
+    assert f"<title>fits, {'light' if is_light else 'dark'}</title>" in done.stdout
     picture = tmp_path / "page.png"
     subprocess.run(
         [*command, f"--screenshot={picture}", path.as_uri()], capture_output=True, timeout=60

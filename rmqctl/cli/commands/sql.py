@@ -7,10 +7,10 @@ from typing import Any
 import click
 
 from rmqctl.cli.options import command as make
-from rmqctl.cli.output import FORMATS
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
+    output_options,
     several_stores,
     spark_options,
     spark_session,
@@ -28,35 +28,22 @@ from rmqctl.cli.spark_options import (
 )
 @click.argument("query", metavar="SELECT")
 @click.option("--output", metavar="DIR", help="Write Parquet into this new directory instead.")
-@click.option(
-    "--format",
-    metavar="FORMAT",
-    type=click.Choice(FORMATS),
-    default="table",
-    help="table (the default), json, ndjson or csv.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @spark_options(LOCAL)
+@output_options
 @several_stores
 def command(
-    settings: SparkSettings,
-    query: str,
-    output: str | None,
-    format: str,
-    as_json: bool,
-    **options: Any,
+    settings: SparkSettings, query: str, output: str | None, format: str, **options: Any
 ) -> int:
     """Query one or several stores in SQL.
 
     The views are messages (the log), units (what the queues hold), index_items and queues. Their
-    columns are the fields of `rmqctl walk` and `rmqctl queues`, and store; rows whose status is
-    damage are places that cannot be read. Runs on Apache Spark, on this machine unless --master
+    columns are the fields of `rmqctl walk` and `rmqctl queues`, store and broker; rows whose status
+    is damage are places that cannot be read. Runs on Apache Spark, on this machine unless --master
     says otherwise. Bodies are shown as Base64.
     """
     count = 0
-    chosen = "json" if as_json else format
     with (
-        settings.writer(chosen, "row", bulk=True) as writer,
+        settings.writer(format, "row", bulk=True) as writer,
         settings.settings().progress("sql", 1000, writer) as advance,
         spark_session(options, advance, 1000) as spark,
     ):

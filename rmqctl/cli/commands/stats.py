@@ -9,10 +9,10 @@ import click
 
 from rmqctl.cli.options import Whole
 from rmqctl.cli.options import command as make
-from rmqctl.cli.output import FORMATS
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
+    output_options,
     several_stores,
     spark_options,
     spark_session,
@@ -25,8 +25,9 @@ from rmqctl.cli.spark_options import (
         "rmqctl stats --store DIR --html stats.html",
         "rmqctl stats --store '/data/broker-*/store' --json",
         "rmqctl stats --store A --store B --master spark://HOST:7077 --format ndjson",
+        "rmqctl stats --store 's3://backups/broker-*/store' --html stats.html",
     ],
-    exits={1: "the stores have no message"},
+    exits={1: "the stores have no message, or parts of them cannot be read"},
 )
 @click.option(
     "--html",
@@ -42,25 +43,18 @@ from rmqctl.cli.spark_options import (
     show_default=True,
     help="Topics, queues, tags, producers, keys shown.",
 )
-@click.option(
-    "--format",
-    metavar="FORMAT",
-    type=click.Choice(FORMATS),
-    default="table",
-    help="table (the default), json, ndjson or csv.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @spark_options(LOCAL)
+@output_options
 @several_stores
 def command(
-    settings: SparkSettings, html: Path | None, top: int, format: str, as_json: bool, **options: Any
+    settings: SparkSettings, html: Path | None, top: int, format: str, **options: Any
 ) -> int:
-    """Count messages and bytes by topic, queue, tag, hour and producer.
+    """Count messages by topic, queue, tag, hour, producer and more.
 
     Also body sizes, delays from born to stored, keys that several messages have, retries and dead
     letters, of one or several stores. Runs on Apache Spark, on this machine unless --master says
-    otherwise. Prints rows of types topic, queue, tag, hour, producer, size, delay and
-    duplicate_key, then a summary. A page opens without network.
+    otherwise. Prints rows of types broker (of several stores), topic, queue, tag, hour, producer,
+    size, delay and duplicate_key, then a summary. A page opens without network.
     """
     rows: list[dict[str, Any]] = []
     with (
@@ -73,10 +67,13 @@ def command(
         rows += statistics(spark, settings.stores, settings.source_options, top)
     if html is not None:
         from rmqctl.spark.page import page
+        from rmqctl.spark.remote import shown
 
-        _write(html, page(rows, ", ".join(settings.stores)))
-    _print(settings, rows, "json" if as_json else format)
-    return int(not rows[-1]["messages"])
+        names = [shown(store) for store in settings.stores]
+        title = ", ".join(names) if len(names) < 4 else f"{len(names)} stores"
+        _write(html, page(rows, title))
+    _print(settings, rows, format)
+    return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
 
 
 def _print(settings: SparkSettings, rows: list[dict[str, Any]], format: str) -> None:

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import Settings, common
+from rmqctl.cli.options import Settings
 from rmqctl.cli.options import command as make
-from rmqctl.cli.spark_options import spark_options
+from rmqctl.cli.spark_options import (
+    SparkSettings,
+    output_options,
+    several_stores,
+    spark_options,
+)
 
 if TYPE_CHECKING:
+    from rmqctl.errors import RmqctlError
     from rmqctl.operations.verify import Finding, Summary
 
 
@@ -22,71 +28,121 @@ if TYPE_CHECKING:
         "rmqctl verify --store DIR --broker-conf broker.conf --format ndjson",
         "rmqctl verify --store DIR -q && echo sound",
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
+        "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
     ],
     exits={1: "errors or warnings were found"},
 )
 @click.option("--output", metavar="DIR", help="With --master: findings as Parquet as well.")
 @spark_options()
-@common
-def command(settings: Settings, output: str | None, **options: Any) -> int:
+@output_options
+@several_stores
+def command(settings: SparkSettings, format: str, output: str | None, **options: Any) -> int:
     """Check a whole store, and name what is wrong.
 
     Log, queues, index, checkpoint and directories are checked against each other. Prints rows of
     type finding, then a summary. Damage never ends the check, and nothing is changed; it works
     beside a running broker. Severity info is worth knowing and does not count for the exit status.
-    With --master the same findings are sorted by place.
+    With --master the same findings are sorted by place, and there may be several stores: findings
+    then say which, and each store has a row of type store. One that cannot be checked is told
+    there, and ends the command with its error when the others are done.
     """
-    from rmqctl.operations.verify import Finding, verify
+    from rmqctl.operations.verify import Finding, Summary
 
+    stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
     advice: dict[str, str] = {}
-    clean = True
+    total, failure = Summary(), None
     with (
-        settings.writer("finding") as writer,
-        settings.progress("verify", _log_bytes(settings), writer) as advance,
+        settings.writer(format, "finding") as writer,
+        stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
-            everything = verify(settings.root, settings.config, advance)
+            everything = _here(stores[0], advance)
         else:
-            everything = _on_spark(settings, output, options, advance)
-        for found in everything:
+            everything = _on_spark(stores, output, options, advance)
+        for store, found in everything:
+            named = {"store": store} if len(stores) > 1 else {}
             if isinstance(found, Finding):
-                writer.row({"type": "finding", **found._asdict()})
+                writer.row({"type": "finding", **named, **found._asdict()})
                 advice.setdefault(found.code, found.advice)
+            elif isinstance(found, Summary):
+                total = found if len(stores) == 1 else _added(total, found)
+                if named:
+                    writer.row({"type": "store", **named, **found.row(), "error": None})
             else:
-                clean = found.is_clean
-                writer.summary(**found.row())
+                failure = failure or found
+                writer.row({"type": "store", **named, "error": str(found)})
+        shown = total.row()
+        if len(stores) > 1:
+            shown = {"stores": len(stores), **shown}
+            del shown["min_offset"], shown["max_offset"]
+        writer.summary(**shown)
         for code, text in advice.items():
             writer.remark(f"{code}: {text}")
-    return int(not clean)
+    if failure is not None:
+        raise failure
+    return int(not total.is_clean)
+
+
+Found = tuple[str, "Finding | Summary | RmqctlError"]
+
+
+def _here(settings: Settings, advance: Callable[[int], None]) -> Iterator[Found]:
+    from rmqctl.operations.verify import verify
+
+    for found in verify(settings.root, settings.config, advance):
+        yield str(settings.root), found
 
 
 def _on_spark(
-    settings: Settings,
+    stores: list[Settings],
     output: str | None,
     options: dict[str, Any],
     advance: Callable[[int], None],
-) -> Iterator[Finding | Summary]:
+) -> Iterator[Found]:
+    """One store after the other, in one session."""
     from rmqctl.cli.spark_options import spark_session
+    from rmqctl.errors import RmqctlError
     from rmqctl.operations.verify import parts
     from rmqctl.spark import verify
 
-    with spark_session(options, advance, _log_bytes(settings)) as spark:
-        findings, summary = verify.verify(spark, settings.root, settings.config, parts)
+    told: list[Found] = []
+    findings: list[tuple[str, Finding]] = []
+    with spark_session(options, advance, sum(map(_log_bytes, stores))) as spark:
+        for one in stores:
+            store = str(one.root)
+            try:
+                found, summary = verify.verify(spark, one.root, one.config, parts)
+            except RmqctlError as error:
+                if len(stores) == 1:
+                    raise
+                told.append((store, error))
+                continue
+            findings += [(store, finding) for finding in found]
+            told += [*((store, finding) for finding in found), (store, summary)]
         if output is not None:
-            verify.write_findings(spark, str(settings.root), findings, output)
-    yield from findings
-    yield summary
+            verify.write_findings(spark, findings, output)
+    yield from told
+
+
+def _added(total: Summary, one: Summary) -> Summary:
+    """Two stores' counts; offsets of several logs say nothing together."""
+    from dataclasses import replace
+
+    return replace(
+        total,
+        records=total.records + one.records,
+        blanks=total.blanks + one.blanks,
+        units=total.units + one.units,
+        index_items=total.index_items + one.index_items,
+        severities=total.severities + one.severities,
+    )
 
 
 def _log_bytes(settings: Settings) -> int:
-    """What the bar counts to."""
-    from rmqctl.engine import paths
-    from rmqctl.engine.commitlog import CommitLog
-    from rmqctl.engine.filesizes import commit_log_file_size
+    """What the bar counts to; 0 where the check itself will say what is wrong."""
+    from rmqctl.engine.multipath import open_commit_log
 
-    paths.check_store(settings.root)
-    size = commit_log_file_size(settings.root, settings.config)
-    log = CommitLog(settings.root / paths.COMMIT_LOG, size)
+    log = open_commit_log(settings.root, settings.config, 1)
     return log.files.end_offset - log.min_offset
