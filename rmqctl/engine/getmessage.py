@@ -1,9 +1,15 @@
-"""``DefaultMessageStore#getMessage``: what a master broker answers to a pull, status by status."""
+"""``DefaultMessageStore#getMessage``: what a master broker answers to a pull, status by status.
+
+A broker holds back less from memory than from disk. What lies further behind the log's end than
+``accessMessageInMemoryMaxRatio`` per cent of the machine's physical memory counts as on disk
+(``checkInDiskByCommitOffset``): nobody asks the page cache.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
@@ -12,25 +18,58 @@ from rmqctl.engine.record import Record
 from rmqctl.engine.status import GetMessageStatus
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.commitlog import CommitLog
+    from rmqctl.engine.config import MessageStoreConfig
 
 _SCANNED_BYTES = 16000
 
 
+class ReadableStore(Protocol):
+    """What a pull needs of a store: the opened one, or one that is followed."""
+
+    config: MessageStoreConfig
+    commit_log: CommitLog
+
+    @property
+    def max_offset(self) -> int: ...
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None: ...
+
+
+class MessageFilter(Protocol):
+    """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
+    record. ``errors`` counts records on which it failed."""
+
+    errors: int
+
+    def matches_code(self, code: int | None) -> bool: ...
+
+    def matches(self, record: Record) -> bool: ...
+
+
 @dataclass(slots=True)
 class GetMessageResult:
-    """Answer of a pull; offsets are queue offsets."""
+    """Answer of a pull; offsets are queue offsets.
+
+    ``suggest_pulling_from_slave`` says that the last unit looked at lies so far behind the end of
+    the log that it counts as on disk; ``fall_behind_size`` is how many bytes behind it lies (what
+    ``diskFallRecorded`` makes a broker count), 0 when no unit was looked at.
+    """
 
     status: GetMessageStatus
     next_begin_offset: int
     min_offset: int = 0
     max_offset: int = 0
     records: list[Record] = field(default_factory=list)
+    suggest_pulling_from_slave: bool = False
+    fall_behind_size: int = 0
 
 
 class TagFilter:
     """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
     as the client does (``SubscriptionData``)."""
+
+    errors = 0
 
     def __init__(self, expression: str) -> None:
         tags = [tag.strip() for tag in expression.split("||")]
@@ -47,13 +86,51 @@ class TagFilter:
         return not self.tags or record.properties.get(PROPERTY_TAGS) in self.tags
 
 
+def total_physical_memory_size() -> int:
+    """Bytes of memory of this machine (``StoreUtil#getTotalPhysicalMemorySize``)."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class TransferLimits:
+    """How much one answer may hold (``isTheBatchFull``).
+
+    :param physical_memory: bytes of the broker's memory; None: this machine's.
+    """
+
+    def __init__(
+        self, config: MessageStoreConfig, max_msg_nums: int, physical_memory: int | None = None
+    ) -> None:
+        memory = total_physical_memory_size() if physical_memory is None else physical_memory
+        #: Bytes behind the log's end that count as in memory.
+        self.in_memory = int(memory * (config.access_message_in_memory_max_ratio / 100.0))
+        self.max_msg_nums = max_msg_nums
+        self._memory = (
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_memory,
+        )
+        self._disk = (
+            config.max_transfer_bytes_on_message_in_disk,
+            config.max_transfer_count_on_message_in_disk,
+        )
+
+    def is_full(self, size: int, total: int, count: int, behind: int) -> bool:
+        """Whether a message of ``size`` bytes that lies ``behind`` bytes before the log's end goes
+        into no answer of ``count`` messages of ``total`` bytes. The first one always goes."""
+        if count == 0:
+            return False
+        max_bytes, max_count = self._disk if behind > self.in_memory else self._memory
+        return count >= self.max_msg_nums or total + size > max_bytes or count >= max_count
+
+
 def get_message(
-    store: MessageStore,
+    store: ReadableStore,
     topic: str,
     queue_id: int,
     offset: int,
     max_msg_nums: int,
-    tag_filter: TagFilter | None = None,
+    message_filter: MessageFilter | None = None,
+    *,
+    physical_memory: int | None = None,
 ) -> GetMessageResult:
     """One pull of at most ``max_msg_nums`` messages within the broker's limits."""
     queue = store.consume_queue(topic, queue_id)
@@ -77,37 +154,37 @@ def get_message(
     end_of_file = offset + file_units - offset % file_units
     if queue.unit(offset) is None:
         return answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
-    return _collect(store, queue, offset, min(end_of_file, high), max_msg_nums, tag_filter)
+    limits = TransferLimits(store.config, max_msg_nums, physical_memory)
+    return _collect(store, queue, offset, min(end_of_file, high), limits, message_filter)
 
 
 def _collect(
-    store: MessageStore,
+    store: ReadableStore,
     queue: ConsumeQueue,
     offset: int,
     end: int,
-    max_msg_nums: int,
-    tag_filter: TagFilter | None,
+    limits: TransferLimits,
+    message_filter: MessageFilter | None,
 ) -> GetMessageResult:
     """Goes over the queue from ``offset``, never beyond its file, as the engine does."""
-    config = store.config
     result = GetMessageResult(
         GetMessageStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset
     )
-    total = 0
+    log_end = store.max_offset
+    total = pulling = 0
     skip_below = -1
-    end = min(end, offset + max(_SCANNED_BYTES, max_msg_nums * UNIT_SIZE) // UNIT_SIZE)
+    end = min(end, offset + max(_SCANNED_BYTES, limits.max_msg_nums * UNIT_SIZE) // UNIT_SIZE)
     result.next_begin_offset = end
     for queue_offset, unit in queue.units(offset, end):
+        pulling = unit.physical_offset
         if unit.physical_offset < skip_below:
             continue
-        if result.records and (
-            len(result.records) >= max_msg_nums
-            or total + unit.size > config.max_transfer_bytes_on_message_in_memory
-            or len(result.records) >= config.max_transfer_count_on_message_in_memory
-        ):
+        if limits.is_full(unit.size, total, len(result.records), log_end - unit.physical_offset):
             result.next_begin_offset = queue_offset
             break
-        if tag_filter is not None and not tag_filter.matches_code(queue.tags_code(unit)):
+        if message_filter is not None and not message_filter.matches_code(queue.tags_code(unit)):
+            if not result.records:
+                result.status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
         record = store.commit_log.find_record(unit.physical_offset)
         if record is None or record.total_size != unit.size:
@@ -116,10 +193,14 @@ def _collect(
             size = store.commit_log.file_size
             skip_below = unit.physical_offset + size - unit.physical_offset % size
             continue
-        if tag_filter is not None and not tag_filter.matches(record):
+        if message_filter is not None and not message_filter.matches(record):
+            if not result.records:
+                result.status = GetMessageStatus.NO_MATCHED_MESSAGE
             continue
         result.records.append(record)
         result.status = GetMessageStatus.FOUND
         total += unit.size
         skip_below = -1
+    result.fall_behind_size = log_end - pulling
+    result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
     return result

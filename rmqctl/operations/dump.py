@@ -18,6 +18,7 @@ from formats.constants import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGI
 from formats.declare import Bound, Field
 from formats.text import decode_properties, decode_utf8
 from rmqctl.engine import paths
+from rmqctl.engine.bodies import decompress
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.record import Damage, Record, body_crc_of, host_text, read_entry
@@ -35,9 +36,11 @@ _MAGIC_NAMES = {
 }
 
 
-def dump_record(store: MessageStore, physical_offset: int) -> Iterator[Row]:
+def dump_record(
+    store: MessageStore, physical_offset: int, decompress_limit: int | None = None
+) -> Iterator[Row]:
     """Rows ``field`` of what stands in the log at an offset, record, blank or damage, then
-    ``summary``.
+    ``summary``. With ``decompress_limit`` a row ``body`` of a record's body as a consumer gets it.
 
     :raises NoRecordAt: the offset lies in no file.
     """
@@ -49,8 +52,30 @@ def dump_record(store: MessageStore, physical_offset: int) -> Iterator[Row]:
     yield from _fields(schema, data, problems)
     if not is_blank:
         problems += _record_problems(mapped, position, physical_offset)
+    entry = read_entry(mapped.buffer, position, mapped.size, physical_offset)
+    if decompress_limit is not None and isinstance(entry, Record):
+        yield _body(store, entry, decompress_limit)
     name = "blank" if is_blank else "record"
     yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
+
+
+def _body(store: MessageStore, record: Record, limit: int) -> Row:
+    body = decompress(store.body(record), record.sys_flag, limit)
+    text: str | None = None
+    if body.data is not None:
+        try:
+            text = body.data.decode()
+        except UnicodeDecodeError:
+            text = None
+    return {
+        "type": "body",
+        "size": None if body.data is None else len(body.data),
+        "bytes": None if body.data is None else body.data.hex(),
+        "value": text,
+        "body_compression": body.compression,
+        "body_status": body.status.value,
+        "body_reason": body.reason,
+    }
 
 
 def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:

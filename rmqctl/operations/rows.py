@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import decode_utf8, tags_code
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.consumequeue import Unit
     from rmqctl.engine.indexfile import IndexItem
     from rmqctl.engine.message import PutMessageResult
-    from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record import Blank, Damage, Record
 
 Row = dict[str, Any]
@@ -45,11 +44,34 @@ def message_row(record: Record) -> Row:
     }
 
 
-def message_row_with_body(store: MessageStore, record: Record, spelling: str) -> Row:
-    """A record, with its stored body in a spelling of :func:`body_text`; ``none``: without."""
+class BodySource(Protocol):
+    """What gives the stored body of a record: a store, opened or followed."""
+
+    def body(self, record: Record) -> bytes: ...
+
+
+def message_row_with_body(
+    store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
+) -> Row:
+    """A record, with its stored body in a spelling of :func:`body_text`; ``none``: without.
+
+    With ``decompress_limit`` the body is what a consumer gets, of at most so many bytes, and null
+    where that cannot be made; ``body_status`` and ``body_reason`` tell.
+    """
     row = message_row(record)
-    if spelling != "none":
-        row["body"] = body_text(store.body(record), spelling)
+    if spelling == "none":
+        return row
+    stored = store.body(record)
+    if decompress_limit is None:
+        row["body"] = body_text(stored, spelling)
+        return row
+    from rmqctl.engine.bodies import decompress
+
+    body = decompress(stored, record.sys_flag, decompress_limit)
+    row["body"] = None if body.data is None else body_text(body.data, spelling)
+    row["body_compression"] = body.compression
+    row["body_status"] = body.status.value
+    row["body_reason"] = body.reason
     return row
 
 

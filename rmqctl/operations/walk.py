@@ -12,6 +12,7 @@ from rmqctl.engine.record import Blank, Damage, End, Record
 from rmqctl.errors import UsageError
 from rmqctl.operations.places import require_walk_start
 from rmqctl.operations.rows import (
+    BodySource,
     Row,
     blank_row,
     damage_row,
@@ -21,6 +22,7 @@ from rmqctl.operations.rows import (
 )
 
 if TYPE_CHECKING:
+    from rmqctl.engine.getmessage import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
 
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
@@ -68,8 +70,16 @@ def check_range(low_name: str, low: int | None, high_name: str, high: int | None
         raise UsageError(reason=f"{low_name} {low} is behind {high_name} {high}: swap them.")
 
 
-def walk_commit_log(store: MessageStore, what: Selection, body: str = "none") -> Iterator[Row]:
-    """Rows ``message``, ``blank``, ``damage``, then ``summary``.
+def walk_commit_log(
+    store: MessageStore,
+    what: Selection,
+    body: str = "none",
+    *,
+    decompress_limit: int | None = None,
+    message_filter: MessageFilter | None = None,
+) -> Iterator[Row]:
+    """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter`` only
+    messages that match it, and no blanks.
 
     The summary's ``next_offset`` is where the walk stopped, ``residue`` the bytes behind the end
     of the log that are not zero (a crashed append, or what a truncation left).
@@ -87,7 +97,7 @@ def walk_commit_log(store: MessageStore, what: Selection, body: str = "none") ->
         if isinstance(entry, End):
             next_offset, residue = entry.physical_offset, entry.residue
             break
-        row = _log_row(store, entry, what, body)
+        row = log_row(store, entry, what, body, decompress_limit, message_filter)
         if row is not None:
             counts[row["type"]] += 1
             rows_left -= 1
@@ -104,16 +114,25 @@ def walk_commit_log(store: MessageStore, what: Selection, body: str = "none") ->
     }
 
 
-def _log_row(
-    store: MessageStore, entry: Record | Blank | Damage, what: Selection, body: str
+def log_row(
+    store: BodySource,
+    entry: Record | Blank | Damage,
+    what: Selection,
+    body: str,
+    decompress_limit: int | None,
+    message_filter: MessageFilter | None,
 ) -> Row | None:
+    """The row of an entry; None: it is not selected."""
     if isinstance(entry, Damage):
         return damage_row(entry)
+    filters = what.filters or message_filter is not None
     if isinstance(entry, Blank):
-        return None if what.filters else blank_row(entry)
+        return None if filters else blank_row(entry)
     if what.filters and not _is_shown(entry, what):
         return None
-    return message_row_with_body(store, entry, body)
+    if message_filter is not None and not message_filter.matches(entry):
+        return None
+    return message_row_with_body(store, entry, body, decompress_limit)
 
 
 def _is_shown(record: Record, what: Selection) -> bool:

@@ -56,10 +56,11 @@ def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
         shutil.rmtree(place / "rebuilt", ignore_errors=True)
         run("rebuild", "all", "--store", str(store), "--output", str(place / "rebuilt"))
 
-    def pull() -> None:
+    def pull(*options: str) -> Callable[[], None]:
         maximum = str(count // (TOPICS * QUEUES))
         where = ("--topic", "bench-0", "--queue-id", "0", "--offset", "0")
-        run("pull", "--store", str(store), *where, "--max-messages", maximum, "--format", "ndjson")
+        line = ("pull", "--store", str(store), *where, "--max-messages", maximum, *options)
+        return lambda: run(*line, "--format", "ndjson")
 
     put_times = timed(put, runs), timed(put_async, runs)
     size = log_bytes(store)
@@ -75,7 +76,14 @@ def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
     report("verify (with CRC)", verify, count, size, read)
     report("rebuild all", timed(rebuild, runs), count, size, read)
     share = TOPICS * QUEUES
-    report("pull one queue", timed(pull, runs), count // share, size // share, read / share)
+    kinds = {
+        "pull one queue": (),
+        "pull, with bodies": ("--body", "utf8", "--decompress"),
+        "pull, SQL filter": ("--filter", "KEYS IS NOT NULL AND NOT (TAGS IN ('x', 'y') OR a > 5)"),
+    }
+    for name, options in kinds.items():
+        pulled = timed(pull(*options), runs)
+        report(name, pulled, count // share, size // share, read / share)
     shutil.rmtree(store)
     shutil.rmtree(place / "rebuilt")
 

@@ -16,6 +16,7 @@ from rmqctl.cli.options import (
     Whole,
     command_first,
     common,
+    decompress_options,
     group,
 )
 from rmqctl.cli.options import command as make
@@ -83,16 +84,21 @@ _EXITS = {1: "something in the structure does not fit"}
 
 @make(
     "record",
-    examples=["rmqctl dump 4096 --store DIR", "rmqctl dump record 4096 --json"],
+    examples=[
+        "rmqctl dump 4096 --store DIR",
+        "rmqctl dump record 4096 --json",
+        "rmqctl dump record 4096 --decompress --json",
+    ],
     exits=_EXITS,
 )
 @click.argument("offset", type=OFFSET)
+@decompress_options
 @common
-def record(settings: Settings, offset: int) -> int:
+def record(settings: Settings, offset: int, decompress_limit: int | None) -> int:
     """Explain what stands at a physical offset of the log."""
     from rmqctl.operations.dump import dump_record
 
-    return _show(settings, lambda store: dump_record(store, offset))
+    return _show(settings, lambda store: dump_record(store, offset, decompress_limit))
 
 
 @make("unit", examples=["rmqctl dump unit orders 0 17 --store DIR"], exits=_EXITS)

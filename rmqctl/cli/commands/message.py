@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.options import Settings, body_option, common
+from rmqctl.cli.options import Settings, body_option, common, decompress_options, topic_option
 from rmqctl.cli.options import command as make
 
 
@@ -13,20 +13,47 @@ from rmqctl.cli.options import command as make
     examples=[
         "rmqctl message 7F00000100002A9F00000000000003E8 --store DIR",
         "rmqctl message 1000 --body utf8 --json",
+        "rmqctl message --unique-key 7F0000010001 --topic orders --body utf8 --decompress",
     ],
-    exits={5: "there is no message at that place, or it cannot be read"},
+    exits={
+        1: "no message has the unique key",
+        5: "there is no message at that place, or it cannot be read",
+    },
 )
-@click.argument("place", metavar="ID|OFFSET")
+@click.argument("place", metavar="[ID|OFFSET]", required=False)
+@click.option("--unique-key", metavar="KEY", help="Look for a UNIQ_KEY in the index.")
+@topic_option()
+@decompress_options
 @body_option
 @common
-def command(settings: Settings, place: str, body: str) -> None:
-    """Show one message by its message id or physical offset.
+def command(
+    settings: Settings,
+    place: str | None,
+    unique_key: str | None,
+    topic: str | None,
+    body: str,
+    decompress_limit: int | None,
+) -> int:
+    """Show one message by its place, or those of a unique key.
 
-    The id's offset is what counts: the broker's address in it may be long gone. Prints one row of
-    type message.
+    The place is a message id or a physical offset. The id's offset is what counts: the broker's
+    address in it may be long gone. Prints one row of type message; with --unique-key one for each
+    time the message was stored, newest first, and a summary.
     """
-    from rmqctl.operations.message import look_message, parse_place
+    from rmqctl.operations.message import look_message, messages_by_unique_key, parse_place
 
-    parse_place(place)
-    with settings.open() as store, settings.writer(vertical=True) as writer:
-        writer.row(look_message(store, place, body))
+    if (place is None) is (unique_key is None):
+        raise click.UsageError("Give a message id, a physical offset, or --unique-key.")
+    if place is not None:
+        if topic is not None:
+            raise click.UsageError("--topic goes with --unique-key.")
+        parse_place(place)
+        with settings.open() as store, settings.writer(vertical=True) as writer:
+            writer.row(look_message(store, place, body, decompress_limit))
+        return 0
+    assert unique_key is not None
+    with settings.open() as store, settings.writer("message") as writer:
+        summary = writer.rows(
+            messages_by_unique_key(store, unique_key, topic, body, decompress_limit)
+        )
+    return int(not summary["messages"])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import click
+
+from rmqctl.cli.following import follow_options, print_rows
 from rmqctl.cli.options import (
     Settings,
     body_option,
     common,
+    decompress_options,
     group,
     limit_option,
     offset_range,
@@ -37,6 +41,7 @@ def command() -> None:
         "rmqctl walk commitlog --store DIR --limit 10",
         "rmqctl walk commitlog --topic orders --since -2h --body utf8 --format ndjson",
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",
+        "rmqctl walk commitlog --follow --from-end --filter 'amount > 5' --format ndjson",
     ],
     exits=_EXITS,
 )
@@ -45,9 +50,21 @@ def command() -> None:
 @queue_id_option()
 @time_range
 @limit_option
+@click.option("--filter", "sql", metavar="SQL92", help="Only messages whose properties match.")
+@decompress_options
 @body_option
+@follow_options
 @common
-def commitlog(settings: Settings, body: str, **selection: Any) -> int:
+def commitlog(
+    settings: Settings,
+    sql: str | None,
+    body: str,
+    decompress_limit: int | None,
+    follow: bool,
+    from_end: bool,
+    interval: float,
+    **selection: Any,
+) -> int:
     """Walk over the log: every message, blank and damage.
 
     Prints rows of type message, blank and damage, then a summary. Damage does not end the walk:
@@ -56,9 +73,38 @@ def commitlog(settings: Settings, body: str, **selection: Any) -> int:
     from rmqctl.operations.walk import Selection, walk_commit_log
 
     what = Selection(**selection)
-    with settings.open() as store, settings.writer("message", bulk=True) as writer:
-        summary = writer.rows(walk_commit_log(store, what, body))
-    return int(summary["damages"] > 0 or (what.filters and not summary["messages"]))
+    if from_end and not follow:
+        raise click.UsageError("--from-end needs --follow.")
+    if from_end and what.start is not None:
+        raise click.UsageError("--start and --from-end exclude each other.")
+    message_filter = None
+    if sql is not None:
+        from rmqctl.engine.sqlfilter import SqlFilter
+
+        message_filter = SqlFilter(sql)
+    options: dict[str, Any] = {
+        "body": body,
+        "decompress_limit": decompress_limit,
+        "message_filter": message_filter,
+    }
+    ended = False
+    with settings.open() as store:
+        if follow:
+            from rmqctl.operations.follow import follow_log
+
+            summary, ended = print_rows(
+                settings,
+                "message",
+                interval,
+                lambda patience: follow_log(store, what, patience, from_end=from_end, **options),
+            )
+        else:
+            with settings.writer("message", bulk=True) as writer:
+                summary = writer.rows(walk_commit_log(store, what, **options))
+    if ended:
+        return 130
+    filters = what.filters or sql is not None
+    return int(summary["damages"] > 0 or (filters and not summary["messages"]))
 
 
 @make(

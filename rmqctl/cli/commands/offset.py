@@ -1,0 +1,54 @@
+"""``rmqctl offset``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.options import Settings, Time, common, queue_id_option, topic_option
+from rmqctl.cli.options import command as make
+
+_BOUNDARIES = ("nearest", "first", "last", "floor", "ceil")
+
+
+@make(
+    "offset",
+    examples=[
+        "rmqctl offset --store DIR --topic orders --queue-id 0 --time -2h --boundary ceil",
+        "rmqctl offset --topic orders --queue-id 0 --time 2024-05-01T12:00:00+02:00 --json",
+    ],
+    exits={1: "no message answers the time"},
+)
+@topic_option(required=True)
+@queue_id_option(required=True)
+@click.option(
+    "--time", "timestamp", metavar="TIME", type=Time(), required=True, help="ms, ISO 8601, or -2h."
+)
+@click.option(
+    "--boundary",
+    metavar="WHICH",
+    type=click.Choice(_BOUNDARIES),
+    default=_BOUNDARIES[0],
+    show_default=True,
+    help="first or last stored exactly then, floor (last until then), ceil (first from then on), "
+    "or nearest.",
+)
+@click.option(
+    "--scan",
+    is_flag=True,
+    help="Read every message: right also where the broker's clock was set back.",
+)
+@common
+def command(
+    settings: Settings, topic: str, queue_id: int, timestamp: int, boundary: str, scan: bool
+) -> int:
+    """Find the queue offset of a time.
+
+    Store times of messages count, times of files say nothing. Prints one row of type offset, with
+    null for queue_offset when no message answers.
+    """
+    from rmqctl.operations.offset import offset_by_time
+
+    with settings.open() as store, settings.writer(vertical=True) as writer:
+        row = offset_by_time(store, topic, queue_id, timestamp, boundary, every=scan)
+        writer.row(row)
+    return int(row["queue_offset"] is None)

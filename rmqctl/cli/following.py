@@ -1,0 +1,125 @@
+"""``--follow``: waiting between looks, ended by Ctrl-C, SIGTERM or a reader that has gone.
+
+A signal ends the following where it arrives, so that the rows that were found and the summary are
+printed; the exit code is 130 then.
+"""
+
+from __future__ import annotations
+
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from rmqctl.cli.options import Settings
+from rmqctl.cli.output import note
+from rmqctl.cli.sink import Row
+
+F = TypeVar("F", bound=Callable[..., Any])
+INTERVAL_SECONDS = 0.2
+_WORDS = {
+    "end-moved-back": "the end moved back (the broker cut its log, or it was restored): what was "
+    "printed from {to_offset} on has been replaced. Going on there",
+    "files-deleted": "what lay before {to_offset} was deleted before it was read (retention). "
+    "Going on there",
+}
+
+
+def follow_options(function: F) -> F:
+    """``--follow``, ``--from-end`` and ``--interval``."""
+    function = click.option(
+        "--interval",
+        metavar="SECONDS",
+        type=click.FloatRange(0.01, 3600),
+        default=INTERVAL_SECONDS,
+        show_default=True,
+        help="With --follow: how often to look.",
+    )(function)
+    function = click.option(
+        "--from-end", is_flag=True, help="With --follow: print only what comes from now on."
+    )(function)
+    return click.option("--follow", is_flag=True, help="Go on as the broker writes, until Ctrl-C.")(
+        function
+    )
+
+
+class Following:
+    """Decides when to look again. Use as a context manager: signals are handled only inside."""
+
+    def __init__(self, interval: float) -> None:
+        self._ended = False
+        self._interval = interval
+        self._waiting = False
+        self._handlers: dict[int, Any] = {}
+        self._poll: select.poll | None = None
+        try:
+            descriptor = sys.stdout.fileno()
+            # Nothing is asked for: what is told is that nobody reads any more.
+            self._poll = select.poll()
+            self._poll.register(descriptor, 0)
+        except (OSError, ValueError):
+            self._poll = None
+
+    def __enter__(self) -> Following:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._stop)
+        except ValueError:
+            pass  # Not the main thread: signals are not ours.
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._waiting or self._ended:
+            raise KeyboardInterrupt  # The second one ends also what cannot be written.
+        self._ended = True
+
+    def ended(self) -> bool:
+        """Whether a signal has ended the following."""
+        return self._ended
+
+    def wait(self) -> None:
+        """Waits for the next look; :raises BrokenPipeError: the reader has gone."""
+        try:
+            self._waiting = True
+            if not self._ended:
+                self._pause()
+        except KeyboardInterrupt:
+            self._ended = True
+        finally:
+            self._waiting = False
+
+    def _pause(self) -> None:
+        if self._poll is None:
+            import time
+
+            time.sleep(self._interval)
+        elif self._poll.poll(self._interval * 1000):
+            raise BrokenPipeError
+
+
+def print_rows(
+    settings: Settings,
+    main_type: str,
+    interval: float,
+    rows: Callable[[Following], Iterable[Row]],
+) -> tuple[Row, bool]:
+    """Prints rows as they come, each handed to the reader at once; the summary, and whether a
+    signal ended it."""
+    summary: Row = {}
+    with Following(interval) as following, settings.writer(main_type, live=True) as writer:
+        for row in rows(following):
+            if row["type"] == "summary":
+                summary = row
+            elif row["type"] == "moved":
+                note(f"note: {_WORDS[row['reason']].format(**row)} (from {row['from_offset']}).")
+            writer.rows([row])
+            writer.flush()
+    return summary, following.ended()

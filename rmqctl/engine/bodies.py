@@ -1,0 +1,141 @@
+"""Bodies as a consumer gets them: decompressed when the sys flag says so, within a bound.
+
+``MessageSysFlag``: bit 0 says that a body is compressed; since 5.0 bits 8 to 10 say how, and 0
+there is ZLIB, which is all that 4.9.3 has (``CompressionType#findByValue``). LZ4 is the frame
+format, ZSTD its stream; both are packages of the extra ``rmqctl[codecs]``. Output is bounded while
+it is made: what would exceed the bound is given up, and never allocated.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from formats.constants import COMPRESSED_FLAG
+
+#: A broker takes messages of up to 4 MiB compressed; ten times that is rare.
+DEFAULT_LIMIT = 64 << 20
+_PIECE = 1 << 16
+#: Its decoder bounds no output: four bytes may become 128 KiB, so it is fed little at once.
+_ZSTD_PIECE = 256
+#: Memory that a ZSTD frame may ask for: what the highest usual level needs.
+_LEAST_WINDOW = 8 << 20
+_TYPE_SHIFT, _TYPE_MASK = 8, 7
+_TOO_SHORT = "the compressed bytes end too early"
+
+
+class BodyStatus(Enum):
+    """What became of a stored body."""
+
+    STORED = "stored"
+    DECOMPRESSED = "decompressed"
+    DAMAGED = "damaged"
+    OVER_LIMIT = "over-limit"
+    NO_CODEC = "no-codec"
+
+
+class Body(NamedTuple):
+    """A body; ``data`` is None where it could not be decompressed, and ``reason`` says why."""
+
+    data: bytes | None
+    compression: str
+    status: BodyStatus
+    reason: str = ""
+
+
+class _Damaged(Exception):
+    """The compressed bytes are none, or not all."""
+
+
+class _NoCodec(Exception):
+    """The package that reads them is not installed."""
+
+
+def decompress(stored: bytes, sys_flag: int, limit: int = DEFAULT_LIMIT) -> Body:
+    """The body that a consumer would get, of at most ``limit`` bytes; never raises."""
+    if not sys_flag & COMPRESSED_FLAG or not stored:
+        return Body(stored, "none", BodyStatus.STORED)
+    number = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    if number not in _CODECS:
+        reason = "RocketMQ knows no such compression"
+        return Body(None, f"type {number}", BodyStatus.NO_CODEC, reason)
+    name, pieces = _CODECS[number]
+    found = bytearray()
+    try:
+        for piece in pieces(stored, limit):
+            found += piece
+            if len(found) > limit:
+                reason = f"it has more than {limit} bytes; raise --decompress-limit to see it"
+                return Body(None, name, BodyStatus.OVER_LIMIT, reason)
+    except _Damaged as error:
+        return Body(None, name, BodyStatus.DAMAGED, str(error))
+    except _NoCodec as error:
+        return Body(None, name, BodyStatus.NO_CODEC, str(error))
+    return Body(bytes(found), name, BodyStatus.DECOMPRESSED)
+
+
+def _zlib(stored: bytes, limit: int) -> Iterator[bytes]:
+    decoder = zlib.decompressobj()
+    rest = stored
+    while not decoder.eof:
+        try:
+            piece = decoder.decompress(rest, _PIECE)
+        except zlib.error as error:
+            raise _Damaged(str(error)) from error
+        if not piece and not decoder.eof:
+            raise _Damaged(_TOO_SHORT)
+        rest = decoder.unconsumed_tail
+        yield piece
+
+
+def _lz4(stored: bytes, limit: int) -> Iterator[bytes]:
+    try:
+        from lz4.frame import LZ4FrameDecompressor
+    except ImportError as error:
+        raise _NoCodec("LZ4 needs the package lz4: `pip install rmqctl[codecs]`") from error
+    rest = stored
+    while rest:  # Frames may follow each other.
+        decoder = LZ4FrameDecompressor()
+        given = rest
+        while not decoder.eof:
+            try:
+                piece = decoder.decompress(given, max_length=_PIECE)
+            except (RuntimeError, EOFError, ValueError) as error:
+                raise _Damaged(str(error)) from error
+            if not piece and not decoder.eof:
+                raise _Damaged(_TOO_SHORT)
+            given = b""
+            yield piece
+        rest = decoder.unused_data or b""
+
+
+def _zstd(stored: bytes, limit: int) -> Iterator[bytes]:
+    try:
+        import zstandard
+    except ImportError as error:
+        raise _NoCodec("ZSTD needs the package zstandard: `pip install rmqctl[codecs]`") from error
+    context = zstandard.ZstdDecompressor(max_window_size=max(limit, _LEAST_WINDOW))
+    decoder = context.decompressobj()
+    at = 0
+    while at < len(stored):
+        if decoder.eof:  # Frames may follow each other.
+            decoder = context.decompressobj()
+        given = stored[at : at + _ZSTD_PIECE]
+        try:
+            piece = decoder.decompress(given)
+        except zstandard.ZstdError as error:
+            raise _Damaged(str(error)) from error
+        at += len(given) - len(decoder.unused_data)
+        yield piece
+    if not decoder.eof:
+        raise _Damaged(_TOO_SHORT)
+
+
+_CODECS: dict[int, tuple[str, Callable[[bytes, int], Iterator[bytes]]]] = {
+    0: ("zlib", _zlib),
+    1: ("lz4", _lz4),
+    2: ("zstd", _zstd),
+    3: ("zlib", _zlib),
+}

@@ -1,0 +1,169 @@
+"""Finding messages: by filter, by time, by unique key; and bodies as a consumer gets them."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+
+from .conftest import BORN, CONFIG, NASTY, Cli, message, state
+
+NDJSON = ("--format", "ndjson")
+PULL = ("pull", "--topic", "orders", "--queue-id", "0", *NDJSON)
+OFFSET = ("offset", "--topic", "orders", "--queue-id", "0", *NDJSON)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Ten messages in one queue, some stored at one time, of which two have one unique key."""
+    path = tmp_path / "store"
+    times = [1000, 1000, 2000, 2000, 2000, 3000, 4000, 5000, 5000, 9000]
+    clock = iter([BORN + time for time in times])
+    with MessageStore(
+        path, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        for number in range(10):
+            properties = {"n": str(number), "UNIQ_KEY": f"key{number // 9 * 3 or number}"}
+            more: dict[str, Any] = {}
+            if number == 4:
+                properties["n"] = NASTY
+            if number == 5:
+                more = {"body": zlib.compress(b"x" * 1000), "sys_flag": 1}
+            if number == 6:
+                more = {"body": zlib.compress(b"x" * 1000)[:-4], "sys_flag": 1}
+            opened.put_message(message(number, queue_id=0, properties=properties, **more))
+    return path
+
+
+def test_pull_filters_by_sql(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "--filter", "n BETWEEN 3 AND 6 AND UNIQ_KEY <> 'key5'", store=store)
+    *rows, summary = done.rows
+    assert [row["queue_offset"] for row in rows] == [3, 6]
+    assert (done.code, summary["status"], summary["filter_errors"]) == (0, "FOUND", 1)
+    assert "failed on 1 messages" in done.err
+    assert cli(*PULL, "--filter", "n IS NULL", store=store).code == 1
+
+
+def test_walk_filters_by_sql(cli: Cli, store: Path) -> None:
+    walk = ("walk", "commitlog", *NDJSON)
+    done = cli(*walk, "--filter", "UNIQ_KEY IN ('key1', 'key7')", store=store)
+    assert [row["queue_offset"] for row in done.rows[:-1]] == [1, 7]
+    assert done.code == 0
+    assert cli(*walk, "--filter", "n IS NULL", store=store).code == 1
+
+
+def test_a_wrong_filter_is_a_usage_error_with_its_place(cli: Cli, store: Path) -> None:
+    done = cli(*PULL, "--filter", "n > 'x'", store=store)
+    assert (done.code, done.out) == (2, "")
+    assert "filter, character 3" in done.err
+    assert cli(*PULL, "--filter", "n > 5", "--tag", "a", store=store).code == 2
+
+
+@pytest.mark.parametrize(
+    ("time", "boundary", "offset"),
+    [
+        (2000, "first", 2),
+        (2000, "last", 4),
+        (2000, "floor", 4),
+        (2000, "ceil", 2),
+        (2500, "first", None),
+        (2500, "floor", 4),
+        (2500, "ceil", 5),
+        (2500, "nearest", 4),
+        (2501, "nearest", 5),
+        (999, "floor", None),
+        (9001, "ceil", None),
+    ],
+)
+@pytest.mark.parametrize("scan", [False, True])
+def test_offset_by_time(
+    time: int, boundary: str, offset: int | None, scan: bool, cli: Cli, store: Path
+) -> None:
+    line = (*OFFSET, "--time", str(BORN + time), "--boundary", boundary)
+    done = cli(*line, *(["--scan"] if scan else []), store=store)
+    (row,) = done.rows
+    assert (done.code, row["queue_offset"]) == (int(offset is None), offset)
+    assert (row["min_offset"], row["max_offset"]) == (0, 10)
+    assert row["boundary"] == boundary
+    assert (row["physical_offset"] is None) is (offset is None)
+
+
+def test_offset_of_a_queue_that_is_not_there(cli: Cli, store: Path) -> None:
+    done = cli("offset", "--topic", "x", "--queue-id", "0", "--time", "0", *NDJSON, store=store)
+    assert (done.code, done.rows[0]["queue_offset"], done.rows[0]["max_offset"]) == (1, None, 0)
+
+
+@pytest.mark.parametrize("topic", [(), ("--topic", "orders")])
+def test_messages_of_a_unique_key(topic: tuple[str, ...], cli: Cli, store: Path) -> None:
+    before = state(store)
+    done = cli("message", "--unique-key", "key3", *topic, *NDJSON, store=store)
+    assert [row["queue_offset"] for row in done.rows[:-1]] == [9, 3]
+    assert (done.code, done.rows[-1]["messages"]) == (0, 2)
+    assert state(store) == before
+
+
+def test_an_unknown_unique_key_exits_1(cli: Cli, store: Path) -> None:
+    done = cli("message", "--unique-key", "key33", *NDJSON, store=store)
+    assert (done.code, done.rows) == (1, [{"type": "summary", "topics": 1, "messages": 0}])
+    assert cli("message", "--unique-key", "key3", "--topic", "x", store=store).code == 1
+    assert cli("message", "0", "--unique-key", "key3", store=store).code == 2
+    assert cli("message", "0", "--topic", "x", store=store).code == 2
+    assert cli("message", store=store).code == 2
+
+
+def test_keys_are_no_unique_keys(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    with MessageStore(path, CONFIG, writable=True, create=True) as opened:
+        opened.put_message(message(1, properties={"KEYS": "key"}))
+    assert cli("message", "--unique-key", "key", store=path).code == 1
+
+
+def test_decompressed_bodies(cli: Cli, store: Path) -> None:
+    line = (*PULL, "--offset", "4", "--max-messages", "3", "--body", "utf8", "--decompress")
+    plain, packed, damaged, _ = cli(*line, store=store).rows
+    assert (plain["body"], plain["body_status"], plain["body_compression"]) == (
+        "body 4",
+        "stored",
+        "none",
+    )
+    assert (packed["body"], packed["body_status"]) == ("x" * 1000, "decompressed")
+    assert packed["body_length"] < 100
+    assert (damaged["body"], damaged["body_status"]) == (None, "damaged")
+    assert damaged["body_reason"] == "the compressed bytes end too early"
+    _, packed, *_ = cli(*line, "--decompress-limit", "999", store=store).rows
+    assert (packed["body"], packed["body_status"]) == (None, "over-limit")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("message", "--unique-key", "key5"),
+        ("walk", "commitlog", "--filter", "n = 5"),
+        ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "5", "--max-messages", "1"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_that_shows_bodies_decompresses_them(
+    command: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    row, _ = cli(*command, "--body", "utf8", "--decompress", *NDJSON, store=store).rows
+    assert row["body"] == "x" * 1000
+    assert cli(*command, "--decompress", store=store).code == 2
+
+
+def test_following_options_need_follow(cli: Cli, store: Path) -> None:
+    assert cli(*PULL, "--from-end", store=store).code == 2
+    assert cli("walk", "commitlog", "--from-end", store=store).code == 2
+    assert cli(*PULL, "--follow", "--from-end", "--offset", "1", store=store).code == 2
+    assert cli("walk", "commitlog", "--follow", "--interval", "0", store=store).code == 2
+
+
+def test_the_brokers_memory_can_be_told(cli: Cli, store: Path) -> None:
+    *rows, summary = cli(*PULL, "--physical-memory", "0", store=store).rows
+    assert len(rows) == 8
+    assert summary["suggest_pulling_from_slave"] is True
+    assert summary["next_begin_offset"] == 8

@@ -1,0 +1,157 @@
+"""A pull's limits: messages, bytes from memory and from disk, units scanned; filters; the slave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.getmessage import GetMessageResult, TagFilter, total_physical_memory_size
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.sqlfilter import SqlFilter
+from rmqctl.engine.status import GetMessageStatus
+
+CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=1 << 22,
+    mapped_file_size_consume_queue=20 * 5000,
+    max_hash_slot_num=10,
+    max_index_num=10,
+    message_index_enable=False,
+)
+ALL_IN_MEMORY, NOTHING_IN_MEMORY = 1 << 62, 0
+
+
+def put(store: MessageStore, topic: str, count: int, size: int) -> None:
+    store.put_messages(
+        [
+            MessageExtBrokerInner(
+                topic, bytes(size), 0, properties={"TAGS": "rare" if n == 900 else "t", "n": str(n)}
+            )
+            for n in range(count)
+        ],
+        flush=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
+    root = tmp_path_factory.mktemp("limits") / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, "large", 20, 30_000)
+        put(writer, "small", 2000, 0)
+        put(writer, "huge", 2, 300_000)
+    with MessageStore(root, CONFIG) as reader:
+        yield reader
+
+
+def pull(
+    store: MessageStore, topic: str, offset: int = 0, count: int = 32, memory: int = ALL_IN_MEMORY
+) -> GetMessageResult:
+    return store.get_message(topic, 0, offset, count, physical_memory=memory)
+
+
+@pytest.mark.parametrize(
+    ("topic", "wanted", "memory", "count"),
+    [
+        ("small", 5, ALL_IN_MEMORY, 5),
+        ("small", 100, ALL_IN_MEMORY, 32),
+        ("small", 100, NOTHING_IN_MEMORY, 8),
+        ("small", 5, NOTHING_IN_MEMORY, 5),
+        ("large", 32, ALL_IN_MEMORY, 8),  # 8 * 30 KB < 256 KiB < 9 * 30 KB
+        ("large", 32, NOTHING_IN_MEMORY, 2),  # 2 * 30 KB < 64 KiB < 3 * 30 KB
+        ("huge", 32, ALL_IN_MEMORY, 1),  # the first one always comes
+        ("huge", 32, NOTHING_IN_MEMORY, 1),
+    ],
+)
+def test_an_answer_holds_so_much(
+    store: MessageStore, topic: str, wanted: int, memory: int, count: int
+) -> None:
+    answer = pull(store, topic, 0, wanted, memory)
+    assert (answer.status, len(answer.records)) == (GetMessageStatus.FOUND, count)
+    assert answer.next_begin_offset == count
+    assert answer.suggest_pulling_from_slave is (memory == NOTHING_IN_MEMORY)
+
+
+def test_limits_come_from_the_configuration(tmp_path: Path) -> None:
+    text = (
+        "maxTransferCountOnMessageInMemory=7\nmaxTransferBytesOnMessageInMemory=100000\n"
+        "maxTransferCountOnMessageInDisk=3\nmaxTransferBytesOnMessageInDisk=500\n"
+        "accessMessageInMemoryMaxRatio=50\n"
+    )
+    conf = parse_broker_conf(text)
+    config = replace(
+        conf,
+        mapped_file_size_commit_log=1 << 20,
+        mapped_file_size_consume_queue=2000,
+        message_index_enable=False,
+    )
+    with MessageStore(tmp_path / "s", config, writable=True, create=True) as writer:
+        put(writer, "T", 50, 0)
+        assert len(pull(writer, "T").records) == 7
+        on_disk = pull(writer, "T", memory=0)
+        assert len(on_disk.records) == 3
+        # What lies further behind than half of the memory counts as on disk.
+        behind = writer.max_offset - on_disk.records[0].physical_offset
+        size = on_disk.records[0].total_size
+        assert len(pull(writer, "T", memory=2 * (behind - 2 * size)).records) == 7
+        assert len(pull(writer, "T", memory=2 * (behind - 4 * size)).records) == 3
+
+
+def test_the_place_of_each_message_decides_not_that_of_the_first(store: MessageStore) -> None:
+    """``checkInDiskByCommitOffset`` is asked anew for each unit."""
+    first = pull(store, "small").records[0]
+    behind = store.max_offset - first.physical_offset
+    # 40 per cent of this reach back to just behind the tenth message.
+    memory = int((behind - 10 * first.total_size) / 0.4) + 1
+    answer = pull(store, "small", memory=memory)
+    assert len(answer.records) == 8, "eight of them lie on disk, and the ninth does too"
+    assert answer.suggest_pulling_from_slave
+    memory = int((behind - 5 * first.total_size) / 0.4) + 1
+    answer = pull(store, "small", memory=memory)
+    assert len(answer.records) == 32, "from the sixth on they lie in memory"
+    assert not answer.suggest_pulling_from_slave
+    assert answer.fall_behind_size < 0.4 * memory
+
+
+def test_a_filter_looks_at_so_many_units(store: MessageStore) -> None:
+    """16000 *bytes* of the queue: 800 units."""
+    rare = TagFilter("rare")
+    answer = store.get_message("small", 0, 0, 32, rare)
+    assert (answer.status, answer.next_begin_offset) == (GetMessageStatus.NO_MATCHED_MESSAGE, 800)
+    answer = store.get_message("small", 0, 800, 32, rare)
+    assert [record.queue_offset for record in answer.records] == [900]
+    assert answer.next_begin_offset == 1600
+    # More than 800 wanted: as many units are looked at.
+    answer = store.get_message("small", 0, 0, 1000, rare)
+    assert (answer.next_begin_offset, len(answer.records)) == (1000, 1)
+
+
+def test_sql_filters_see_properties(store: MessageStore) -> None:
+    sql = SqlFilter("n BETWEEN 10 AND 12 OR n = 700")
+    answer = store.get_message("small", 0, 0, 32, sql)
+    assert [record.queue_offset for record in answer.records] == [10, 11, 12, 700]
+    assert (answer.status, answer.next_begin_offset) == (GetMessageStatus.FOUND, 800)
+    nothing = store.get_message("small", 0, 0, 32, SqlFilter("TAGS > 5"))
+    assert nothing.status is GetMessageStatus.NO_MATCHED_MESSAGE
+
+
+def test_colliding_tags_are_told_apart(tmp_path: Path) -> None:
+    """``Aa`` and ``BB`` have one hash: the queue lets both pass, the message only one."""
+    with MessageStore(tmp_path / "s", CONFIG, writable=True, create=True) as writer:
+        for tag in ("Aa", "BB", "Aa", "C"):
+            writer.put_message(
+                MessageExtBrokerInner("T", b"", 0, properties={"TAGS": tag}), flush=False
+            )
+        answer = writer.get_message("T", 0, 0, 32, TagFilter("Aa || D"))
+        assert [record.queue_offset for record in answer.records] == [0, 2]
+        colliding = writer.get_message("T", 0, 1, 1, TagFilter("Aa"))
+        assert [record.queue_offset for record in colliding.records] == [2]
+
+
+def test_without_a_word_the_memory_is_this_machines(store: MessageStore) -> None:
+    assert total_physical_memory_size() > 1 << 28
+    assert not store.get_message("small", 0, 0).suggest_pulling_from_slave
