@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from rmqctl.errors import UsageError
 from rmqctl.spark.columns import STRUCTURES
 from rmqctl.spark.datasource import scan
-from rmqctl.spark.staging import in_new_directory
+from rmqctl.spark.session import runs_here
+from rmqctl.spark.staging import NotShared, in_new_directory, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -70,6 +74,8 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> tuple[int
         [*_written(columns, kind), F.col("topic"), day.alias("day")]
     )
     with in_new_directory(to) as place:
+        if not is_remote(place) and not runs_here(rows.sparkSession):
+            named = named.where(_is_seen(place)(F.col("topic")))
         writer = named.write.partitionBy("topic", "day").mode(
             "errorifexists" if place == to else "overwrite"
         )
@@ -78,6 +84,19 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> tuple[int
         writer.format(FORMATS[kind]).save(place)
     told = seen.get
     return told["messages"] or 0, told["damage"] or 0
+
+
+def _is_seen(place: str) -> Any:
+    """A condition that holds for every row, and is false to nobody: it raises :class:`NotShared`
+    in a task on a node without the place, whose files would be on that node's own disk."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def look(column: pa.Array) -> pa.Array:
+        if not os.path.isdir(place):
+            raise NotShared(path=place)
+        return pa.array([True] * len(column), pa.bool_())
+
+    return arrow_udf(look, "boolean")  # type: ignore[call-overload]
 
 
 def _written(columns: list[str], kind: str) -> list[Column]:

@@ -9,37 +9,40 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.errors import RmqctlError, UsageError
+from rmqctl.spark.java import SparkMissing, java_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEAST_JAVA = 17
+_ANSWER_SECONDS = 10
 _INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
 _TOP = Path(__file__).parents[2]
 _PACKAGES = ("rmqctl", "formats")
-
-
-class SparkMissing(RmqctlError):
-    template = "this command runs on Apache Spark, and {reason}. {advice}"
 
 
 class SparkFailed(RmqctlError):
     """Spark, or a task on it, ended with an error."""
 
     template = "Spark failed: {reason}"
+
+
+class NoMaster(RmqctlError):
+    """Nobody listens where the master should; Spark itself would try for minutes."""
+
+    template = "no master of Spark answers at {master}: {reason}. Start it, or correct --master."
 
 
 def check_spark() -> None:
@@ -60,45 +63,50 @@ def check_spark() -> None:
         raise SparkMissing(reason="pandas is not installed", advice=_INSTALL) from error
 
 
-def check_java() -> None:
-    """:raises SparkMissing: there is no Java, it does not run, or it is too old."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    where = f"JAVA_HOME={home}" if home else "no JAVA_HOME is set"
-    advice = f"Install Java {LEAST_JAVA} or later, and set JAVA_HOME to its directory."
-    if java is None:
-        raise SparkMissing(reason=f"no Java was found ({where}, no `java` in PATH)", advice=advice)
-    try:
-        answer = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = f"{java} does not run ({where}): {_first_line(error)}"
-        raise SparkMissing(reason=reason, advice=advice) from error
-    version = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    if version is None or int(version[1]) < LEAST_JAVA:
-        found = version[1] if version else "of unknown version"
-        raise SparkMissing(
-            reason=f"{java} is Java {found} ({where}), older than {LEAST_JAVA}", advice=advice
-        )
-
-
 def is_local(master: str) -> bool:
     """Whether executors are this process's own."""
     return master == "local" or master.startswith("local[")
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether the executors of a session are on this machine; of Spark Connect nobody knows."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and is_local(context.master)
 
 
 def _on_loopback(master: str) -> bool:
     return is_local(master) or re.match(r"spark://(127\.|localhost)", master) is not None
 
 
+def check_master(master: str) -> None:
+    """:raises NoMaster: nobody listens at an address of a standalone master or a Connect server."""
+    match = re.match(r"(spark|sc)://([^/;]+)", master)
+    if match is None:
+        return
+    problem: OSError | None = None
+    for address in match[2].split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        default = 7077 if match[1] == "spark" else 15002
+        try:
+            number = int(port) if port else default
+            socket.create_connection((host.strip("[]"), number), _ANSWER_SECONDS).close()
+            return
+        except ValueError:
+            raise UsageError(reason=f"--master {master}: {port!r} is no port.") from None
+        except OSError as error:
+            problem = error
+    reason = problem.strerror or str(problem) if problem else "it names no address"
+    raise NoMaster(master=master, reason=reason.lower())
+
+
 @contextmanager
 def session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
     """A session that is stopped, and whose Java process ends, when the context is left.
 
-    :raises SparkMissing, SparkFailed: there is none to be had.
+    :raises SparkMissing, SparkFailed, NoMaster: there is none to be had.
     """
     check_spark()
+    check_master(master)
     _silence()
     spark, close = (
         _connect(master, conf or {}) if master.startswith("sc://") else _start(master, conf or {})
@@ -129,6 +137,27 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
+def _interrupts_kept() -> Iterator[list[int]]:
+    """Ctrl-C waits, in the list, while Java starts: an interrupted start leaves a Java process
+    behind that nothing ends. A second Ctrl-C does not wait."""
+    told: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+
+    def keep(number: int, _: object) -> None:
+        told.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, keep)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def _own_interrupts() -> Iterator[None]:
     """Keeps the handler of Ctrl-C. PySpark's own one calls Java from within the handler, which
     fails, with a traceback, in the middle of another call; jobs are cancelled on the way out."""
@@ -153,7 +182,6 @@ def _silence() -> None:
 
 
 def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
-    check_java()
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
@@ -162,22 +190,24 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
     settings.setAll(list(_settings(master, conf).items()))
     log = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the session)
     try:
-        with _environment(master):
-            gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        with java_environment() as java, _environment(master, java):
+            with _interrupts_kept() as told:
+                gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
             try:
+                if told:
+                    raise KeyboardInterrupt
                 with _own_interrupts():
                     context = SparkContext(gateway=gateway, conf=settings)
+                if not is_local(master):
+                    # Executors fetch it from its place when they start; Java removes it at its end.
+                    context.addPyFile(_code(context._temp_dir))
             except BaseException:
                 _end(gateway)
                 raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SparkMissing):
         raise
     except Exception as error:
         raise SparkFailed(reason=_why(error, log)) from error
-    kept = ExitStack()
-    if not is_local(master):
-        # Executors fetch it from its place when they start, so it stays as long as the session.
-        context.addPyFile(kept.enter_context(_code()))
 
     def close() -> None:
         # A second Ctrl-C must not leave the Java process behind.
@@ -188,7 +218,6 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         finally:
             _end(gateway)
             log.close()
-            kept.close()
 
     return SparkSession(context), close
 
@@ -202,8 +231,8 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         for name, value in ({"spark.sql.session.timeZone": "UTC"} | dict(conf)).items():
             builder = builder.config(name, value)
         spark = builder.create()
-        with _code() as archive:
-            spark.addArtifacts(archive, pyfile=True)
+        with tempfile.TemporaryDirectory() as directory:
+            spark.addArtifacts(_code(directory), pyfile=True)
     except Exception as error:
         raise SparkFailed(reason=_first_line(error)) from error
     return spark, spark.stop
@@ -225,9 +254,10 @@ def _end(gateway: Any) -> None:
 
 
 @contextmanager
-def _environment(master: str) -> Iterator[None]:
-    """What Spark's processes inherit: this Python, the place of this package, no other address."""
-    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
+    """What Spark's processes inherit: this Python, the place of this package, no other address,
+    and where Java is."""
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **java}
     if is_local(master):
         inherited = os.environ.get("PYTHONPATH")
         wanted["PYTHONPATH"] = os.pathsep.join([str(_TOP), *([inherited] if inherited else [])])
@@ -250,16 +280,14 @@ def _environment(master: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-@contextmanager
-def _code() -> Iterator[str]:
-    """This package as a zip."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "rmqctl-code.zip"
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for package in _PACKAGES:
-                for source in sorted((_TOP / package).rglob("*.py")):
-                    archive.write(source, source.relative_to(_TOP))
-        yield str(path)
+def _code(directory: str) -> str:
+    """This package as a zip in a directory."""
+    path = Path(directory) / "rmqctl-code.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for source in sorted((_TOP / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_TOP))
+    return str(path)
 
 
 def _why(error: Exception, log: IO[bytes]) -> str:
@@ -278,7 +306,7 @@ def _first_line(error: BaseException) -> str:
 _RAISED = re.compile(
     r"^([A-Za-z_][\w.]*(?:Error|Exception|Cannot\w+|Refused|Contradiction)): (.*)$"
 )
-_OURS = re.compile(r"^rmqctl\.errors\.\w+: (.*)$")
+_OURS = re.compile(r"^rmqctl\.[\w.]+: (.*)$")
 
 
 @contextmanager
@@ -299,9 +327,10 @@ def failures_told() -> Iterator[None]:
     except (ConnectionRefusedError, Py4JNetworkError) as error:
         if _was_interrupted(error):
             raise KeyboardInterrupt from error
-        raise SparkFailed(reason="its Java process ended") from error
+        reason = f"its Java process ended. {_MORE_MEMORY}"
+        raise SparkFailed(reason=reason) from error
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(reason=innermost(str(error))) from error
+        raise SparkFailed(reason=explained(str(error))) from error
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
@@ -313,11 +342,57 @@ def _was_interrupted(error: BaseException | None) -> bool:
     return False
 
 
-def innermost(text: str) -> str:
-    """The error that a long text of nested tracebacks is about."""
-    lines = [
+_MORE_MEMORY = (
+    "When memory is short give more: --conf spark.driver.memory=4g or spark.executor.memory=4g."
+)
+#: What goes wrong with clusters: what Spark says of it, what that means, and what to do.
+_KNOWN = (
+    (
+        r"ModuleNotFoundError: No module named '([^']+)'",
+        "the Python of its executors has no module {0}. Install what rmqctl needs on every node, "
+        "or set PYSPARK_PYTHON to a Python there that has it",
+    ),
+    (
+        r'Cannot run program "([^"]+)"',
+        "a node has no Python {0}. Set PYSPARK_PYTHON to the place of Python on the nodes",
+    ),
+    (
+        r"PYTHON_VERSION_MISMATCH\][^\n]*?\(?(\d+\.\d+)\)?[^\n]*?(\d+\.\d+)",
+        "its executors run Python {0}, this process {1}. Set PYSPARK_PYTHON to a Python of the "
+        "same minor version on the nodes",
+    ),
+    (
+        r"(No space left on device|Disk quota exceeded)",
+        "{0}. Free space where it writes, and for its own files in the directory of "
+        "--conf spark.local.dir",
+    ),
+    (
+        r"Python worker exited unexpectedly",
+        "a Python process of its executors was ended from outside, as the system does when memory "
+        "is short. Run fewer tasks at a time (--conf spark.executor.cores=1, --master 'local[1]')",
+    ),
+    (r"(java\.lang\.OutOfMemoryError: [^\n]*)", "{0}. " + _MORE_MEMORY.rstrip(".")),
+)
+
+
+def explained(text: str) -> str:
+    """What a long text of nested tracebacks is about, and the next step where it is known."""
+    if not any(_OURS.match(line) for line in _lines(text)):
+        for pattern, meaning in _KNOWN:
+            if match := re.search(pattern, text):
+                return meaning.format(*match.groups()) + "."
+    return innermost(text)
+
+
+def _lines(text: str) -> list[str]:
+    return [
         line.strip().removeprefix(": ").removeprefix("Caused by: ") for line in text.splitlines()
     ]
+
+
+def innermost(text: str) -> str:
+    """The error that a long text of nested tracebacks is about."""
+    lines = _lines(text)
     ours = [match[1] for line in lines if (match := _OURS.match(line))]
     if ours:
         return ours[-1]

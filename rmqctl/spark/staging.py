@@ -6,15 +6,31 @@ the next one.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqctl.errors import CannotWrite, OutputExists
+from rmqctl.errors import CannotWrite, OutputExists, RmqctlError
 
 _BESIDE = ".rmqctl-new"
+
+
+class NotShared(RmqctlError):
+    """What a task writes on such a node would be nowhere."""
+
+    template = (
+        "a worker of Spark does not see {path}. Write to a place that every node sees under the "
+        "same path."
+    )
+
+
+class OutputInUse(RmqctlError):
+    template = "another rmqctl is writing {path}. Wait for it, or give another place."
+    exit_code = 4
 
 
 def is_remote(path: str) -> bool:
@@ -28,6 +44,7 @@ def in_new_directory(path: str) -> Iterator[str]:
     Spark's own commit must do.
 
     :raises OutputExists: ``path`` is a file, or a directory that holds something.
+    :raises OutputInUse: another process builds there.
     """
     if is_remote(path):
         yield path
@@ -36,14 +53,40 @@ def in_new_directory(path: str) -> Iterator[str]:
     if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
         raise OutputExists(path=str(place))
     building = place.with_name(place.name + _BESIDE)
+    lock = -1
     try:
-        shutil.rmtree(building, ignore_errors=True)
-        building.mkdir(parents=True)
-        yield str(building)
-        if place.exists():
-            place.rmdir()
-        building.rename(place)
+        lock = _made_anew(building, place)
+        try:
+            yield str(building)
+            if place.exists():
+                place.rmdir()
+            building.rename(place)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
         raise CannotWrite(path=str(place), reason=str(error.strerror or error)) from error
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+def _made_anew(building: Path, place: Path) -> int:
+    """Makes an empty directory in place of what a killed run has left; a descriptor with its lock.
+
+    :raises OutputInUse: whoever made it is alive.
+    """
+    building.mkdir(parents=True, exist_ok=True)
+    lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise OutputInUse(path=str(place)) from None
+    except OSError:
+        pass  # Network file systems may not lock directories.
+    for entry in os.scandir(building):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    return lock

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.spark import session
-from tests.test_spark.conftest import ROOT
+from tests import golden_data
+from tests.conftest import Golden
+from tests.test_safety.test_disk_full import mounted
+from tests.test_spark.conftest import ROOT, java_environment, run_several, why_not
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -57,32 +60,67 @@ def test_without_spark_it_says_how_to_install(tmp_path: Path, golden: object) ->
     assert len(done.stderr.splitlines()) == 1
 
 
-def java(directory: Path, script: str) -> str:
-    """A JAVA_HOME with such a java."""
-    (directory / "bin").mkdir(parents=True)
-    program = directory / "bin" / "java"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    return str(directory)
+def test_without_java_it_says_how_to_install(tmp_path: Path, golden: object) -> None:
+    store = golden("basic")  # type: ignore[operator]
+    done = run("stats", "--store", str(store), JAVA_HOME=str(tmp_path / "none"))
+    assert (done.returncode, len(done.stderr.splitlines())) == (5, 1)
+    assert f"JAVA_HOME={tmp_path / 'none'}" in done.stderr
+    assert "Install Java 17 or later" in done.stderr
 
 
-def test_java_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = {
-        "is Java 11": "echo 'openjdk version \"11.0.2\" 2019' >&2",
-        "is Java 8": "echo 'java version \"1.8.0_411\"' >&2",
-        "does not run": "exit 3",
-    }
-    for number, (said, script) in enumerate(cases.items()):
-        home = java(tmp_path / str(number), script)
-        monkeypatch.setenv("JAVA_HOME", home)
-        with pytest.raises(session.SparkMissing, match=said) as caught:
-            session.check_java()
-        assert f"JAVA_HOME={home}" in str(caught.value)
-        assert "Java 17" in str(caught.value)
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(session.SparkMissing, match="no Java was found"):
-        session.check_java()
+def test_a_master_that_is_none_is_told_of(golden: object) -> None:
+    store = golden("basic")  # type: ignore[operator]
+    for master in ("spark://127.0.0.1:1", "sc://127.0.0.1:1"):
+        done = run("stats", "--store", str(store), "--master", master)
+        assert (done.returncode, len(done.stderr.splitlines())) == (5, 1)
+        assert f"no master of Spark answers at {master}: connection refused. Start" in done.stderr
+    done = run("stats", "--store", str(store), "--master", "spark://host:no")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "'no' is no port" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Path) -> None:
+    """Each is told in one line with a next step, and nothing is left on the disk."""
+    disk, temporary, looped = tmp_path / "disk", tmp_path / "temporary", tmp_path / "looped"
+    temporary.mkdir()
+    if os.geteuid() != 0 or not mounted(disk, "size=64k,nr_inodes=300"):
+        pytest.skip("no right to mount a tmpfs here (needs root)")
+    messages = tmp_path / "messages.ndjson"
+    messages.write_text("".join(f'{{"topic": "t", "body": "{n}"}}\n' for n in range(10)))
+    # Root may read everything; a link to itself nobody can.
+    golden_data.copy_tree(golden("basic"), looped)
+    log = sorted((looped / "commitlog").iterdir())[1]
+    log.unlink()
+    log.symlink_to(log.name)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(golden_data.broker_conf_text("basic"))
+    source = ["--store", str(golden("basic")), "--broker-conf", str(conf)]
+    try:
+        full = run_several(
+            "local[2]",
+            java_environment(temporary),
+            [
+                ["rebuild", "all", *source, "--output", str(disk / "built")],
+                ["export", *source, "--to", str(disk / "out"), "--format", "ndjson"],
+                ["import", "--store", str(disk / "new"), "--from", str(messages), "--input=ndjson"],
+                ["verify", "--store", str(looped)],
+                ["rebuild", "queues", "--store", str(looped), "--output", str(tmp_path / "built")],
+            ],
+        )
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+    for code, _, err in full[:3]:
+        assert (code, len(err.splitlines())) == (5, 1), err
+        assert "No space left on device" in err
+        assert "ree space" in err
+    for code, _, err in full[3:]:
+        assert (code, len(err.splitlines())) == (5, 1), err
+        assert str(log) in err
+        assert "Too many levels of symbolic links" in err
+    assert not (tmp_path / "built").exists()
 
 
 def test_a_bad_setting_is_a_usage_error(golden: object) -> None:
@@ -102,3 +140,26 @@ def test_the_innermost_error_is_told() -> None:
     )
     assert session.innermost(text) == "cannot read /s: no such file. Check its owner."
     assert session.innermost("ValueError: x\n\tat y") == "ValueError: x"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "ModuleNotFoundError: No module named 'isal'",
+            "the Python of its executors has no module isal.",
+        ),
+        (
+            'java.io.IOException: Cannot run program "/opt/python": error=2, No such file',
+            "a node has no Python /opt/python.",
+        ),
+        (
+            "Error: [PYTHON_VERSION_MISMATCH] Python in worker has different version: "
+            "3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.",
+            "its executors run Python 3.12, this process 3.11.",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space\n\tat x", "Java heap space. When memory is"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_told_with_the_next_step(text: str, told: str) -> None:
+    assert told in session.explained(f"Job aborted due to stage failure: Task 0 failed\n{text}\n")
