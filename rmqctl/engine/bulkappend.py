@@ -9,6 +9,7 @@ statuses.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,11 +19,17 @@ from formats import constants
 from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.commitlog import RECORD_HEAD
 from rmqctl.engine.mappedfile import RESERVE_CHUNK, MappedFile
-from rmqctl.engine.message import EncodedMessage, Host, MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.message import (
+    EncodedMessage,
+    Host,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+)
 from rmqctl.engine.record import PREFIXES
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.putmessage import MessagePutter
 
 #: A bulk is dispatched after so many records or bytes of log, whichever comes first.
 BULK_RECORDS = 8192
@@ -141,24 +148,37 @@ Message = MessageExtBrokerInner | PlainMessage
 
 
 class BulkAppender:
-    """Appends from ``source`` to a store whose put lock is held. None in the source ends a bulk."""
+    """Appends what ``source`` gives, a bulk at a time. None in the source ends a bulk."""
 
-    def __init__(self, store: MessageStore, source: Iterator[Message | None]) -> None:
-        self._store = store
-        self._source = source
+    def __init__(self, putter: MessagePutter, source: Iterator[Message | None]) -> None:
+        self._putter = putter
+        self._origin = self._source = source
         self._encode = PropertyEncoder()
         self._tails: dict[tuple[str, int], bytes] = {}
         self._unit_limits: dict[tuple[str, int], int] = {}
         self.exhausted = False
         self.failure: Exception | None = None
 
+    def wait(self) -> bool:
+        """Waits for the source, which needs no lock; whether there is something to append."""
+        try:
+            for message in self._origin:
+                if message is not None:
+                    self._source = chain((message,), self._origin)
+                    return True
+        except Exception as error:
+            self.failure = error
+            return False
+        self.exhausted = True
+        return False
+
     def fill(self) -> Bulk:
-        """Appends one bulk. What the source raises is kept in ``failure``, after which
-        everything before it is stored."""
+        """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,
+        after which everything before it is stored."""
         stored: list[Appended] = []
         refused = None
         self._tails.clear()
-        limit = self._store.max_offset + BULK_BYTES
+        limit = self._putter.log.write_offset + BULK_BYTES
         try:
             while refused is None and len(stored) < BULK_RECORDS:
                 special = self._fill_plain(stored, limit)
@@ -171,11 +191,10 @@ class BulkAppender:
 
     def _put_special(self, message: Message, stored: list[Appended]) -> PutMessageResult | None:
         """The way of a single put, which knows every case; the result when it is refused."""
-        store = self._store
         if isinstance(message, PlainMessage):
             message = message.full()
-        encoded = store.check(message)
-        result = store.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
+        encoded = self._putter.check(message)
+        result = self._putter.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
         if not result.is_ok or result.append is None or not isinstance(encoded, EncodedMessage):
             return result
         append = result.append
@@ -190,7 +209,12 @@ class BulkAppender:
                 append.store_timestamp,
             )
         )
-        if encoded.message is message:
+        # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
+        # records in the form of 4.9.3 only.
+        plain_form = self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
+        plain_form = plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
+        has_unit = not encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
+        if encoded.message is message and has_unit and plain_form:
             topic = message.topic.encode()
             key = message.topic, message.queue_id
             self._tails[key] = bytes((len(topic),)) + topic
@@ -200,7 +224,7 @@ class BulkAppender:
     def _units_reserved(self, queue_offset: int) -> int:
         """How many units from one on have disk space when that one has: space is reserved in
         chunks of a file."""
-        file_size = self._store.queues.file_size
+        file_size = self._putter.queues.file_size
         position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
         end = min((position // RESERVE_CHUNK + 1) * RESERVE_CHUNK, file_size)
         return (end - position) // constants.CQ_STORE_UNIT_SIZE
@@ -208,8 +232,8 @@ class BulkAppender:
     def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
         message needs a closer look, which is returned."""
-        store, log = self._store, self._store.commit_log
-        table, clock = store.topic_queue_table, store.clock
+        putter, log = self._putter, self._putter.log
+        table, clock = putter.topic_queue_table, putter.clock
         tails, unit_limits = self._tails, self._unit_limits
         pack = PREFIXES[0].pack
         fixed = PREFIXES[0].size + 2
@@ -217,12 +241,12 @@ class BulkAppender:
         offset = log.write_offset
         base = mapped.file_from_offset if mapped is not None else 0
         end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH if mapped else 0
-        buffer: Any = mapped.buffer if mapped is not None else b""
+        buffer: Any = log.buffer_of(mapped) if mapped is not None else b""
         start, end_of_reserve = offset, offset
-        largest, longest = store.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
+        largest, longest = putter.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
         encode, stale_end = self._encode, log.stale_end
         room = BULK_RECORDS - len(stored)
-        timestamp = store.last_store_timestamp
+        timestamp = log.store_timestamp
         new_tuple, join, magic = tuple.__new__, b"".join, constants.MESSAGE_MAGIC_CODE
         try:
             for message in self._source:
@@ -263,7 +287,7 @@ class BulkAppender:
                     store_address, store_port, reconsume_times, prepared_offset, body_length,
                 )  # fmt: skip
                 position = offset - base
-                # Size and magic code last, as CommitLog.store does.
+                # Size and magic code last, as CommitLogWriter.store does.
                 buffer[position + RECORD_HEAD : position + size] = join(
                     (prefix[RECORD_HEAD:], body, tail, data_length.to_bytes(2, "big"), data)
                 )
@@ -279,9 +303,7 @@ class BulkAppender:
             return None
         finally:
             if mapped is not None and offset > start:
-                mapped.mark_dirty(start - base, offset - base)
-                log.write_offset = offset
-                store.last_store_timestamp = timestamp
+                log.advance(mapped, offset - base, timestamp, offset)
 
     @staticmethod
     def _reserve(mapped: MappedFile | None, offset: int, size: int) -> int:

@@ -43,8 +43,9 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream. Its offsets are of the stores that exist when they are asked for:
-    one that comes later joins in, one that is gone keeps its offset."""
+    """The reader of a stream. Its offsets are of the stores that have a log when they are asked
+    for: one that comes later joins in, one that is gone keeps its offset. An empty log has no
+    offset, for it need not begin at 0: retention, or a master, may say otherwise."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:
         if self._starting == "latest":
             return self._ends()
-        return {store: open_log(Path(store)).min_offset for store in expand(self._path)}
+        return {store: log.min_offset for store, log in self._logs()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxBytes(self._max_bytes) if self._max_bytes > 0 else ReadAllAvailable()
@@ -132,8 +133,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Nothing is held open between batches."""
 
+    def _logs(self) -> Iterator[tuple[str, CommitLog]]:
+        """The stores that have files of a log."""
+        for store in expand(self._path):
+            log = open_log(Path(store))
+            if log.files.entries:
+                yield store, log
+
     def _ends(self) -> Offsets:
-        return {store: whole_end(store, self._settings) for store in expand(self._path)}
+        return {store: whole_end(store, self._settings) for store, _ in self._logs()}
 
     def _place_near(self, store: str, begin: int, wanted: int, end: int) -> int:
         """The first record's start, or end of a file, at or after a place."""

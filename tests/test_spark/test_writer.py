@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import parse_broker_conf
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations.verify import Finding, verify
+from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, broker_conf_text
 
@@ -18,8 +21,11 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 import pyarrow as pa
 
 from rmqctl.spark import scan
-from rmqctl.spark.writer import RocketMQWriter, WriteRefused
+from rmqctl.spark.newstore import WriteRefused, write_store
+from rmqctl.spark.staging import NotShared
+from rmqctl.spark.writer import RocketMQWriter
 from tests.test_spark.conftest import engine_rows
+from tests.test_spark.test_encode import kept_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,23 +133,97 @@ def _split(columns: str) -> list[str]:
     return [*parts, part]
 
 
-def test_only_committed_attempts_count(tmp_path: Path) -> None:
-    """A task that was tried twice has put its rows aside twice."""
-    from pyspark.sql.types import StructType
+def text_schema() -> Any:
+    from pyspark.sql.types import StringType, StructType
 
-    schema = StructType.fromJson(
-        {"type": "struct", "fields": [
-            {"name": name, "type": "string", "nullable": True, "metadata": {}}
-            for name in ("topic", "body")
-        ]}
-    )  # fmt: skip
-    writer = RocketMQWriter(tmp_path / "store", parse_broker_conf(CONF), schema)
+    return StructType().add("topic", StringType()).add("body", StringType())
+
+
+def test_only_committed_attempts_count(tmp_path: Path) -> None:
+    """A task that was tried twice has set its rows aside twice; what a killed job has set aside
+    goes with the next job."""
+    killed = tmp_path / "store.rmqctl-new" / "x"
+    killed.mkdir(parents=True)
+    (killed / "000000-0.records").write_bytes(b"records")
+    writer = RocketMQWriter(tmp_path / "store", parse_broker_conf(CONF), text_schema())
+    assert not killed.exists()
     batch: Any = pa.record_batch({"topic": ["t"], "body": ["b"]})
     message = writer.write(iter([batch, batch]))
-    (writer._staging / "000000-9.arrow").write_bytes(b"cut off")
+    (runs,) = tmp_path.glob("store.rmqctl-new/*/rmqctl-runs")
+    (runs / "000000-9.records").write_bytes(b"cut off")
     writer.commit([message, None])
     assert len(engine_rows("commitlog", tmp_path / "store", parse_broker_conf(CONF))) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_job_whose_directory_goes_fails(tmp_path: Path) -> None:
+    """Of two jobs that make the same store at once the later one wins."""
+    first = RocketMQWriter(tmp_path / "store", parse_broker_conf(CONF), text_schema())
+    later = RocketMQWriter(tmp_path / "store", parse_broker_conf(CONF), text_schema())
+    batch: Any = pa.record_batch({"topic": ["t"], "body": ["b"]})
+    with pytest.raises(NotShared):
+        first.write(iter([batch]))
+    later.commit([later.write(iter([batch]))])
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_write_store(spark: SparkSession, tmp_path: Path) -> None:
+    """All of it on Spark: the engine's bytes for the rows in the order of the partitions."""
+    count = 3000
+    frame = spark.range(0, count, 1, 3).selectExpr(
+        "concat('t', id % 4) AS topic",
+        "int(id % 2) AS queue_id",
+        "concat('body ', id) AS body",
+        "concat('k', id) AS keys",
+        "map('a', cast(id AS string), 'UNIQ_KEY', concat('u', id)) AS properties",
+        "bigint(7) AS born_timestamp",
+    )
+    config, now = parse_broker_conf(CONF), 1_700_000_000_000
+    assert write_store(frame, str(tmp_path / "many"), config, clock=lambda: now) == count
+    messages = [
+        MessageExtBrokerInner(
+            f"t{number % 4}",
+            b"body %d" % number,
+            number % 2,
+            properties={"a": str(number), "UNIQ_KEY": f"u{number}", "KEYS": f"k{number}"},
+            born_timestamp=7,
+        )
+        for number in range(count)
+    ]
+    with MessageStore(
+        tmp_path / "one", config, writable=True, create=True, clock=lambda: now
+    ) as store:
+        for bulk in store.append_stream(messages):
+            assert bulk.refused is None
+    many, one = (golden_data.tree_content(tmp_path / name) for name in ("many", "one"))
+    assert {k: v for k, v in many.items() if not k.startswith("index/")} == {
+        k: v for k, v in one.items() if not k.startswith("index/")
+    }
+    assert golden_data.index_contents(tmp_path / "many" / "index") == golden_data.index_contents(
+        tmp_path / "one" / "index"
+    )
+    assert len(list((tmp_path / "many" / "commitlog").iterdir())) > 5
+    with pytest.raises(WriteRefused, match="a row has no topic"):
+        write_store(frame.selectExpr("NULLIF(topic, 't3') AS topic", "body"), f"{tmp_path}/x")
+    assert write_store(frame.where("false"), f"{tmp_path}/none", config) == 0
+    assert findings(tmp_path / "none") == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["many", "none", "one"]
+
+
+def test_import_of_every_golden_store(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    """Nine stores exported at once, and imported as one: every message stays what it was."""
+    from rmqctl.spark import export, importer
+
+    roots = sorted((golden(name) for name in golden_data.STORES if name != "defaults"), key=str)
+    frame = export.selected(spark, [str(root) for root in roots], {}, export.check_columns(None))
+    messages, _ = export.export(frame, export.check_columns(None), f"{tmp_path}/out", "parquet")
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 18, max_hash_slot_num=1000)
+    rows = importer.read(spark, f"{tmp_path}/out", "parquet")
+    assert importer.load(rows, f"{tmp_path}/new", config) == messages
+    assert kept_of(tmp_path / "new", config) == [
+        message for root in roots for message in kept_of(root, broker_conf(root.name))
+    ]
+    assert [f for f in verify(tmp_path / "new", config) if isinstance(f, Finding)] == []
 
 
 def test_the_path_is_looked_at_first(tmp_path: Path) -> None:

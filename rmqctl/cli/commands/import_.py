@@ -32,11 +32,13 @@ from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
 @spark_options(LOCAL)
 @common
 def command(settings: Settings, source: str, kind: str, **options: Any) -> int:
-    """Make a new store from files of messages.
+    """Make a new store from files of messages, in parallel.
 
-    Columns are topic, queue_id, tags, keys, properties, body or body_base64, flag, born_timestamp,
-    born_host and reconsume_times; others are passed over. Messages are put anew: offsets, ids and
-    store times are the new store's. The store appears when all of it is written.
+    Columns are topic, queue_id, tags, keys, properties, body or body_base64, flag, sys_flag,
+    born_timestamp, born_host, store_host, reconsume_times and prepared_transaction_offset; others
+    are passed over. Messages stay what they were: a transaction keeps its state, and a DELAY
+    property delays nothing. Offsets, ids and store times are the new store's. The store appears
+    when all of it is written.
     """
     with (
         settings.writer(vertical=True) as writer,
@@ -46,6 +48,6 @@ def command(settings: Settings, source: str, kind: str, **options: Any) -> int:
         from rmqctl.spark import importer
 
         rows = importer.read(spark, source, kind)
-        messages = importer.load(rows, source, str(settings.root), settings.config)
+        messages = importer.load(rows, str(settings.root), settings.config)
         writer.summary(store=str(settings.root), messages=messages)
     return 0

@@ -1,0 +1,274 @@
+"""Rows as commit log records: what ``putMessage`` does before a record has its place.
+
+Most rows are plain, and are encoded a batch at a time. Every other one goes through the engine's
+own ``encode``, and so does a row that is refused: what may be stored, and what is said of the rest,
+has one definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from formats import constants
+from rmqctl.engine.bytecolumns import Ints
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    delay_rewritten,
+    encode,
+    parse_host,
+)
+from rmqctl.engine.multidispatch import add_queue_offsets
+from rmqctl.engine.paths import check_topic_directory
+from rmqctl.engine.recordruns import ROW, Rows
+from rmqctl.engine.sorting import stable_order
+from rmqctl.errors import TopicNotAllowed
+from rmqctl.spark.messagecolumns import BYTES, HOSTS, INT_LIMIT, NUMBERS, SINGLE, MessageColumns
+from rmqctl.spark.propertytext import SEPARATORS
+
+_NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
+
+
+class RowRefused(ValueError):
+    """A row is no message that can be stored; the text says why."""
+
+
+@dataclass(frozen=True)
+class EncodeSettings:
+    """How rows become records. With ``as_stored`` they are records of another store and stay
+    where they were: DELAY delays nothing, and only those that had places in further queues get
+    them. ``timestamp`` is the store time of all, and the born time of rows without one."""
+
+    config: MessageStoreConfig
+    timestamp: int
+    as_stored: bool = False
+
+
+class Encoded(NamedTuple):
+    """The records of a batch, one behind the other, and what a run keeps of each."""
+
+    data: memoryview
+    rows: Rows
+
+
+class _Odd(NamedTuple):
+    """A message that is encoded alone, and the further queues that it has places in."""
+
+    encoded: EncodedMessage
+    multi: list[tuple[str, int]]
+
+
+class RowEncoder:
+    """Encodes the rows of one run, batch after batch; ``queues`` and ``counts`` are the run's."""
+
+    def __init__(self, settings: EncodeSettings) -> None:
+        self._settings = settings
+        self._config = settings.config
+        self._dispatcher = Dispatcher(settings.config)
+        self._number: dict[tuple[str, int], int] = {}
+        self.counts: list[int] = []
+
+    @property
+    def queues(self) -> list[tuple[str, int]]:
+        return list(self._number)
+
+    def encode(self, batch: pa.RecordBatch) -> Encoded:
+        """:raises RowRefused: a row is no message."""
+        try:
+            columns = MessageColumns(batch, self._settings.timestamp, self._special, self._dropped)
+            return self._encode(columns)
+        except UnicodeDecodeError as error:
+            raise RowRefused(f"a text is not UTF-8: {error}") from error
+
+    @property
+    def _special(self) -> set[str]:
+        """Names of properties that make more of a message."""
+        multi = {constants.PROPERTY_INNER_MULTI_DISPATCH}
+        if self._settings.as_stored:
+            return multi
+        return {constants.PROPERTY_DELAY_TIME_LEVEL} | multi
+
+    @property
+    def _dropped(self) -> set[str]:
+        """A record's own checksum is another one's in another place."""
+        return {constants.PROPERTY_CRC32} if self._settings.as_stored else set()
+
+    def _encode(self, columns: MessageColumns) -> Encoded:
+        limit = min(
+            self._config.max_message_size,
+            self._config.mapped_file_size_commit_log - constants.END_FILE_MIN_BLANK_LENGTH,
+        )
+        is_odd = columns.is_odd | (columns.size > limit)
+        plain = np.flatnonzero(~is_odd)
+        odd = {int(row): self._message(columns.row(int(row))) for row in np.flatnonzero(is_odd)}
+        queue = np.full(len(columns), -1, np.int64)
+        queue[plain] = self._queue_numbers(columns, plain)
+        for row, one in odd.items():
+            if _has_unit(one.encoded.sys_flag):
+                message = one.encoded.message
+                queue[row] = self._queue_number(message.topic, message.queue_id)
+        multi = {
+            row: [self._queue_number(*name) for name in one.multi]
+            for row, one in odd.items()
+            if one.multi
+        }
+        offset, multi_offsets = self._count(queue, multi)
+        records, size = columns.records(plain, offset[plain])
+        if odd:
+            sizes = np.empty(len(columns), np.int64)
+            alone = [
+                self._record(one, int(offset[row]), multi_offsets.get(row))
+                for row, one in odd.items()
+            ]
+            sizes[plain], sizes[list(odd)] = size, [len(record) for record in alone]
+            order = np.argsort(np.concatenate([plain, np.array(list(odd), np.int64)]))
+            records = pa.concat_arrays([records, pa.array(alone, BYTES)]).take(pa.array(order))
+            size = sizes
+        rows = np.zeros(len(columns), ROW)
+        rows["size"], rows["queue"] = size, queue
+        rows["is_multi"][list(multi)] = True
+        # An array that begins elsewhere in its buffer than at 0 does not come out of a join.
+        data = memoryview(records.buffers()[2] or b"")[: int(size.sum())]
+        return Encoded(data, rows)
+
+    # --- places in queues ----------------------------------------------------------------
+
+    def _queue_numbers(self, columns: MessageColumns, rows: Ints) -> Ints:
+        """Numbers of the queues of plain rows; -1 where a record has no unit."""
+        code = columns.topic_code[rows] * INT_LIMIT + columns.number["queue_id"][rows]
+        known, at = np.unique(code, return_inverse=True)
+        numbers = [
+            self._queue_number(columns.topics[one // INT_LIMIT], one % INT_LIMIT)
+            for one in known.tolist()
+        ]
+        kind = columns.number["sys_flag"][rows] & constants.TRANSACTION_TYPE_MASK
+        return np.where(np.isin(kind, _NO_UNIT), -1, np.array(numbers, np.int64)[at])
+
+    def _queue_number(self, topic: str, queue_id: int) -> int:
+        number = self._number.setdefault((topic, queue_id), len(self._number))
+        if number == len(self.counts):
+            self.counts.append(0)
+        return number
+
+    def _count(self, queue: Ints, multi: dict[int, list[int]]) -> tuple[Ints, dict[int, list[int]]]:
+        """Queue offsets of the rows within the run, and those in further queues."""
+        if multi:
+            return self._count_one_by_one(queue, multi)
+        shifted = queue + 1
+        order = stable_order(shifted)
+        counts = np.bincount(shifted, minlength=len(self.counts) + 1)
+        ranks = np.empty(len(queue), np.int64)
+        before = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        ranks[order] = np.arange(len(queue)) - before[shifted[order]]
+        known = np.array([0, *self.counts], np.int64)
+        self.counts = (known + counts)[1:].tolist()
+        return np.where(queue < 0, 0, ranks + known[shifted]), {}
+
+    def _count_one_by_one(
+        self, queue: Ints, multi: dict[int, list[int]]
+    ) -> tuple[Ints, dict[int, list[int]]]:
+        offsets, multi_offsets = [], {}
+        counts = self.counts
+        for row, number in enumerate(queue.tolist()):
+            offsets.append(counts[number] if number >= 0 else 0)
+            further = multi.get(row, ())
+            if further:
+                multi_offsets[row] = [counts[other] for other in further]
+            # A queue that a message names twice counts it once.
+            for one in {number, *further} - {-1}:
+                counts[one] += 1
+        return np.array(offsets, np.int64), multi_offsets
+
+    # --- one by one ----------------------------------------------------------------------
+
+    def _record(self, one: _Odd, offset: int, multi_offsets: list[int] | None) -> bytes:
+        encoded = one.encoded
+        if multi_offsets is not None:
+            encoded = self._encoded(add_queue_offsets(encoded.message, multi_offsets))
+        return encoded.record(offset, 0, self._settings.timestamp)
+
+    def _message(self, row: dict[str, Any]) -> _Odd:
+        """A row as a checked message, as ``MessageStore#check`` does it."""
+        try:
+            message = self._message_of(row)
+            if message.queue_id < 0:
+                raise ValueError(f"queue id {message.queue_id} is negative")
+            check_topic_directory(message.topic)
+            has_unit = _has_unit(message.sys_flag)
+            if message.delay_time_level > 0 and has_unit and not self._settings.as_stored:
+                message = delay_rewritten(message, len(self._dispatcher.delay_levels))
+            multi = self._multi_queues(message) if has_unit else []
+            for name, _ in multi:
+                check_topic_directory(name)
+        except TopicNotAllowed as error:
+            raise RowRefused(str(error)) from error
+        except ValueError as error:
+            raise RowRefused(f"{error}, in the row {_brief(row)}") from error
+        return _Odd(self._encoded(message), multi)
+
+    def _encoded(self, message: MessageExtBrokerInner) -> EncodedMessage:
+        encoded = encode(message, self._config.max_message_size)
+        if not isinstance(encoded, EncodedMessage):
+            raise RowRefused(f"a message is refused ({encoded.status.value}: {encoded.reason})")
+        room = self._config.mapped_file_size_commit_log - constants.END_FILE_MIN_BLANK_LENGTH
+        if encoded.size > room:
+            reason = f"the record has {encoded.size} bytes, a commit log file holds {room}"
+            raise RowRefused(f"a message is refused (MESSAGE_ILLEGAL: {reason})")
+        return encoded
+
+    def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
+        names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+        if self._settings.as_stored:
+            found = self._dispatcher.multi_dispatch(message.properties, message.queue_id)
+            places = [(name, queue_id) for name, queue_id, _ in found]
+            # Only what has an offset for each name can be given others.
+            parts = names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
+            return places if len(places) == len(parts) else []
+        if not self._config.enable_multi_dispatch or not names.strip():
+            return []
+        return [
+            (name, self._dispatcher.multi_queue_id(name, message.queue_id))
+            for name in names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
+        ]
+
+    def _message_of(self, row: dict[str, Any]) -> MessageExtBrokerInner:
+        """What is null is left to its default; :raises ValueError: a value is none of its field."""
+        if row["topic"] is None:
+            raise RowRefused(f"a row has no topic: {_brief(row)}")
+        properties = dict(row.get("properties") or ())
+        for column, name in SINGLE.items():
+            if row.get(column):
+                properties[name] = row[column]
+        for name in self._dropped:
+            properties.pop(name, None)
+        for name, value in properties.items():
+            if value is None:
+                raise ValueError(f"the property {name!r} is null")
+            if any(mark in name + value for mark in SEPARATORS):
+                raise ValueError(f"the property {name!r} holds a separator (0x01 or 0x02)")
+        values = {name: row[name] for name in NUMBERS if row.get(name) is not None}
+        if not -INT_LIMIT <= values.get("queue_id", 0) < INT_LIMIT:
+            raise ValueError(f"queue_id {values['queue_id']} is no int")
+        hosts = {name: parse_host(row[name]) for name in HOSTS if row.get(name) is not None}
+        message = MessageExtBrokerInner(
+            row["topic"],
+            row["body"] or b"",
+            properties=properties,
+            **{"born_timestamp": self._settings.timestamp} | values | hosts,
+        )
+        return replace(message, sys_flag=message.sys_flag & ~constants.HOST_V6_MASK)
+
+
+def _has_unit(sys_flag: int) -> bool:
+    return sys_flag & constants.TRANSACTION_TYPE_MASK not in _NO_UNIT
+
+
+def _brief(row: dict[str, Any]) -> str:
+    text = str({name: value for name, value in row.items() if name != "body"})
+    return text if len(text) <= 200 else text[:200] + "…"

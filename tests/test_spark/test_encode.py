@@ -1,0 +1,256 @@
+"""Stores that are encoded side by side are those of the engine, byte for byte."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.message import MessageExtBrokerInner, parse_host
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
+from rmqctl.operations import rebuild
+from rmqctl.operations.verify import Finding, verify
+from tests import golden_data
+
+pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+
+import pyarrow as pa
+
+from rmqctl.spark import splits
+from rmqctl.spark.encode import EncodeSettings, RowEncoder, RowRefused
+from rmqctl.spark.messagecolumns import COLUMNS
+from rmqctl.spark.newstore import NewStore, with_threads
+from tests.test_spark.conftest import read_rows
+
+Rows = list[dict[str, Any]]
+NOW = 1_700_000_000_000
+SMALL = (
+    "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=1000\n"
+    "maxHashSlotNum=10\nmaxIndexNum=20\nmaxMessageSize=3000\n"
+)
+CONF = parse_broker_conf(SMALL + "enableMultiDispatch=true\nenableLmq=true\n")
+_KINDS = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+SCHEMA = pa.schema([(name, _KINDS[kinds[0]]) for name, kinds in COLUMNS.items()])
+
+
+def batch_of(rows: Rows) -> Any:
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def made(root: Path, parts: list[list[Rows]], config: MessageStoreConfig, **options: Any) -> Path:
+    """A store of parts, each the batches of one task."""
+    root.mkdir()
+    new = NewStore(str(root), str(root), EncodeSettings(config, NOW, **options))
+    new.begin()
+    told = [
+        new.set_aside(map(batch_of, batches), f"{number:06d}")
+        for number, batches in enumerate(parts)
+    ]
+    if new.write_log(told, with_threads):
+        new.dispatch()
+    new.finish()
+    return root
+
+
+def message_of(row: dict[str, Any]) -> MessageExtBrokerInner:
+    """What the columns mean, said again."""
+    properties = dict(row.get("properties") or ())
+    for name in ("tags", "keys"):
+        if row.get(name):
+            properties[name.upper()] = row[name]
+    names = ("queue_id", "flag", "sys_flag", "reconsume_times", "prepared_transaction_offset")
+    values = {name: row[name] for name in (*names, "born_timestamp") if row.get(name) is not None}
+    hosts = {n: parse_host(row[n]) for n in ("born_host", "store_host") if row.get(n)}
+    return MessageExtBrokerInner(
+        row["topic"],
+        row["body"] or b"",
+        properties=properties,
+        **{"born_timestamp": NOW} | values | hosts,
+    )
+
+
+def appended(root: Path, rows: Rows, config: MessageStoreConfig) -> Path:
+    """The store that the engine makes of the same rows."""
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: NOW) as store:
+        for bulk in store.append_stream(map(message_of, rows), flush=False):
+            assert bulk.refused is None
+    return root
+
+
+def content(root: Path) -> dict[str, Any]:
+    """Every file but the index, whose names are times, and what the index holds."""
+    files = golden_data.tree_content(root)
+    kept: dict[str, Any] = {k: v for k, v in files.items() if not k.startswith("index/")}
+    index = root / "index"
+    return kept | {"index": golden_data.index_contents(index) if index.is_dir() else []}
+
+
+NAMES = ["a", "b", "UNIQ_KEY", "KEYS", "TAGS", "c%s", "日本", "WAIT", "DELAY", "x" * 20]
+MULTI = "INNER_MULTI_DISPATCH"
+VALUES = {MULTI: ["%LMQ%q", "%LMQ%q,t1", "t0,%LMQ%z,t0"], "DELAY": ["0", "3", "25", "x"]}
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> dict[str, Any]:
+    names = draw(st.lists(st.sampled_from([*NAMES, MULTI]), unique=True, max_size=4))
+    values = ["", "v", "värde", "k1 k2", "\U0001f600"]
+    properties = [(name, draw(st.sampled_from(VALUES.get(name, values)))) for name in names]
+    some: dict[str, list[Any]] = {
+        "body": [None, b"", b"x", bytes(range(256)) * 4],
+        "queue_id": [None, 0, 1, 2**31 - 1],
+        "tags": [None, "", "A"],
+        "keys": [None, "k1 k2"],
+        "flag": [None, -7],
+        "sys_flag": [None, 0, 1, 4, 8, 12],
+        "born_timestamp": [None, 0, 2**62],
+        "born_host": [None, "1.2.3.4:5", "[::1]:77"],
+        "store_host": [None, "[fe80::1]:9"],
+        "reconsume_times": [None, 16],
+        "prepared_transaction_offset": [None, 2**40],
+    }
+    row: dict[str, Any] = {name: draw(st.sampled_from(choices)) for name, choices in some.items()}
+    row["topic"] = draw(st.sampled_from(["t0", "t1", "tö" * 20]))
+    row["properties"] = draw(st.sampled_from([None, properties]))
+    return row
+
+
+@given(st.lists(st.lists(st.lists(rows(), max_size=6), max_size=3), max_size=4))
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+def test_runs_are_what_the_engine_appends(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[list[Rows]]
+) -> None:
+    directory = tmp_path_factory.mktemp("runs")
+    given = [row for part in parts for batch in part for row in batch]
+    one = appended(directory / "one", given, CONF)
+    assert content(made(directory / "many", parts, CONF)) == content(one)
+
+
+def test_many_rows_of_many_shapes(tmp_path: Path) -> None:
+    """More rows than a lane, a step or a set of names has."""
+    random.seed(7)
+    some = [
+        {
+            "topic": f"t{number % 3}",
+            "body": random.randbytes(number % 40),
+            "queue_id": number % 5,
+            "tags": f"g{number % 4}" if number % 3 else None,
+            "properties": [(f"n{number % 400}", "v"), ("UNIQ_KEY", f"u{number}")],
+        }
+        for number in range(6000)
+    ]
+    parts = [[some[at : at + 700], some[at + 700 : at + 2000]] for at in range(0, 6000, 2000)]
+    one = appended(tmp_path / "one", some, CONF)
+    assert content(made(tmp_path / "many", parts, CONF)) == content(one)
+
+
+def test_an_index_file_that_is_just_full(tmp_path: Path) -> None:
+    """Then the checkpoint has its time, whether or not there is a next one."""
+    for count in (18, 19, 20):
+        given = [{"topic": "t", "body": b"", "keys": "k"} for _ in range(count)]
+        one = appended(tmp_path / f"one{count}", given, CONF)
+        assert content(made(tmp_path / f"many{count}", [[given]], CONF)) == content(one)
+
+
+REFUSED = [
+    ({"topic": None}, "a row has no topic"),
+    ({"topic": ""}, "it is empty"),
+    ({"topic": ".."}, "cannot be a queue directory"),
+    ({"topic": "t" * 128}, "MESSAGE_ILLEGAL: the topic has 128 bytes"),
+    ({"queue_id": -1}, "queue id -1 is negative"),
+    ({"body": b"x" * 3000}, "MESSAGE_ILLEGAL: the record would have"),
+    ({"properties": [("a", "b" * 32768)]}, "MESSAGE_ILLEGAL: the properties"),
+    ({"properties": [("a", None)]}, "the property 'a' is null"),
+    ({"properties": [("a", "\x02")]}, "holds a separator"),
+    ({"properties": [("a\x01", "b")]}, "holds a separator"),
+    ({"tags": "\x01"}, "holds a separator"),
+    ({"born_host": "x"}, "is not ADDRESS:PORT"),
+    ({"properties": [(MULTI, "../x")]}, "cannot be a queue directory"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "text"), REFUSED)
+def test_a_row_that_is_no_message(wrong: dict[str, Any], text: str) -> None:
+    good = {"topic": "t", "body": b"b"}
+    encoder = RowEncoder(EncodeSettings(CONF, NOW))
+    with pytest.raises(RowRefused, match=text):
+        encoder.encode(batch_of([good, good | wrong, good]))
+
+
+def test_a_text_that_is_not_utf8() -> None:
+    topic = pa.array([b"\xff"]).view(pa.string())
+    with pytest.raises(RowRefused, match="not UTF-8"):
+        RowEncoder(EncodeSettings(CONF, NOW)).encode(
+            pa.record_batch({"topic": topic, "body": pa.array([b""])})
+        )
+
+
+#: What an import keeps of a record. Offsets and store times are the new store's.
+KEPT = (
+    "topic",
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_host",
+    "reconsume_times",
+    "prepared_transaction_offset",
+)
+
+
+def kept_of(root: Path, config: MessageStoreConfig) -> list[Any]:
+    """The messages of a store as an import keeps them, in order."""
+    with MessageStore(root, config) as store:
+        return [
+            (
+                *(getattr(record, name) for name in KEPT),
+                # The places in further queues are the store's own.
+                record.properties
+                | dict.fromkeys({"INNER_MULTI_QUEUE_OFFSET"} & {*record.properties}),
+                store.commit_log.body(record),
+            )
+            for record in store.commit_log.walk()
+            if isinstance(record, Record)
+        ]
+
+
+@pytest.mark.parametrize("name", golden_data.STORES)
+def test_records_stay_what_they_were(
+    golden: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    """Every golden store, read as Spark reads it and written as import writes it."""
+    source, config = golden(name), golden_data.broker_conf(name)
+    read = splits.ReadSettings(structure="commitlog", stores=[str(source)], config=config)
+    found = [row for row in read_rows(read) if row["status"] != "damage"]
+    for row in found:
+        row["properties"] = list(row["properties"].items())
+    parts = [[found[at : at + 50]] for at in range(0, len(found), 50)]
+    target = made(tmp_path / "new", parts, config, as_stored=True)
+    assert kept_of(target, config) == kept_of(source, config) != []
+    errors = [f for f in verify(target, config) if isinstance(f, Finding) and f.severity != "info"]
+    assert errors == []
+    rebuild.rebuild_to(rebuild.plan_rebuild(target, config, "all"), tmp_path / "rebuilt")
+    again, whole = content(tmp_path / "rebuilt"), content(target)
+    assert again == {path: whole[path] for path in again}
+
+
+def test_a_checksum_of_another_place_is_left_out(tmp_path: Path) -> None:
+    row = {"topic": "t", "body": b"b", "properties": [("__CRC32#", "1234567890"), ("a", "b")]}
+    root = made(tmp_path / "new", [[[row]]], CONF, as_stored=True)
+    with MessageStore(root, CONF) as store:
+        record = store.commit_log.record_at(0)
+        assert record.properties == {"a": "b"}

