@@ -55,6 +55,7 @@ PROPERTY_CRC32: Final = "__CRC32#"
 RMQ_SYS_SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 RMQ_SYS_TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 RMQ_SYS_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 
 # Commit log limits
 MIN_RECORD_SIZE: Final = 91
@@ -62,6 +63,8 @@ MIN_RECORD_SIZE: Final = 91
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 """What a blank takes; every append leaves at least that much of its file."""
 MAX_TOPIC_LENGTH: Final = 127
+MAX_TOPIC_LENGTH_V2: Final = 255
+"""Of a retry topic in 5.1.0 and later (`HookUtils#checkBeforePutMessage`)."""
 MAX_PROPERTIES_LENGTH: Final = 32767
 
 # Consume queue

@@ -58,6 +58,15 @@ class BrokerConfError(UsageError):
     template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
 
 
+class FilterSyntaxError(UsageError):
+    """A SQL92 filter that RocketMQ would not take either."""
+
+    template = (
+        "filter, character {position}: {reason}. Write such as \"a > 5 AND (b IS NOT NULL OR "
+        "c IN ('x', 'y'))\"."
+    )
+
+
 class StoreNotFound(RmqctlError):
     template = (
         "there is no directory {path}. Give the broker's storePathRootDir with --store "
@@ -117,6 +126,16 @@ class DamagedStore(RmqctlError):
     template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
 
 
+class AmbiguousLog(RmqctlError):
+    """Two directories claim the same part of the log."""
+
+    template = (
+        "{path} and what {name} lists cannot both be this store's log. Nothing was changed. "
+        "Give a broker.conf whose storePathCommitLog lists the directories of this store, and no "
+        "file twice."
+    )
+
+
 class UnsupportedStore(RmqctlError):
     template = (
         "{path}: {reason}, which this version of rmqctl does not understand. Nothing was changed. "
@@ -146,3 +165,12 @@ class NeedsConsent(RmqctlError):
 class OutputExists(RmqctlError):
     template = "{path} exists already and is not empty. Give a new place with --output."
     exit_code = 6
+
+
+class ConfigFileUnreadable(RmqctlError):
+    """A file below ``config/`` that is not what a broker writes there."""
+
+    template = (
+        "{path}, line {line}, column {column}: {reason}. "
+        "`rmqctl config check` compares the files of config/ with their .bak copies."
+    )

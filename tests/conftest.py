@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 << 30 and os.access(_MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+# Random places, moments and stores. The processes of a parallel run take it from here.
+SEED = os.environ.setdefault("RMQCTL_TEST_SEED", str(random.randrange(1 << 32)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"random tests: RMQCTL_TEST_SEED={SEED} runs the same ones again")
+
 
 Golden = Callable[[str], Path]
 

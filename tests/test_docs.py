@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,25 +189,43 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("put", "--create --topic orders --keys k --tags t --body x")
     yield from rows("put", f"--topic {'long' * 40}", code=5)
     yield from rows("put", f"--from {root}/messages")
+    yield from rows("put", f"--from {root}/messages --batch 9")
     index_file = next((store / "index").iterdir()).name
     yield from rows("info")
+    yield from rows("du", "--by topic,queue,tag,producer-host,day")
+    yield from rows("du --disk")
+    (store / "config").mkdir()
+    (store / "config/consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:1}}}')
+    yield from rows("config check")
+    yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body hex")
+    yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body hex --decompress")
+    yield from rows(
+        "pull --follow", "--topic orders --queue-id 0 --offset -1 --max-messages 1"
+    )
     yield from rows("message", "0")
+    yield from rows("message", "--unique-key none", code=1)
+    yield from rows("offset", "--topic orders --queue-id 0 --time -1h --boundary ceil")
+    yield from rows("offset", "--topic orders --queue-id 0 --time 0 --boundary floor", code=1)
     yield from rows("index query", "--topic orders --key k7")
     yield from rows("index query --raw", "--topic orders --key k7")
     yield from rows("index info")
     yield from rows("walk commitlog", "--body base64")
+    yield from rows("walk commitlog --follow", "--limit 2")
     yield from rows("walk queue")
     yield from rows("walk index")
     yield from rows("dump record", "0")
+    yield from rows("dump record --decompress", "0")
     yield from rows("dump unit", "orders 0 0")
     yield from rows("dump index-header", index_file)
     yield from rows("dump index-item", f"{index_file} 1")
     yield from rows("dump checkpoint")
     yield from rows("verify")
     yield from rows("flush")
+    yield from scheduled_and_half_messages(rows)
     yield from rows("rebuild --dry-run", "all --in-place")
+    yield from rows("rebuild", "all --missing")
     with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
         log.write(b"\xff")
     with (store / "consumequeue/orders/0" / ("0" * 20)).open("r+b") as queue:
@@ -217,6 +235,22 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)
     yield from rows("rebuild", f"all --output {root}/new", code=1)
+
+
+def scheduled_and_half_messages(
+    rows: Callable[..., Iterator[tuple[str, Any]]],
+) -> Iterator[tuple[str, Any]]:
+    """One delayed message that goes out, one that cannot; a half that is committed, and one not."""
+    half = "--topic RMQ_SYS_TRANS_HALF_TOPIC --property REAL_TOPIC=t --property REAL_QID=0"
+    yield from rows("put", "--topic orders --delay-level 1 --body x")
+    yield from rows("put", half.replace("RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", 1))
+    yield from rows("put", "--topic SCHEDULE_TOPIC_XXXX --property REAL_TOPIC=t")
+    yield from rows("schedule ls")
+    yield from rows("schedule deliver", "--until 4102444800000", code=1)
+    ((_, put),) = rows("put", f"{half} --property PGROUP=g --keys k")
+    yield from rows("transaction ls")
+    yield from rows("transaction commit", f"{put['wrote_offset']}")
+    yield from rows("transaction rollback", f"{put['wrote_offset']}", code=1)
 
 
 def test_rows_have_exactly_the_documented_fields(
@@ -240,4 +274,5 @@ def test_rows_have_exactly_the_documented_fields(
     for heading, (columns, by) in documented.items():
         assert seen[heading] == {c.name for c in columns}, heading
         if by:
-            assert {name.removesuffix(" --raw") for name in printers[heading]} == by, heading
+            plain = {re.sub(r" --(raw|follow|decompress)$", "", name) for name in printers[heading]}
+            assert plain == by, heading

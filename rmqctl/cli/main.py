@@ -25,9 +25,11 @@ def _section(*names: str) -> dict[str, str]:
 @click.group(
     cls=LazyGroup,
     sections={
-        "Inspect (never writes)": _section("info", "queues", "walk", "dump", "verify"),
-        "Query (never writes)": _section("pull", "message", "index", "stats", "sql"),
-        "Write": _section("put", "flush"),
+        "Inspect (never writes)": _section(
+            "info", "queues", "walk", "dump", "verify", "du", "config"
+        ),
+        "Query (never writes)": _section("pull", "message", "offset", "index", "stats", "sql"),
+        "Write": _section("put", "flush", "clean", "schedule", "transaction"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
         "Try": _section("demo"),
     },

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -168,11 +169,14 @@ class Settings(NamedTuple):
 
         return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
 
-    def open(self, *, writable: bool = False, create: bool = False) -> MessageStore:
-        """Opens the store; use as a context manager."""
+    def open(
+        self, *, writable: bool = False, create: bool = False, **changes: Any
+    ) -> MessageStore:
+        """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``."""
         from rmqctl.engine.messagestore import MessageStore
 
-        store = MessageStore(self.root, self.config, writable=writable, create=create)
+        config = replace(self.config, **changes) if changes else self.config
+        store = MessageStore(self.root, config, writable=writable, create=create)
         self.detail(
             f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
             f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
@@ -180,7 +184,12 @@ class Settings(NamedTuple):
         return store
 
     def writer(
-        self, main_type: str | None = None, *, bulk: bool = False, vertical: bool = False
+        self,
+        main_type: str | None = None,
+        *,
+        bulk: bool = False,
+        vertical: bool = False,
+        live: bool = False,
     ) -> RowWriter:
         """The writer of the command's rows; use as a context manager."""
         return RowWriter(
@@ -188,6 +197,7 @@ class Settings(NamedTuple):
             main_type=main_type,
             bulk=bulk,
             vertical=vertical,
+            live=live,
             wide=self.verbose,
             quiet=self.quiet,
         )
@@ -358,3 +368,27 @@ def body_option(function: F) -> F:
         default="none",
         help="Show the stored body: base64, utf8, hex or none (the default).",
     )(function)
+
+
+def decompress_options(function: F) -> F:
+    """``--decompress`` and ``--decompress-limit``, as one argument ``decompress_limit``: None
+    without."""
+
+    @click.option(
+        "--decompress", is_flag=True, help="Show bodies as a consumer gets them, not as stored."
+    )
+    @click.option(
+        "--decompress-limit",
+        metavar="BYTES",
+        type=Whole(1, INT_MAX),
+        default=64 << 20,
+        show_default=True,
+        help="With --decompress: bodies that are larger are not shown.",
+    )
+    @functools.wraps(function)
+    def run(*args: Any, decompress: bool, decompress_limit: int, **kw: Any) -> Any:
+        if decompress and kw.get("body") == "none":
+            raise click.UsageError("--decompress needs --body utf8, base64 or hex.")
+        return function(*args, decompress_limit=decompress_limit if decompress else None, **kw)
+
+    return run  # type: ignore[return-value]

@@ -74,6 +74,7 @@ class RowWriter:
     :param main_type: the type of the rows that the table and the csv file are made of.
     :param bulk: many rows are expected: encode them the fast way.
     :param vertical: a table of one field a line, for commands that print one row.
+    :param live: rows come one by one, and each reaches the reader with :meth:`flush`.
     :param wide: every field in tables, not only the chosen columns.
     :param quiet: print nothing.
     """
@@ -85,11 +86,13 @@ class RowWriter:
         main_type: str | None = None,
         bulk: bool = False,
         vertical: bool = False,
+        live: bool = False,
         wide: bool = False,
         quiet: bool = False,
     ) -> None:
         sink = Sink()
         self._sink = sink
+        self._live = live
         self._shape: Shape
         if quiet:
             self._shape = Shape(sink)
@@ -104,7 +107,8 @@ class RowWriter:
             if vertical:
                 self._shape = tables.Vertical(sink)
             else:
-                kind = tables.Pages if sink.is_terminal else tables.Plain
+                # A drawn table has its lines below the rows, too.
+                kind = tables.Pages if sink.is_terminal and not live else tables.Plain
                 self._shape = kind(sink, main_type, wide)
         self.row: Callable[[Row], None] = self._shape.row
 
@@ -142,7 +146,9 @@ class RowWriter:
             self._sink.before_output = None
 
     def flush(self) -> None:
-        """Hands every finished row to the reader."""
+        """Hands every finished row to the reader, and with ``live`` every row."""
+        if self._live:
+            self._shape.flush()
         self._sink.flush()
 
     def close(self) -> None:

@@ -83,5 +83,8 @@ class Shape:
     def remark(self, text: str) -> None:
         """A line for the reader of a table; the other formats have it as a field."""
 
+    def flush(self) -> None:
+        """Gives the sink what waits for more rows."""
+
     def close(self) -> None:
         pass

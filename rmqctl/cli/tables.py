@@ -29,6 +29,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "store_timestamp",
         "properties",
         "body",
+        "body_status",
     ),
     "append_result": (
         "status",
@@ -103,6 +104,9 @@ class Table(Shape):
     def remark(self, text: str) -> None:
         self._print_page()
         self._line(visible(text))
+
+    def flush(self) -> None:
+        self._print_page()
 
     def close(self) -> None:
         self._print_page()

@@ -1,8 +1,9 @@
-"""``CommitLog``: the files of ``commitlog/`` as one log, read at a place, walked and appended to.
+"""``CommitLog``: the files of ``commitlog/`` as one log, read at a place and walked.
 
 A walk yields records, blanks and damage in order of place and closes with :class:`End`; it never
 raises on bytes and never just stops. Finding the end of the log costs no walk of whole files: it
-starts at the newest record that a queue unit proves.
+starts at the newest record that a queue unit proves. Its writing half is
+:mod:`rmqctl.engine.logwriter`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
+from formats.constants import END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
 from rmqctl.engine.record import (
-    BLANK,
     Blank,
     Damage,
     End,
@@ -24,9 +24,10 @@ from rmqctl.engine.record import (
     find_next,
     read_entry,
 )
-from rmqctl.errors import DamagedStore, FileLengthContradiction, NoRecordAt
+from rmqctl.errors import FileLengthContradiction, NoRecordAt
 
-_NEAR = 1 << 20
+#: So far behind the end a store is looked at when it is opened.
+NEAR = 1 << 20
 _WINDOW = 16 << 20
 #: Size and magic code: what makes bytes a record.
 RECORD_HEAD = 8
@@ -56,13 +57,18 @@ class CommitLog:
     """The log below ``directory``; ``file_size`` is the size of a new file."""
 
     def __init__(
-        self, directory: Path, file_size: int, *, writable_root: Path | None = None
+        self,
+        directory: Path,
+        file_size: int,
+        *,
+        writable_root: Path | None = None,
+        files: MappedFileQueue | None = None,
     ) -> None:
-        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
+        """``files`` are the log's files where they do not lie in ``directory``."""
+        if files is None:
+            files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
+        self.files = files
         self.file_size = file_size
-        self.write_offset = -1
-        #: Up to here bytes of an earlier life may stand behind the end.
-        self.stale_end = -1
 
     @property
     def min_offset(self) -> int:
@@ -97,8 +103,7 @@ class CommitLog:
 
     def entry_at(self, physical_offset: int) -> Entry:
         """What stands at an offset; :raises NoRecordAt: the offset lies in no file."""
-        mapped, position = self.locate(physical_offset)
-        return read_entry(mapped.buffer, position, mapped.size, physical_offset)
+        return _read(*self.locate(physical_offset))
 
     def record_at(self, physical_offset: int) -> Record:
         """The record that starts at an offset; :raises NoRecordAt: none does."""
@@ -165,9 +170,7 @@ class CommitLog:
             length = entries[number].file_from_offset - start
             gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
             return Step(gap, number, 0)
-        mapped = self.files.file(number)
-        offset = mapped.file_from_offset + position
-        entry = read_entry(mapped.buffer, position, mapped.size, offset)
+        entry = _read(self.files.file(number), position)
         if isinstance(entry, Record):
             return Step(entry, number, position + entry.total_size)
         if isinstance(entry, Blank):
@@ -261,7 +264,7 @@ class CommitLog:
         if position < 0:
             return False
         mapped = self.files.file(number)
-        near = min(position + _NEAR, mapped.size)
+        near = min(position + NEAR, mapped.size)
         return mapped.first_nonzero(position, near) == near and not any(
             self._starts_with_entry(later) for later in range(number + 1, len(self.files.entries))
         )
@@ -270,8 +273,7 @@ class CommitLog:
         mapped = self.files.file(number)
         if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
             return False  # Touching the page of a hole costs a thousand times more than asking.
-        entry = read_entry(mapped.buffer, 0, mapped.size, mapped.file_from_offset)
-        return isinstance(entry, Record | Blank)
+        return isinstance(_read(mapped, 0), Record | Blank)
 
     def _proven_start(self, newest: Iterable[tuple[int, int]]) -> tuple[int | None, Record | None]:
         for physical_offset, size in sorted(newest, reverse=True):
@@ -300,79 +302,11 @@ class CommitLog:
             return entry
         return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
 
-    # --- appending -----------------------------------------------------------------------
-
-    def start_writing(self, end: LogEnd) -> None:
-        """Takes ``end`` as the place of the next append.
-
-        :raises DamagedStore: newer records stand behind damage there, and would be lost.
-        """
-        if end.obstacle is not None:
-            raise DamagedStore(
-                reason=f"newer records stand behind a damaged place ({end.obstacle.reason}), and "
-                "an append would overwrite them",
-                physical_offset=end.obstacle.physical_offset,
-            )
-        self.write_offset = end.offset
-        mapped = self.files.find(end.offset)
-        if mapped is not None:
-            position = end.offset - mapped.file_from_offset
-            near = min(position + _NEAR, mapped.size)
-            # Like the search for the end: gigabytes of zeros are not read to open a store.
-            if mapped.first_nonzero(position, near) < near:
-                self.stale_end = mapped.file_from_offset + mapped.end_of_data(position)
-
-    def file_for(self, size: int) -> tuple[MappedFile, int, bool]:
-        """File and position for the next ``size`` bytes of records; rolls when they do not fit.
-
-        As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
-        blank fills the file and the next one is made. The third value says whether it rolled.
-
-        :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
-            is as it was, or ends with a blank, both valid.
-        """
-        mapped = self.files.find(self.write_offset)
-        if mapped is None:
-            mapped = self.files.append_file(self.write_offset)
-        position = self.write_offset - mapped.file_from_offset
-        if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
-            mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
-            return mapped, position, False
-        mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
-        following = mapped.file_from_offset + mapped.size
-        mapped.write(position, BLANK.pack(mapped.size - position, BLANK_MAGIC_CODE))
-        self.write_offset = following
-        fresh = self.files.find(following)
-        if fresh is None:
-            fresh = self.files.append_file(following)
-        fresh.reserve(0, size)
-        return fresh, 0, True
-
-    def store(self, mapped: MappedFile, position: int, encoded: bytes) -> int:
-        """Stores one encoded record at the place that :meth:`file_for` gave; its offset.
-
-        Size and magic code come last, in one store that cannot be cut: a kill leaves no record or
-        a whole one. Nothing else could tell whether its topic and properties are complete.
-        """
-        offset = mapped.file_from_offset + position
-        if offset < self.stale_end:
-            self._clear(mapped, position, position + len(encoded))
-        mapped.write(position + RECORD_HEAD, memoryview(encoded)[RECORD_HEAD:])
-        mapped.write(position, encoded[:RECORD_HEAD])
-        self.write_offset = offset + len(encoded)
-        return offset
-
-    @staticmethod
-    def _clear(mapped: MappedFile, *positions: int) -> None:
-        """Marks places as not written where a crash, or a truncation by the engine, left bytes:
-        so the log ends behind its last record, and not in what was there before."""
-        for position in positions:
-            zeros = bytes(min(RECORD_HEAD, mapped.size - position))
-            if mapped.read(position, RECORD_HEAD) != zeros:
-                mapped.write(position, zeros)
-
-    def flush(self) -> None:
-        self.files.flush()
-
     def close(self) -> None:
         self.files.close()
+
+
+def _read(mapped: MappedFile, position: int) -> Entry:
+    """What stands at a position of a file."""
+    mapped.load_entry(position)
+    return read_entry(mapped.buffer, position, mapped.size, mapped.file_from_offset + position)

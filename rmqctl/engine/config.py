@@ -19,7 +19,8 @@ _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True)
 class MessageStoreConfig:
-    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files.
+    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files, and
+    ``brokerName``, and what says when files are deleted.
 
     ``explicit`` names the fields that a ``broker.conf`` has set: only those contradict a file.
     """
@@ -35,15 +36,55 @@ class MessageStoreConfig:
     message_delay_level: str = constants.DEFAULT_MESSAGE_DELAY_LEVEL
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: int = 20_000
+    broker_role: str = "ASYNC_MASTER"
+    os_page_cache_busy_time_out_mills: int = 1000
+    flush_disk_type: str = "ASYNC_FLUSH"
+    sync_flush_timeout: int = 5000
+    slave_timeout: int = 3000
+    flush_interval_commit_log: int = 500
+    flush_commit_log_timed: bool = True
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4096
     max_msgs_num_batch: int = 64
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
     max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 * 1024
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
     store_path_commit_log: str = ""
+    read_only_commit_log_store_paths: str = ""
+    broker_name: str = ""
+    delete_when: str = "04"
+    file_reserved_time: int = 72
+    transaction_time_out: int = 6000
+    transaction_check_max: int = 15
+    disk_max_used_space_ratio: int = 75
+    clean_file_forcibly_enable: bool = True
     explicit: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def index_geometry(self) -> Geometry:
         return Geometry(self.max_hash_slot_num, self.max_index_num)
+
+    @property
+    def is_transient_store_pool_enable(self) -> bool:
+        """Only asynchronous flushing, and no slave, makes use of the pool."""
+        return (
+            self.transient_store_pool_enable
+            and self.flush_disk_type == "ASYNC_FLUSH"
+            and self.broker_role != "SLAVE"
+        )
 
     def is_explicit(self, name: str) -> bool:
         return name in self.explicit
@@ -75,6 +116,10 @@ _PROPERTIES |= {
     if name.startswith("mappedFile")
 }
 _POSITIVE = ("mapped_file_size", "max_")
+_CHOICES = {
+    "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+}
 
 
 def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreConfig:
@@ -127,4 +172,9 @@ def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
         if int(text) > 0x7FFFFFFF:
             raise BrokerConfError(path=source, reason=f"line {number}: {text} exceeds a Java int")
         return int(text)
+    choices = _CHOICES.get(name, (text,))
+    if text not in choices:
+        raise BrokerConfError(
+            path=source, reason=f"line {number}: {text!r} is none of {', '.join(choices)}"
+        )
     return text

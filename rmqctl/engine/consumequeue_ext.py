@@ -1,6 +1,8 @@
 """``ConsumeQueueExt``: what a queue unit's tags code points to when it is an address.
 
-Read only: rmqctl writes plain tags codes, which every broker reads.
+Written with ``enableConsumeQueueExt`` only, for the queue of the message itself and not for its
+light queues. What cannot be written here (a full disk) leaves a plain tags code in the unit, which
+every broker reads.
 """
 
 from __future__ import annotations
@@ -12,14 +14,24 @@ from typing import NamedTuple
 from formats import layouts
 from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
 from rmqctl.engine.mappedfile import MappedFileQueue
+from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
 _LONG_MIN = -(2**63)
+#: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
+_END_BLANK_DATA_LENGTH = 4
+_FILE_ENDS = b"\xff\xff"
 
 
 def is_ext_addr(tags_code: int) -> bool:
     """Whether a unit's tags code is an address (``ConsumeQueueExt#isExtAddr``)."""
     return tags_code <= MAX_ADDR
+
+
+def ext_offset(tags_code: int) -> int | None:
+    """Where an address leads in the extension files (``ConsumeQueueExt#unDecorate``); None when it
+    is none."""
+    return tags_code - _LONG_MIN if is_ext_addr(tags_code) else None
 
 
 class ExtUnit(NamedTuple):
@@ -32,10 +44,63 @@ class ExtUnit(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """The extension files of one queue."""
+    """The extension files of one queue; ``file_size`` is the size of a new one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.files = MappedFileQueue(directory, 0, keep=1)
+    def __init__(
+        self, directory: Path, file_size: int = 0, *, writable_root: Path | None = None
+    ) -> None:
+        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=1)
+        self._wrote = -1
+
+    @property
+    def is_writable(self) -> bool:
+        return self.files.root is not None
+
+    def put(self, tags_code: int, msg_store_time: int, newest: int | None) -> int | None:
+        """Appends a unit without a bit map; its address, or None when it cannot be written.
+
+        ``newest`` is the address in the queue's last unit that has one, and says where the first
+        put goes (``ConsumeQueueExt#truncateByMaxAddress``); None: behind the last unit here.
+        """
+        if self._wrote < 0:
+            self._wrote = self._end(newest)
+        size = MIN_EXT_UNIT_SIZE
+        if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
+            return None
+        try:
+            mapped = self.files.find(self._wrote) or self.files.append_file(self._wrote)
+            position = self._wrote - mapped.file_from_offset
+            if position + size > mapped.size - _END_BLANK_DATA_LENGTH:
+                end = _FILE_ENDS[: mapped.size - position]
+                mapped.reserve(position, len(end))
+                mapped.write(position, end)
+                self._wrote = mapped.file_from_offset + mapped.size
+                mapped, position = self.files.append_file(self._wrote), 0
+                if size > mapped.size - _END_BLANK_DATA_LENGTH:
+                    return None
+            mapped.reserve(position, size + _END_BLANK_DATA_LENGTH)
+        except (CannotWrite, OSError):
+            return None
+        mapped.write(position, _UNIT.pack(size, tags_code, msg_store_time, 0))
+        address = self._wrote + _LONG_MIN
+        self._wrote += size
+        return address
+
+    def _end(self, newest: int | None) -> int:
+        """Offset after the last unit that counts."""
+        unit = self.get(newest) if newest is not None else None
+        if unit is not None and newest is not None:
+            return newest - _LONG_MIN + unit.size
+        if not self.files.entries:
+            return 0
+        mapped = self.files.file(len(self.files.entries) - 1)
+        position = 0
+        while position + MIN_EXT_UNIT_SIZE <= mapped.size:
+            size = _UNIT.unpack_from(mapped.buffer, position)[0]
+            if size < MIN_EXT_UNIT_SIZE:
+                break
+            position += size
+        return mapped.file_from_offset + min(position, mapped.size)
 
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None when nothing whole stands there."""

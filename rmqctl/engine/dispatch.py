@@ -93,7 +93,7 @@ class Dispatcher:
         offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
         if not self._multi or not names.strip() or not offsets.strip():
             return []
-        name_list, offset_list = _java_split(names), _java_split(offsets)
+        name_list, offset_list = java_split(names), java_split(offsets)
         if len(name_list) != len(offset_list):
             return []
         return [
@@ -121,7 +121,7 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     return ([unique] if unique is not None else []) + [key for key in keys if key]
 
 
-def _java_split(text: str) -> list[str]:
+def java_split(text: str) -> list[str]:
     """``String#split(",")``: trailing empty strings are not there."""
     parts = text.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
     while parts and not parts[-1]:

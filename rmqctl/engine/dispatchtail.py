@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.bulkappend import BULK_BYTES
-from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Record
 from rmqctl.engine.reput import Reput
@@ -29,19 +29,20 @@ _FEW_BYTES = 64 << 10
 class DispatchTail:
     """The undispatched tail of a log that is open for writing.
 
-    ``failed`` says that a dispatch was begun and did not end: what queues and index know of
-    themselves may then not be what was stored.
+    ``done`` is the offset up to which the log is dispatched (``reputFromOffset``). ``failed`` says
+    that a dispatch was begun and did not end: what queues and index know of themselves may then not
+    be what was stored.
     """
 
     def __init__(
-        self, log: CommitLog, queues: ConsumeQueueTable, index: IndexService, reput: Reput
+        self, log: CommitLogWriter, queues: ConsumeQueueTable, index: IndexService, reput: Reput
     ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
         self._reput = reput
         self._scanner: Scanner | None = None
-        self._done = log.write_offset
+        self.done = log.write_offset
         self.failed = False
 
     def recover(self, dispatched_to: int, config: MessageStoreConfig, *, unclean: bool) -> None:
@@ -49,68 +50,69 @@ class DispatchTail:
         is none). :raises OSError, CannotWrite: the disk is full."""
         start = max(dispatched_to, self._log.min_offset)
         if not unclean:
-            self._dispatch_from(start)
+            self._dispatch(start, self._log.read_offset)
             return
         if dispatched_to >= 0:
             start = self._record_start_before(dispatched_to - unordered_bytes(config))
-        self._restore_from(start)
+        self._restore(start, self._log.read_offset)
 
     def appended(self, start: int, count: int) -> None:
         """Dispatches the ``count`` records appended from ``start`` on, and what an error before
         them has left. :raises OSError, CannotWrite: the disk is full; :meth:`complete` does it
         again."""
         self.failed = True
-        start = min(start, self._done)
+        start, end = min(start, self.done), self._log.read_offset
         if count <= _FEW_RECORDS:
-            self._dispatch_few(start)
+            self._dispatch_few(start, end)
         else:
-            self._dispatch_range(start)
-        self._done, self.failed = self._log.write_offset, False
+            self._dispatch_range(start, end)
+        self.done, self.failed = end, False
 
     def complete(self) -> None:
-        """Does what a full disk, or an interrupt, has kept from being dispatched.
+        """Dispatches what was not yet, also what a full disk, or an interrupt, has kept from it.
 
-        :raises OSError, CannotWrite: it still cannot be done.
+        :raises OSError, CannotWrite: it cannot be done; doing it again completes it.
         """
-        if self.failed:
+        was_failed, self.failed = self.failed, True
+        end = self._log.read_offset
+        if was_failed:
             self._reput.flush()
             self._queues.close()
             self._index.close()
-            self._restore_from(self._done)
+            self._restore(self.done, end)
         else:
-            self._dispatch_from(self._done)
-        self._done, self.failed = self._log.write_offset, False
+            self._dispatch(self.done, end)
+        self.done, self.failed = end, False
 
-    def _restore_from(self, start: int) -> None:
+    def _restore(self, start: int, end: int) -> None:
         """Dispatches again what may be half done."""
         self._index.recover(self._store_timestamp_at)
         self._reput.restoring = True
-        self._dispatch_from(start)
+        self._dispatch(start, end)
         self._reput.restoring = False
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self._log.find_record(physical_offset)
         return None if record is None else record.store_timestamp
 
-    def _dispatch_from(self, start: int) -> None:
-        length = self._log.write_offset - start
-        if 0 < length <= _FEW_BYTES:
-            self._dispatch_few(start)
-        elif length > 0:
-            self._dispatch_range(start)
+    def _dispatch(self, start: int, end: int) -> None:
+        if 0 < end - start <= _FEW_BYTES:
+            self._dispatch_few(start, end)
+        elif end > start:
+            self._dispatch_range(start, end)
 
-    def _dispatch_few(self, start: int) -> None:
-        for entry in self._log.walk(start, self._log.write_offset):
+    def _dispatch_few(self, start: int, end: int) -> None:
+        for entry in self._log.walk(start, end):
             if isinstance(entry, Record):
                 self._reput.dispatch(entry)
 
-    def _dispatch_range(self, start: int) -> None:
+    def _dispatch_range(self, start: int, end: int) -> None:
         from rmqctl.engine.scanner import Batch, Scanner
 
         # One for all bulks: it knows the topics that it has seen.
         if self._scanner is None:
             self._scanner = Scanner(self._log, self._reput.dispatcher)
-        for entry in self._scanner.scan(start, self._log.write_offset):
+        for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self._reput.dispatch_batch(entry)
 

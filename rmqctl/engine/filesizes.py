@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.multipath import log_directories
 from rmqctl.errors import FileLengthContradiction
 
 
@@ -16,7 +17,7 @@ def commit_log_file_size(root: Path, config: MessageStoreConfig) -> int:
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
     return _file_size(
-        [root / paths.COMMIT_LOG],
+        log_directories(root, config).all,
         config.mapped_file_size_commit_log,
         config.is_explicit("mapped_file_size_commit_log"),
         "mappedFileSizeCommitLog",
@@ -30,6 +31,16 @@ def consume_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
         config.mapped_file_size_consume_queue,
         config.is_explicit("mapped_file_size_consume_queue"),
         "mappedFileSizeConsumeQueue",
+    )
+
+
+def consume_queue_ext_file_size(root: Path, config: MessageStoreConfig) -> int:
+    """Size of the queues' extension files, by the same rule."""
+    return _file_size(
+        (where.path for where in paths.queue_directories(root / paths.CONSUME_QUEUE_EXT)),
+        config.mapped_file_size_consume_queue_ext,
+        config.is_explicit("mapped_file_size_consume_queue_ext"),
+        "mappedFileSizeConsumeQueueExt",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass, field, replace
 from struct import Struct
+from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -18,7 +19,13 @@ from rmqctl.engine.record import PREFIXES, offset_msg_id
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 
 _TOPIC_LENGTH = Struct("B")
+_TOPIC_LENGTH_V2 = Struct(">h")
 _PROPERTIES_LENGTH = Struct(">h")
+_SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
+_CRC_HEAD = (constants.PROPERTY_CRC32 + constants.NAME_VALUE_SEPARATOR).encode()
+_CRC_DIGITS = 10
+#: ``CommitLog#CRC32_RESERVED_LEN``.
+CRC32_RESERVED_LENGTH = len(_CRC_HEAD) + _CRC_DIGITS + len(_SEPARATOR)
 
 Host = tuple[bytes, int]
 LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
@@ -51,6 +58,11 @@ class MessageExtBrokerInner:
         text = self.properties.get(constants.PROPERTY_DELAY_TIME_LEVEL, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
+    @property
+    def is_wait_store_msg_ok(self) -> bool:
+        """``Message#isWaitStoreMsgOK``: whether the putter waits for the flush."""
+        return self.properties.get(constants.PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
+
     def properties_data(self) -> bytes:
         """The properties as they are stored."""
         if self.properties_bytes is not None:
@@ -60,7 +72,9 @@ class MessageExtBrokerInner:
 
 @dataclass(slots=True)
 class AppendMessageResult:
-    """What an append did; ``queue_offset`` is the first message's (Java: logicsOffset)."""
+    """What an append did. Of a batch ``wrote_offset`` and ``queue_offset`` (Java: logicsOffset) are
+    the first message's, ``wrote_bytes`` is the sum, and ``msg_id`` has all ids, commas between.
+    ``page_cache_rt`` is how long the store of the bytes took, in milliseconds."""
 
     status: AppendMessageStatus
     wrote_offset: int = 0
@@ -68,6 +82,8 @@ class AppendMessageResult:
     msg_id: str = ""
     store_timestamp: int = 0
     queue_offset: int = 0
+    page_cache_rt: int = 0
+    msg_num: int = 1
 
 
 @dataclass(slots=True)
@@ -102,6 +118,36 @@ def host_flags(message: MessageExtBrokerInner) -> int:
     return flags | (constants.STOREHOSTADDRESS_V6_FLAG if len(message.store_host[0]) == 16 else 0)
 
 
+class RecordForm(NamedTuple):
+    """How the version that wrote a store ends a record; 4.9.3's form as it stands.
+
+    ``property_separator``: the last property has a separator behind it (5.2.0 and later).
+    ``property_crc``: the record has a checksum of its own as its last property
+    (``enabledAppendPropCRC``). ``long_topics``: retry topics may be longer than a byte can say
+    (5.1.0 and later; ``autoMessageVersionOnTopicLen``).
+    """
+
+    property_separator: bool = False
+    property_crc: bool = False
+    long_topics: bool = False
+
+    def properties(self, data: bytes) -> bytes:
+        """Stored properties, up to the checksum that :meth:`EncodedMessage.record` fills in."""
+        if (self.property_separator or self.property_crc) and data and data[-1:] != _SEPARATOR:
+            data += _SEPARATOR
+        return data + bytes(CRC32_RESERVED_LENGTH) if self.property_crc else data
+
+
+FORM_OF_4_9_3 = RecordForm()
+
+
+def property_crc(data: bytes) -> bytes:
+    """The last property of a record, over all bytes before it: ten digits, the lowest first
+    (``MessageDecoder#createCrc32``)."""
+    digits = f"{crc32(data) & 0x7FFFFFFF:0{_CRC_DIGITS}d}"[::-1]
+    return _CRC_HEAD + digits.encode() + _SEPARATOR
+
+
 @dataclass(slots=True)
 class EncodedMessage:
     """A checked message: everything but the fields that only the lock decides."""
@@ -111,13 +157,15 @@ class EncodedMessage:
     body_crc: int
     tail: bytes
     size: int
+    magic_code: int = constants.MESSAGE_MAGIC_CODE
+    has_property_crc: bool = False
 
     def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record's bytes (``MessageExtEncoder#encode`` and ``doAppend``)."""
         message = self.message
         prefix = PREFIXES[self.sys_flag & constants.HOST_V6_MASK].pack(
             self.size,
-            constants.MESSAGE_MAGIC_CODE,
+            self.magic_code,
             self.body_crc,
             message.queue_id,
             message.flag,
@@ -132,21 +180,35 @@ class EncodedMessage:
             message.prepared_transaction_offset,
             len(message.body),
         )
+        if self.has_property_crc:
+            data = prefix + self.tail[:-CRC32_RESERVED_LENGTH]
+            return data + property_crc(data)
         return prefix + self.tail
 
     def msg_id(self, physical_offset: int) -> str:
         return offset_msg_id(*self.message.store_host, physical_offset)
 
 
+def encoded_size(message: MessageExtBrokerInner) -> int:
+    """Bytes of the record that the message becomes (``calMsgLength``)."""
+    strings = len(encode_utf8(message.topic)) + len(message.properties_data())
+    lengths = _TOPIC_LENGTH.size + _PROPERTIES_LENGTH.size
+    prefix = PREFIXES[(message.sys_flag | host_flags(message)) & constants.HOST_V6_MASK].size
+    return prefix + len(message.body) + strings + lengths
+
+
 def encode(
-    message: MessageExtBrokerInner, max_message_size: int
+    message: MessageExtBrokerInner, max_message_size: int, form: RecordForm = FORM_OF_4_9_3
 ) -> EncodedMessage | PutMessageResult:
     """Checks lengths and encodes what does not depend on the place; a result when it is refused
     (``DefaultMessageStore#checkMessage``, ``MessageExtEncoder#encode``)."""
     topic = encode_utf8(message.topic)
-    properties = message.properties_data()
-    if not topic or len(topic) > constants.MAX_TOPIC_LENGTH:
-        reason = f"the topic has {len(topic)} bytes, 1 to {constants.MAX_TOPIC_LENGTH} are possible"
+    properties = form.properties(message.properties_data())
+    is_v2 = form.long_topics and len(message.topic) > constants.MAX_TOPIC_LENGTH
+    is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
+    longest = constants.MAX_TOPIC_LENGTH_V2 if is_v2 else constants.MAX_TOPIC_LENGTH
+    if not topic or len(topic) > longest:
+        reason = f"the topic has {len(topic)} bytes, 1 to {longest} are possible"
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
     if len(properties) > constants.MAX_PROPERTIES_LENGTH:
         # The engine counts characters first, and answers that with the other status.
@@ -163,7 +225,7 @@ def encode(
     tail = b"".join(
         (
             message.body,
-            _TOPIC_LENGTH.pack(len(topic)),
+            (_TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH).pack(len(topic)),
             topic,
             _PROPERTIES_LENGTH.pack(len(properties)),
             properties,
@@ -173,7 +235,9 @@ def encode(
     if size > max_message_size:
         reason = f"the record would have {size} bytes, at most {max_message_size} are allowed"
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
-    return EncodedMessage(message, sys_flag, crc32(message.body) & 0x7FFFFFFF, tail, size)
+    body_crc = crc32(message.body) & 0x7FFFFFFF
+    magic_code = constants.MESSAGE_MAGIC_CODE_V2 if is_v2 else constants.MESSAGE_MAGIC_CODE
+    return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
 
 
 def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:

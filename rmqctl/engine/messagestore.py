@@ -11,40 +11,45 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from formats import constants
 from formats.text import index_key_hash
 from rmqctl.engine import paths
-from rmqctl.engine.bulkappend import Bulk, BulkAppender, PlainMessage
-from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.bulkappend import Bulk, PlainMessage
+from rmqctl.engine.checkpoint import Checkpoint
 from rmqctl.engine.commitlog import CommitLog, LogEnd
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.dispatch import Dispatcher, message_keys
 from rmqctl.engine.dispatchtail import DispatchTail
-from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
-from rmqctl.engine.getmessage import GetMessageResult, TagFilter, get_message
+from rmqctl.engine.filesizes import (
+    commit_log_file_size,
+    consume_queue_ext_file_size,
+    consume_queue_file_size,
+)
+from rmqctl.engine.getmessage import GetMessageResult, MessageFilter, get_message
 from rmqctl.engine.indexservice import IndexService, QueryItem
 from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
     AppendMessageResult,
-    EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
-    delay_rewritten,
-    encode,
 )
-from rmqctl.engine.multidispatch import add_queue_offsets
+from rmqctl.engine.multipath import open_commit_log, open_log_files
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Record, offset_msg_id
 from rmqctl.engine.reput import Reput
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
-from rmqctl.engine.versions import check_understood
-from rmqctl.errors import CannotWrite, UnsupportedStore
+from rmqctl.engine.storeflush import STRUCTURES, FlushedRange
+from rmqctl.engine.storewriter import StoreWriter
+from rmqctl.engine.transientstorepool import TransientStorePool
+from rmqctl.engine.versions import check_understood, record_form
+from rmqctl.errors import CannotWrite
 
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 
@@ -91,7 +96,8 @@ class MessageStore:
         self.clock = clock
         self._closed = False
         self._lock: StoreLock | None = None
-        self._put_lock = threading.Lock()
+        self._put_lock = threading.RLock()
+        self._writer: StoreWriter | None = None
         if create and not self.root.exists():
             try:
                 self.root.mkdir(parents=True)
@@ -112,22 +118,23 @@ class MessageStore:
 
     def _open(self) -> None:
         root, config = self.root, self.config
-        if config.store_path_commit_log and "," in config.store_path_commit_log:
-            raise UnsupportedStore(
-                path="storePathCommitLog", reason="the log lies in several directories"
-            )
         self.had_abort = (root / paths.ABORT).exists()
         writable_root = root if self.writable else None
-        self.commit_log = CommitLog(
-            root / paths.COMMIT_LOG, commit_log_file_size(root, config), writable_root=writable_root
-        )
+        log_file_size = commit_log_file_size(root, config)
+        if self.writable:
+            self._log = _log_writer(root, config, log_file_size)
+            self.commit_log: CommitLog = self._log
+        else:
+            self.commit_log = open_commit_log(root, config, log_file_size)
         self.dispatcher = Dispatcher(config)
         ext = root / paths.CONSUME_QUEUE_EXT
+        writes_ext = self.writable and config.enable_consume_queue_ext
         self._end = LogEnd(0, 0, None)
         self.queues = ConsumeQueueTable(
             root / paths.CONSUME_QUEUE,
             consume_queue_file_size(root, config),
-            ext_directory=ext if ext.is_dir() else None,
+            ext_directory=ext if writes_ext or ext.is_dir() else None,
+            ext_file_size=consume_queue_ext_file_size(root, config) if writes_ext else None,
             writable_root=writable_root,
             log_range=lambda: (self.min_offset, self.max_offset),
         )
@@ -142,6 +149,7 @@ class MessageStore:
         newest = self.newest_units()
         end = self.commit_log.find_end(newest)
         self.dispatched_to = max((offset + size for offset, size in newest), default=-1)
+        self._newest_offset = max((offset for offset, _ in newest), default=-1)
         if end.obstacle is not None and not self.writable:
             return end._replace(offset=self.commit_log.files.end_offset)
         return end
@@ -166,8 +174,8 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset after the last record."""
-        written = self.commit_log.write_offset
+        """Physical offset after the last record that the files have (``getMaxPhyOffset``)."""
+        written = self._log.read_offset if self.writable else -1
         return written if written >= 0 else self._end.offset
 
     @property
@@ -181,11 +189,13 @@ class MessageStore:
 
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
-        return self.commit_log.record_at(physical_offset)
+        with self._put_lock:
+            return self.commit_log.record_at(physical_offset)
 
     def body(self, record: Record) -> bytes:
         """The record's body as stored (compressed, when its sys flag says so)."""
-        return self.commit_log.body(record)
+        with self._put_lock:
+            return self.commit_log.body(record)
 
     def get_message(
         self,
@@ -193,10 +203,25 @@ class MessageStore:
         queue_id: int,
         offset: int,
         max_msg_nums: int = 32,
-        tag_filter: TagFilter | None = None,
+        message_filter: MessageFilter | None = None,
+        *,
+        physical_memory: int | None = None,
     ) -> GetMessageResult:
-        """What a master broker answers to a pull (``DefaultMessageStore#getMessage``)."""
-        return get_message(self, topic, queue_id, offset, max_msg_nums, tag_filter)
+        """What a master broker answers to a pull (``DefaultMessageStore#getMessage``).
+
+        :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
+            None: this machine's.
+        """
+        with self._put_lock:
+            return get_message(
+                self,
+                topic,
+                queue_id,
+                offset,
+                max_msg_nums,
+                message_filter,
+                physical_memory=physical_memory,
+            )
 
     def query_message(
         self, topic: str, key: str, begin: int = 0, end: int = _MAX_TIME
@@ -207,7 +232,8 @@ class MessageStore:
         here the caller sees which of them are collisions.
         """
         for hit in self.index.query(index_key_hash(topic, key), begin, end):
-            record = self.commit_log.find_record(hit.item.physical_offset)
+            with self._put_lock:
+                record = self.commit_log.find_record(hit.item.physical_offset)
             matches = (
                 record is not None
                 and record.topic == topic
@@ -218,58 +244,89 @@ class MessageStore:
     # --- writing -------------------------------------------------------------------------
 
     def _start_writing(self) -> None:
-        self.commit_log.check_lengths()
-        self.commit_log.start_writing(self._end)
-        self.topic_queue_table: dict[tuple[str, int], int] = {}
-        self.last_store_timestamp = self._end.store_timestamp
-        self.checkpoint = read_checkpoint(self.root / paths.CHECKPOINT) or Checkpoint()
-        self.reput = Reput(
-            self.dispatcher,
-            self.queues,
-            self.index if self.config.message_index_enable else None,
+        config, log = self.config, self._log
+        log.check_lengths()
+        log.start_writing(self._end)
+        reput = Reput(
+            self.dispatcher, self.queues, self.index if config.message_index_enable else None
         )
         self.index.last()  # Refuses a wrong geometry before anything is changed.
         if not self.had_abort:
             MappedFile.create(self.root, self.root / paths.ABORT, 0).close()
-        self._is_first = self.max_offset == 0 and self.checkpoint == Checkpoint()
-        self._tail = DispatchTail(self.commit_log, self.queues, self.index, self.reput)
+        tail = DispatchTail(log, self.queues, self.index, reput)
+        self._writer = StoreWriter(self.root, config, log, reput, tail, self._put_lock, self.clock)
+        self._writer.write_in(record_form(self.root, log.find_record(self._newest_offset)))
+        self._writer.flusher.opened(
+            max(self.dispatched_to, self.min_offset), clean=not self.had_abort
+        )
         try:
-            self._tail.recover(self.dispatched_to, self.config, unclean=self.had_abort)
+            tail.recover(self.dispatched_to, config, unclean=self.had_abort)
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+
+    @property
+    def writer(self) -> StoreWriter:
+        """The writing half: statistics, flags, services. Only a writing store has one."""
+        assert self._writer is not None, "opened for reading"
+        return self._writer
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of a writing store as it is in memory."""
+        return self.writer.flusher.checkpoint
+
+    def start(self, *, dispatch: bool = True) -> None:
+        """Starts the services of a long-lived store (``DefaultMessageStore#start``): flushing by
+        the configuration's flush type and, with ``dispatch``, dispatching behind the puts.
+
+        Without it nothing runs in the background: a put dispatches before it returns.
+        """
+        self.writer.flusher.start(dispatch=dispatch)
+
+    @property
+    def dispatch_behind_bytes(self) -> int:
+        """Bytes of log that wait for their units and index items (``dispatchBehindBytes``)."""
+        return self.writer.flusher.reput_message.behind
 
     def put_message(
         self, message: MessageExtBrokerInner, *, flush: bool = True
     ) -> PutMessageResult:
-        """Appends one message and dispatches it (``DefaultMessageStore#putMessage``).
+        """Appends one message (``DefaultMessageStore#putMessage``); safe for many threads.
 
-        With ``flush`` the record is on disk when this returns (SYNC_FLUSH).
+        With ``flush`` the record is on disk when this returns PUT_OK (SYNC_FLUSH).
 
         :raises TopicNotAllowed: the topic could leave ``consumequeue/``.
+        :raises CannotWrite: the disk failed.
         """
         return self.put_messages([message], flush=flush)[0]
+
+    def put_batch(
+        self, messages: Iterable[MessageExtBrokerInner], *, flush: bool = True
+    ) -> PutMessageResult:
+        """Appends messages of one queue as a batch, and answers as the engine does: one result,
+        whose message id is all of theirs with commas between."""
+        results = self.put_messages(messages, batch=True, flush=flush)
+        first = results[0]
+        appends = [result.append for result in results if result.append is not None]
+        if not appends:
+            return first
+        whole = replace(
+            appends[0],
+            wrote_bytes=sum(append.wrote_bytes for append in appends),
+            msg_id=",".join(append.msg_id for append in appends),
+            msg_num=len(appends),
+        )
+        return replace(first, append=whole)
 
     def put_messages(
         self, messages: Iterable[MessageExtBrokerInner], *, batch: bool = False, flush: bool = True
     ) -> list[PutMessageResult]:
-        """Appends messages one by one; with ``batch`` all of them into one file, as a batch."""
-        with self._put_lock:
-            encoded = [self.check(message) for message in messages]
-            results: list[PutMessageResult] = []
-            if batch:
-                refused = [e for e in encoded if isinstance(e, PutMessageResult)]
-                if refused:
-                    return refused[:1]
-                whole = [e for e in encoded if isinstance(e, EncodedMessage)]
-                results += self._append_batch(whole)
-            else:
-                for one in encoded:
-                    results.append(one if isinstance(one, PutMessageResult) else self.append(one))
-            stored = [result.append for result in results if result.append is not None]
-            failure = self._finish(stored[0].wrote_offset, len(stored), flush) if stored else None
-            if failure is not None:
-                return [failure if result.append is not None else result for result in results]
-            return results
+        """Appends messages one by one; with ``batch`` all of them into one file, as a batch, which
+        has one result when it is refused. One flush serves them all."""
+        listed = list(messages)
+        if self._writer is None:
+            return [_read_only() for _ in (listed[:1] if batch else listed)]
+        return self._writer.put_messages(listed, batch=batch, flush=flush)
 
     def put_stream(
         self,
@@ -315,196 +372,35 @@ class MessageStore:
     ) -> Iterator[Bulk]:
         """:meth:`put_stream` with the results as the append has them. A bulk with a refused
         message is not the last one: the caller decides whether to go on."""
-        with self._put_lock:
-            appender = BulkAppender(self, iter(messages))
-            while not appender.exhausted and appender.failure is None:
-                bulk = appender.fill()
-                failure = None
-                if bulk.stored:
-                    failure = self._finish(bulk.stored[0].wrote_offset, len(bulk.stored), flush)
-                if failure is not None:
-                    bulk = Bulk([], failure)
-                if bulk.stored or bulk.refused:
-                    yield bulk
-            if appender.failure is not None:
-                raise appender.failure
-
-    def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
-        """Everything before the lock: status, lengths, delay rewriting, host flags, encoding."""
-        if self._closed or not self.writable:
-            reason = "the store is closed" if self._closed else "the store is open for reading"
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-        paths.check_topic_directory(message.topic)
-        if message.queue_id < 0:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, reason=f"queue id {message.queue_id} is negative"
-            )
-        kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
-        prepares = kind in (
-            constants.TRANSACTION_PREPARED_TYPE,
-            constants.TRANSACTION_ROLLBACK_TYPE,
-        )
-        if message.delay_time_level > 0 and not prepares:
-            message = delay_rewritten(message, len(self.dispatcher.delay_levels))
-        encoded = encode(message, self.config.max_message_size)
-        room = self.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
-        if isinstance(encoded, EncodedMessage) and encoded.size > room:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                reason=f"the record has {encoded.size} bytes, a commit log file holds {room}",
-            )
-        return encoded
-
-    def append(self, encoded: EncodedMessage) -> PutMessageResult:
-        """Under the lock: place, queue offset, store (``CommitLog#asyncPutMessage``)."""
-        message = encoded.message
-        key = message.topic, message.queue_id
-        kind = encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
-        counts = kind in (constants.TRANSACTION_NOT_TYPE, constants.TRANSACTION_COMMIT_TYPE)
-        try:
-            if self._tail.failed:
-                self._tail.complete()
-            queue_offset = self._next_queue_offset(*key)
-            multi: list[tuple[tuple[str, int], int]] = []
-            if self.config.enable_multi_dispatch and counts:
-                names = self.multi_queues(message)
-                multi = [(name, self._next_queue_offset(*name)) for name in names]
-                if multi:
-                    rewritten = add_queue_offsets(message, [offset for _, offset in multi])
-                    again = encode(rewritten, self.config.max_message_size)
-                    if isinstance(again, PutMessageResult):
-                        return again
-                    encoded = again
-            mapped, position, _ = self.commit_log.file_for(encoded.size)
-            if counts:
-                for place, unit_offset in ((key, queue_offset), *multi):
-                    self.queues.find_or_create(*place).reserve(unit_offset)
-            timestamp = self.clock()
-            if self._is_first:
-                self._write_first_checkpoint(timestamp)
-        except (CannotWrite, OSError) as error:
-            return _refused(error)
-        offset = mapped.file_from_offset + position
-        self.last_store_timestamp = timestamp
-        stored_offset = queue_offset if counts else 0
-        self.commit_log.store(mapped, position, encoded.record(stored_offset, offset, timestamp))
-        if counts:
-            self.topic_queue_table[key] = queue_offset + 1
-            for name, multi_offset in multi:
-                self.topic_queue_table[name] = multi_offset + 1
-        append = AppendMessageResult(
-            AppendMessageStatus.PUT_OK,
-            offset,
-            encoded.size,
-            encoded.msg_id(offset),
-            timestamp,
-            stored_offset,
-        )
-        return PutMessageResult(PutMessageStatus.PUT_OK, append, message.topic, message.queue_id)
-
-    def _append_batch(self, encoded: list[EncodedMessage]) -> list[PutMessageResult]:
-        """A batch lies in one file: room for all of it is made first."""
-        size = sum(e.size for e in encoded)
-        room = self.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
-        reason = ""
-        if size > min(self.config.max_message_size, room):
-            reason = f"the batch has {size} bytes, more than a message or a commit log file may"
-        if any(e.sys_flag & constants.TRANSACTION_TYPE_MASK for e in encoded):
-            reason = "a batch holds no transactional messages"
-        if any(e.message.delay_time_level > 0 for e in encoded):
-            reason = "a batch holds no delayed messages"
-        if reason:
-            return [PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)]
-        try:
-            self.commit_log.file_for(size)
-        except (CannotWrite, OSError) as error:
-            return [_refused(error)]
-        return [self.append(e) for e in encoded]
-
-    def _write_first_checkpoint(self, timestamp: int) -> None:
-        """A store has a checkpoint before its first record; a broker writes one with its start.
-        The time of the first record is always safe: a recovery starts before it."""
-        self.checkpoint = Checkpoint(timestamp, timestamp)
-        write_checkpoint(self.root, self.root / paths.CHECKPOINT, self.checkpoint)
-        self._is_first = False
-
-    def multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The extra queues that a message names, with their queue ids."""
-        names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
-        if not names.strip():
-            return []
-        for name in names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER):
-            paths.check_topic_directory(name)
-        return [
-            (name, self.dispatcher.multi_queue_id(name, message.queue_id))
-            for name in names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
-        ]
-
-    def _next_queue_offset(self, topic: str, queue_id: int) -> int:
-        """``topicQueueTable``: the end of the queue, then counted here."""
-        known = self.topic_queue_table.get((topic, queue_id))
-        if known is None:
-            queue = self.queues.find(topic, queue_id)
-            known = queue.max_offset if queue is not None else 0
-            self.topic_queue_table[topic, queue_id] = known
-        return known
-
-    def _finish(self, start: int, count: int, flush: bool) -> PutMessageResult | None:
-        """Dispatches the ``count`` records appended from ``start`` on (and what an error before
-        them has left) and, when asked, forces the log to disk. The answer when the disk is too
-        full for units or index items.
-
-        :raises CannotWrite: the disk failed.
-        """
-        try:
-            self._tail.appended(start, count)
-        except (CannotWrite, OSError) as error:
-            refused = _refused(error)
-            refused.reason += (
-                f". The log has the message (from {start} on): it appears in its queue and index "
-                "as soon as there is room"
-            )
-            return refused
-        try:
-            if flush:
-                self.commit_log.flush()
-        except OSError as error:
-            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
-        return None
+        if self._writer is None:
+            return iter((Bulk([], _read_only()),))
+        return self._writer.append_stream(iter(messages), flush=flush)
 
     def flush(self) -> Checkpoint:
         """Forces log, queues and index to disk and advances the checkpoint, as the broker's flush
         services do. :raises CannotWrite: the disk failed."""
-        try:
-            self._tail.complete()
-            self.commit_log.flush()
-            self.reput.flush()
-            self.checkpoint = self.checkpoint._replace(
-                physic_msg_timestamp=max(
-                    self.checkpoint.physic_msg_timestamp, self.last_store_timestamp
-                ),
-                logics_msg_timestamp=max(
-                    self.checkpoint.logics_msg_timestamp, self.last_store_timestamp
-                ),
-                index_msg_timestamp=max(
-                    self.checkpoint.index_msg_timestamp, self.reput.index_msg_timestamp
-                ),
-            )
-            write_checkpoint(self.root, self.root / paths.CHECKPOINT, self.checkpoint)
-        except OSError as error:
-            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        self.writer.flush(STRUCTURES)
         return self.checkpoint
+
+    def flush_structures(self, structures: Iterable[str]) -> list[FlushedRange]:
+        """:meth:`flush` of some of ``commitlog``, ``queues`` and ``index``; what that changed."""
+        return self.writer.flush(structures)
 
     # --- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """A clean stop: everything on disk, checkpoint written, own ``abort`` removed."""
+        """A clean stop: services ended, everything on disk, checkpoint written, own ``abort``
+        removed; it stays with a store that was not writeable to the end."""
         if self._closed:
             return
+        self._closed = True
         try:
-            if self.writable:
+            if self._writer is not None:
+                with self._put_lock:
+                    self._writer.is_shutdown = True
+                self._writer.flusher.shutdown()
                 self.flush()
-                if not self.had_abort:
+                if not self.had_abort and self._writer.running_flags.is_writeable:
                     (self.root / paths.ABORT).unlink(missing_ok=True)
         finally:
             self.abandon()
@@ -512,6 +408,9 @@ class MessageStore:
     def abandon(self) -> None:
         """Closes without flushing, as a killed process would: ``abort`` stays."""
         self._closed = True
+        if self._writer is not None:
+            self._writer.is_shutdown = True
+            self._writer.flusher.shutdown(finish=False)
         for part in ("commit_log", "queues", "index"):
             opened = getattr(self, part, None)
             if opened is not None:
@@ -533,9 +432,26 @@ class MessageStore:
         self.close()
 
 
-def _refused(error: Exception) -> PutMessageResult:
-    """The status of an append for which there was no room."""
-    if isinstance(error, CannotWrite):
-        return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
-    reason = getattr(error, "strerror", None) or str(error)
-    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+def _log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
+    """The log of a writing store, with a pool and warm files where the configuration says so."""
+    pool = None
+    if config.is_transient_store_pool_enable:
+        pool = TransientStorePool(config.transient_store_pool_size, file_size)
+    warm_pages = None
+    if config.warm_maped_file_enable:
+        is_sync = config.flush_disk_type == "SYNC_FLUSH"
+        warm_pages = config.flush_least_pages_when_warm_maped_file if is_sync else 0
+    return CommitLogWriter(
+        root / paths.COMMIT_LOG,
+        file_size,
+        root,
+        files=open_log_files(root, config, file_size, writable=True),
+        pool=pool,
+        warm_pages=warm_pages,
+    )
+
+
+def _read_only() -> PutMessageResult:
+    return PutMessageResult(
+        PutMessageStatus.SERVICE_NOT_AVAILABLE, reason="the store is open for reading"
+    )

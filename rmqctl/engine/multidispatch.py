@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from formats import constants
+from rmqctl.engine.dispatch import java_split
 from rmqctl.engine.message import MessageExtBrokerInner
+
+
+def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
+    """The extra queues that a message names, in order."""
+    names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+    return java_split(names) if names.strip() else []
 
 
 def add_queue_offsets(

@@ -141,7 +141,7 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
         :raises CannotWrite: anything else that the system says.
     """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with _parent_directory(root, path, create) as directory:
+    with parent_directory(root, path, create) as directory:
         made = False
         try:
             descriptor = os.open(path.name, flags, dir_fd=directory)
@@ -164,7 +164,7 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"") -> int:
     The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
     refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
     """
-    with _parent_directory(root, path, True) as directory:
+    with parent_directory(root, path, True) as directory:
         try:
             descriptor = os.open(
                 ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=directory
@@ -194,8 +194,24 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"") -> int:
         return descriptor
 
 
+def remove_file(root: Path, path: Path) -> None:
+    """Removes ``path`` (below ``root``) for good, without following a link below ``root``.
+
+    A file that is not there is removed already. Errors as of :func:`open_for_writing`.
+    """
+    with parent_directory(root, path, False) as directory:
+        try:
+            status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        os.unlink(path.name, dir_fd=directory)
+        os.fsync(directory)
+
+
 @contextmanager
-def _parent_directory(root: Path, path: Path, create: bool) -> Iterator[int]:
+def parent_directory(root: Path, path: Path, create: bool) -> Iterator[int]:
     """A descriptor of the directory that holds ``path``, reached without following a link below
     ``root``; system errors within become rmqctl's."""
     directory = -1

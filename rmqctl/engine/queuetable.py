@@ -21,7 +21,8 @@ LogRange = Callable[[], tuple[int, int]]
 
 class ConsumeQueueTable:
     """Queues below ``directory``. ``log_range`` tells the log's (min, end) that a queue is cut to
-    when it is opened; without it a queue is taken as its files are."""
+    when it is opened; without it a queue is taken as its files are. With ``ext_file_size`` queues
+    write extension files of that size."""
 
     def __init__(
         self,
@@ -29,16 +30,23 @@ class ConsumeQueueTable:
         file_size: int,
         *,
         ext_directory: Path | None = None,
+        ext_file_size: int | None = None,
         writable_root: Path | None = None,
         log_range: LogRange | None = None,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
         self._ext_directory = ext_directory
+        self._ext_file_size = ext_file_size
         self._root = writable_root
         self._log_range = log_range
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._unsynced: set[Path] = set()
+
+    @property
+    def writes_ext(self) -> bool:
+        """Whether tags codes go to extension files."""
+        return self._ext_file_size is not None and self._root is not None
 
     def directories(self) -> Iterator[QueueDirectory]:
         """Every queue that has a directory, sorted by topic and number."""
@@ -65,8 +73,13 @@ class ConsumeQueueTable:
     def _remember(self, topic: str, queue_id: int) -> ConsumeQueue:
         where = self.directory / topic / str(queue_id)
         ext = None
-        if self._ext_directory is not None and (self._ext_directory / topic).is_dir():
-            ext = ConsumeQueueExt(self._ext_directory / topic / str(queue_id))
+        if self._ext_directory is not None:
+            ext_where = self._ext_directory / topic / str(queue_id)
+            if self.writes_ext:
+                assert self._ext_file_size is not None
+                ext = ConsumeQueueExt(ext_where, self._ext_file_size, writable_root=self._root)
+            elif ext_where.parent.is_dir():
+                ext = ConsumeQueueExt(ext_where)
         queue = ConsumeQueue(
             where, topic, queue_id, self.file_size, ext=ext, writable_root=self._root
         )
@@ -79,14 +92,27 @@ class ConsumeQueueTable:
 
     def _close_queue(self, queue: ConsumeQueue) -> None:
         queue.close()
-        self._unsynced |= queue.files.take_unsynced()
+        self._unsynced |= queue.take_unsynced()
 
     def flush(self) -> None:
         """Forces every queue to disk. :raises OSError: the disk failed."""
+        unsynced = self.take_unsynced()
+        try:
+            sync_files(unsynced)
+        except OSError:
+            self.note_unsynced(unsynced)
+            raise
+
+    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
+        """Files of queues with something that is not on disk, of at least so many pages; the caller
+        syncs them, and says with :meth:`note_unsynced` when it could not."""
         for queue in self._open.values():
-            queue.flush()
+            self._unsynced |= queue.take_unsynced(least_pages)
         unsynced, self._unsynced = self._unsynced, set()
-        sync_files(unsynced)
+        return unsynced
+
+    def note_unsynced(self, unsynced: set[Path]) -> None:
+        self._unsynced |= unsynced
 
     def close(self) -> None:
         while self._open:

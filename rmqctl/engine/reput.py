@@ -48,14 +48,20 @@ class Reput:
     def dispatch(self, record: Record) -> None:
         """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
         if self.queues is not None:
+            writes_ext = self.queues.writes_ext
             for unit in self.dispatcher.units(record):
+                own = (unit.topic, unit.queue_id) == (record.topic, record.queue_id)
                 queue = self.queues.find_or_create(unit.topic, unit.queue_id)
                 if self.restoring:
                     queue.restore(
                         unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
                     )
                 queue.put_message_position_info(
-                    unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
+                    unit.physical_offset,
+                    unit.size,
+                    unit.tags_code,
+                    unit.queue_offset,
+                    store_timestamp=record.store_timestamp if own and writes_ext else None,
                 )
         if self.index is not None:
             filled = self.index.put_message(
@@ -68,6 +74,11 @@ class Reput:
         """A batch of records; errors as in :meth:`dispatch`."""
         from rmqctl.engine.dispatch import key_batch, unit_batch
 
+        if self.queues is not None and self.queues.writes_ext:
+            # Each unit takes a place in the extension: one by one, in log order.
+            for row in range(len(batch)):
+                self.dispatch(batch.record(row))
+            return
         self.put_units(unit_batch(batch, self.dispatcher), batch.topics)
         self.put_keys(key_batch(batch), int(batch.physical_offset[-1]))
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])

@@ -206,6 +206,7 @@ def plan(
     entries = store.commit_log.files.entries
     oldest = _before_last(entries, store.max_offset)
     removals: list[Removal] = []
+    log_mins = [store.min_offset]
     for done in count() if rounds is None else range(rounds):
         manual_now = manual and done < MAX_MANUAL_DELETE_FILE_TIMES
         verdict = judge(config, at, disks, manual=manual_now)
@@ -216,9 +217,10 @@ def plan(
         removals += some
         if not some:
             break
-    new_min = store.min_offset if not entries else entries[len(removals)].file_from_offset
+        log_mins.append(entries[len(removals)].file_from_offset)
+    new_min = log_mins[-1]
     ranges: dict[tuple[str, int], QueueRange] = {}
-    removals += _queue_removals(store, new_min, ranges)
+    removals += _queue_removals(store, log_mins, ranges)
     removals += _index_removals(store.root, store.index, new_min)
     return Retention(first, log_percent, queue_percent, store.min_offset, new_min, removals, ranges)
 
@@ -277,10 +279,12 @@ def _removal(structure: str, root: Path, path: Path, reason: str) -> Removal:
 
 
 def _queue_removals(
-    store: MessageStore, log_min: int, ranges: dict[tuple[str, int], QueueRange]
+    store: MessageStore, log_mins: list[int], ranges: dict[tuple[str, int], QueueRange]
 ) -> Iterator[Removal]:
-    """Queue files without a message at or after ``log_min`` (``ConsumeQueue#deleteExpiredFile``),
-    and extension files before the first one's; fills ``ranges``."""
+    """Queue files without a message in the log any more (``ConsumeQueue#deleteExpiredFile``), and
+    extension files before the first one's; fills ``ranges``. ``log_mins`` are the log's first
+    offsets: now, and after each round."""
+    log_min = log_mins[-1]
     for where in store.queues.directories():
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
         try:
@@ -298,23 +302,30 @@ def _queue_removals(
                     break
                 yield _removal(paths.CONSUME_QUEUE, store.root, entry.path, BEFORE_LOG)
             directory = store.root / paths.CONSUME_QUEUE_EXT / where.topic / str(where.queue_id)
-            yield from _ext_removals(store.root, directory, queue, found)
+            if directory.is_dir():
+                yield from _ext_removals(store, directory, queue, log_mins)
         finally:
             queue.close()
 
 
 def _ext_removals(
-    root: Path, directory: Path, queue: ConsumeQueue, found: QueueRange
+    store: MessageStore, directory: Path, queue: ConsumeQueue, log_mins: list[int]
 ) -> Iterator[Removal]:
-    """``ConsumeQueueExt#truncateByMinAddress``: files that end before the first unit's address."""
-    first = queue.unit(found.new_min_offset) if found.new_min_offset < found.max_offset else None
-    address = None if first is None else ext_offset(first.tags_code)
-    if address is None or not directory.is_dir():
+    """``ConsumeQueueExt#truncateByMinAddress``: files that end before the address of the first
+    unit that is left. A queue that is empty in the end, or whose first unit has no address, keeps
+    what the rounds before have left it."""
+    for log_min in reversed(log_mins):
+        queue.cut(log_min, store.max_offset)
+        first = queue.unit(queue.min_offset) if queue.min_offset < queue.max_offset else None
+        address = None if first is None else ext_offset(first.tags_code)
+        if address is not None:
+            break
+    else:
         return
     for entry in ConsumeQueueExt(directory).files.entries:
         if entry.file_from_offset + entry.size >= address:
             break
-        yield _removal(paths.CONSUME_QUEUE_EXT, root, entry.path, BEFORE_LOG)
+        yield _removal(paths.CONSUME_QUEUE_EXT, store.root, entry.path, BEFORE_LOG)
 
 
 def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[Removal]:

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.storeflush import STRUCTURES
 from rmqctl.operations.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.checkpoint import Checkpoint
     from rmqctl.engine.messagestore import MessageStore
 
+#: What ``--structure`` names.
+CHOICES = (*STRUCTURES, "all")
+
 
 def checkpoint_row(checkpoint: Checkpoint) -> Row:
     return {"type": "checkpoint", **checkpoint._asdict()}
 
 
-def flush(store: MessageStore) -> Row:
-    """Flushes a store that is open for writing; the checkpoint as it is then.
+def flush(store: MessageStore, structure: str = "all") -> Iterator[Row]:
+    """Flushes one structure, or all, of a store that is open for writing: a row for each, with the
+    range of the log that may not have been on disk before, then the checkpoint.
 
     :raises CannotWrite: the disk failed.
     """
-    return checkpoint_row(store.flush())
+    structures = STRUCTURES if structure == "all" else (structure,)
+    for done in store.flush_structures(structures):
+        yield {"type": "flush", **done._asdict()}
+    yield checkpoint_row(store.checkpoint)

@@ -315,7 +315,7 @@ def put_lines(
 
     :raises BadInputLine: a line is no message. What came before it is stored and yielded.
     """
-    messages = _messages(lines, run, maker or MessageMaker())
+    messages = messages_of(lines, run, maker or MessageMaker())
     host_digits: dict[Host, str] = {}
     try:
         for stored, refused in store.append_stream(messages, flush=flush):
@@ -351,7 +351,7 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
     }
 
 
-def _messages(
+def messages_of(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[Message | None]:
     import orjson

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine import paths
-from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.reput import Reput
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _BULK_UNITS = 1 << 18
 #: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
-_MOST_FILLED = 1 << 24
+MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
 _KEPT = "rmqctl-old-"
 
@@ -109,7 +109,7 @@ def plan_rebuild(
     if what == "index" and (topic is not None or queue_id is not None):
         raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
     narrowed = topic is not None or queue_id is not None
-    log = CommitLog(root / paths.COMMIT_LOG, commit_log_file_size(root, config))
+    log = open_commit_log(root, config, commit_log_file_size(root, config))
     plan = RebuildPlan(
         root=root,
         config=config,
@@ -264,7 +264,7 @@ class _Builder:
     def __init__(self, plan: RebuildPlan, output: Path) -> None:
         self._plan = plan
         self._summary = RebuildSummary()
-        self._log = CommitLog(plan.root / paths.COMMIT_LOG, plan.commit_log_file_size)
+        self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
         self._dispatcher = Dispatcher(plan.config)
         queues = index = None
         if plan.queues:
@@ -294,7 +294,7 @@ class _Builder:
                     self._summary.damage.append(entry)
                     lost += entry.length
                     # A file's name may claim a gap of any size: no disk holds such a queue.
-                    self._reput.max_gap = min(lost // MIN_RECORD_SIZE, _MOST_FILLED)
+                    self._reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
                 if progress is not None and not isinstance(entry, End):
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                     progress(done - self._plan.log_min_offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from formats.text import encode_properties
 from rmqctl.engine.bulkappend import PlainMessage
 from rmqctl.engine.message import parse_host
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
 from rmqctl.operations.put import BulkPut, MessageMaker, put_lines
 from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
@@ -289,5 +291,116 @@ def test_symbolic_links_are_refused_for_writing(cli: Cli, store: Path, tmp_path:
 def test_flush_advances_the_checkpoint(cli: Cli, store: Path) -> None:
     done = cli("flush", "--format", "ndjson", store=store)
     assert done.code == 0
-    row = done.rows[0]
+    *flushed, row = done.rows
+    assert [one["structure"] for one in flushed] == ["commitlog", "queues", "index"]
+    assert {one["type"] for one in flushed} == {"flush"}
+    assert len({one["from_offset"] for one in flushed}) == 1, "a store that was closed has it all"
     assert row["type"] == "checkpoint" and row["physic_msg_timestamp"] == BORN + 1059
+
+
+def test_flush_of_one_structure_says_what_a_crash_may_have_lost(cli: Cli, store: Path) -> None:
+    (store / "abort").touch()
+    flushed, checkpoint = cli(
+        "flush", "--structure", "commitlog", "--format", "ndjson", store=store
+    ).rows
+    assert (flushed["type"], flushed["structure"]) == ("flush", "commitlog")
+    assert flushed["from_offset"] < flushed["to_offset"]
+    assert checkpoint["type"] == "checkpoint"
+    assert cli("flush", "--structure", "checkpoint", store=store).code == 2
+
+
+def lines_of(store: Path) -> list[tuple[str, int, int]]:
+    with MessageStore(store, CONFIG) as opened:
+        return [
+            (entry.topic, entry.queue_id, entry.queue_offset)
+            for entry in opened.commit_log.walk()
+            if isinstance(entry, Record)
+        ]
+
+
+def test_put_in_batches(cli: Cli, store: Path, tmp_path: Path) -> None:
+    """Up to N lines of one queue that follow each other; a delayed one goes by itself."""
+    rows: list[dict[str, object]] = [{"topic": "n", "body": f"{at}"} for at in range(7)]
+    rows += [{"topic": "n", "queue_id": 1}, {"topic": "n"}, {"topic": "n", "delay_level": 2}]
+    rows += [{"topic": "n"}, {"topic": "n", "body": "x" * 1500}, {"topic": "n", "body": "x" * 1500}]
+    line = ("put", "--batch", "3", "--format", "ndjson")
+    done = cli(*line, "--from", ndjson(tmp_path / "in", *rows), store=store)
+    assert done.code == 0, done.err
+    *results, summary = done.rows
+    assert summary == {"type": "summary", "messages": 13}
+    assert [row["messages"] for row in results] == [3, 3, 1, 1, 1, 1, 2, 1]
+    assert [len(row["msg_id"].split(",")) for row in results] == [3, 3, 1, 1, 1, 1, 2, 1]
+    first = [row for row in results if row["topic"] == "n" and row["queue_id"] == 0]
+    assert [row["queue_offset"] for row in first] == [0, 3, 6, 7, 8, 10]
+    for msg_id in results[0]["msg_id"].split(","):
+        assert cli("message", msg_id, "--format", "ndjson", store=store).code == 0
+    assert lines_of(store)[-13:][:3] == [("n", 0, 0), ("n", 0, 1), ("n", 0, 2)]
+
+
+def test_a_bad_line_ends_batches_after_what_came_before(
+    cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "in"
+    source.write_text('{"topic": "n"}\n' * 4 + "{\n")
+    done = cli("put", "--batch", "3", "--from", source, "--format", "ndjson", store=store)
+    assert done.code == 2 and "line 5" in done.err and "The 4 messages before it" in done.err
+    assert [row["messages"] for row in done.rows] == [3, 1]
+    source.write_text(json.dumps({"topic": "n", "body": "x" * 3000}) + "\n")
+    done = cli("put", "--batch", "3", "--from", source, "--format", "ndjson", store=store)
+    assert done.code == 5 and "MESSAGE_ILLEGAL" in done.err
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        ("--flush", "sync"),
+        ("--flush", "async"),
+        ("--flush", "none"),
+        ("--flush", "async", "--transient-store-pool"),
+        ("--flush", "none", "--transient-store-pool", "--batch", "5"),
+    ],
+)
+def test_however_it_is_flushed_all_is_there(
+    how: tuple[str, ...], cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    rows = [{"topic": "n", "queue_id": at // 40, "body": "x" * at} for at in range(200)]
+    source = ndjson(tmp_path / "in", *rows)
+    done = cli("put", *how, "--from", source, "--format", "ndjson", "--stats", store=store)
+    assert done.code == 0 and done.rows[-1]["messages"] == 200
+    assert "stats: topic n: 200 messages" in done.err and "flushes of the log" in done.err
+    assert [line for line in lines_of(store) if line[0] == "n"] == [
+        ("n", at // 40, at % 40) for at in range(200)
+    ]
+    assert cli("verify", store=store).code == 0
+    assert not (store / "abort").exists()
+
+
+def test_a_slow_disk_is_a_status(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fdatasync
+
+    def slow(descriptor: int) -> None:
+        time.sleep(0.02)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    done = cli(*PUT, "--body", "x", "--sync-flush-timeout", "1", store=store)
+    assert done.code == 5 and "FLUSH_DISK_TIMEOUT" in done.err
+    (row,) = done.rows
+    assert row["status"] == "FLUSH_DISK_TIMEOUT" and row["wrote_offset"] is not None
+    assert cli(*PUT, "--body", "x", "--sync-flush-timeout", "5000", store=store).code == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("--batch", "3"),
+        ("--transient-store-pool",),
+        ("--flush", "later"),
+        ("--sync-flush-timeout", "0"),
+        ("--from", "-", "--batch", "0"),
+    ],
+)
+def test_options_that_do_not_go_together(line: tuple[str, ...], cli: Cli, store: Path) -> None:
+    before = state(store)
+    assert cli("put", "--topic", "t", *line, store=store).code == 2
+    assert state(store) == before

@@ -35,6 +35,9 @@ READING = [
     ("dump", "0"),
     ("dump", "unit", "orders", "0", "3"),
     ("dump", "checkpoint"),
+    ("du", "--by", "topic,queue,tag,producer-host,day"),
+    ("du", "--disk"),
+    ("config", "check"),
 ]
 
 
@@ -73,6 +76,7 @@ def test_message_rows_have_the_documented_fields(cli: Cli, store: Path) -> None:
         "min_offset": 0,
         "max_offset": 30,
         "messages": 30,
+        "suggest_pulling_from_slave": False,
     }
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from formats import constants
 from rmqctl.engine import mappedfile
-from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
+from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode, parse_host
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import BLANK, Blank, Damage, End, Record, offset_msg_id
@@ -422,11 +422,11 @@ def record_at(offset: int, *, body: bytes = b"x" * 50, time: int = 1_700_000_000
     return encoded.record(0, offset, time)
 
 
-def log_of(directory: Path, *files: bytes, size: int = 4096) -> CommitLog:
+def log_of(directory: Path, *files: bytes, size: int = 4096) -> CommitLogWriter:
     directory.mkdir(exist_ok=True)
     for number, data in enumerate(files):
         (directory / f"{number * size:020d}").write_bytes(data.ljust(size, b"\0"))
-    return CommitLog(directory, size)
+    return CommitLogWriter(directory, size, directory)
 
 
 SIZE = len(record_at(0))

@@ -12,7 +12,7 @@ transaction 240     half, op, commit, prepared and rollback records as they are
 delay      150      topic and queue from REAL_TOPIC and REAL_QID, which the put adds again
 batch      30       as batches (boundaries from the keys); one of them does not fit and rolls
 lmq        200      INNER_MULTI_QUEUE_OFFSET taken out, which the put adds again
-cqext      300      log and index; units hold plain tags codes, compared with the extension's
+cqext      300      queues and extension without the bit maps of the engine's filters
 crash      600      up to the end: the kill left the next log file made and empty
 broker     829      put with stored bytes: 20 records of batches, which repeat WAIT, and 99
                     delivered ones, which keep DELAY; all others by map
@@ -23,12 +23,13 @@ defaults   60       files of 1 GiB, 6 MB and 420 MB, compared without their hole
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 
 import pytest
 
 from formats import constants
+from formats.consumequeue_ext import EXT_UNIT
 from formats.text import decode_utf8, encode_properties, split_properties
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
@@ -105,11 +106,38 @@ def written(name: str, root: Path, golden_root: Path) -> None:
         engine_log = {file: engine_log[file] for file in log}
     assert log == engine_log
     queues = golden_root / "consumequeue"
-    wanted = tree_content(queues)
     if name == "cqext":
-        wanted = with_plain_tags_codes(queues, golden_root / "consumequeue_ext")
-    assert tree_content(root / "consumequeue") == wanted
+        written_extension(root, golden_root)
+    else:
+        assert tree_content(root / "consumequeue") == tree_content(queues)
+        assert not (root / "consumequeue_ext").exists()
     assert index_contents(root / "index") == index_contents(golden_root / "index")
+
+
+def written_extension(root: Path, golden_root: Path) -> None:
+    """The engine wrote this store with a filter's bit maps, which a store without clients has none
+    of; the queues of the retry topic, which no filter knows, are the same to the byte."""
+    ext, engine_ext = root / "consumequeue_ext", golden_root / "consumequeue_ext"
+    for where in ("consumequeue", "consumequeue_ext"):
+        ours, engines = tree_content(root / where), tree_content(golden_root / where)
+        assert list(ours) == list(engines)
+        same = [path for path in ours if ours[path] == engines[path]]
+        assert [path for path in ours if path.startswith("%RETRY%")] == same
+        assert len(same) == 4
+    plain = with_plain_tags_codes(root / "consumequeue", ext)
+    assert plain == with_plain_tags_codes(golden_root / "consumequeue", engine_ext)
+    for path in tree_content(engine_ext):
+        assert ext_units(ext / path) == ext_units(engine_ext / path)
+
+
+def ext_units(path: Path) -> list[tuple[int, int]]:
+    """(tags code, store time) of each unit of an extension file."""
+    data, found, at = path.read_bytes(), [], 0
+    while data[at : at + 2] not in (b"\0\0", b"\xff\xff"):
+        unit = EXT_UNIT.parse(data[at:])
+        found.append((unit.tags_code, unit.msg_store_time))
+        at += unit.size
+    return found
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -126,6 +154,9 @@ def test_putting_the_messages_again_gives_the_engines_bytes(
         if name == "batch":
             puts = list(batches(messages))
             assert len(puts) == 30
+            # A batch has one store time.
+            starts = [0, *accumulate(map(len, puts))][:-1]
+            times = iter([records[start].store_timestamp for start in starts])
             results = [r for put in puts for r in store.put_messages(put, batch=True, flush=False)]
         elif how == "one by one":
             results = [store.put_message(message, flush=False) for message in messages]

@@ -18,6 +18,10 @@ from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import HOSTS_V6_MASK, Blank, Record
 from rmqctl.errors import RmqctlError
+from rmqctl.operations.clean import Rule, plan_clean
+from rmqctl.operations.configcheck import Summary as Checked
+from rmqctl.operations.configcheck import check
+from rmqctl.operations.du import FIELDS, Usage, usage
 from rmqctl.operations.index import query
 from rmqctl.operations.pull import pull
 from rmqctl.operations.queues import queues
@@ -197,7 +201,7 @@ def read_everything(root: Path, output: Path) -> dict[str, RmqctlError | None]:
     """Runs every command that reads, whatever stands in the store; anything but rmqctl's own
     errors goes through. What each one raised, by its name."""
 
-    def in_store(work: Callable[[MessageStore], None]) -> Callable[[], None]:
+    def in_store(work: Callable[[MessageStore], object]) -> Callable[[], object]:
         def run() -> None:
             with MessageStore(root, CONFIG) as store:
                 work(store)
@@ -222,7 +226,7 @@ def read_everything(root: Path, output: Path) -> dict[str, RmqctlError | None]:
         shutil.rmtree(output, ignore_errors=True)
         rebuild_to(plan_rebuild(root, CONFIG, "all"), output)
 
-    commands = {
+    commands: dict[str, Callable[[], object]] = {
         "verify": lambda: list(verify(root, CONFIG)),
         "walk": in_store(walk_all),
         "walk queue": in_store(lambda store: list(walk_queues(store, Selection()))),
@@ -231,6 +235,9 @@ def read_everything(root: Path, output: Path) -> dict[str, RmqctlError | None]:
         "pull": in_store(pull_all),
         "query": in_store(query_all),
         "rebuild": rebuild,
+        "du": in_store(lambda store: list(usage(store, Usage(tuple(FIELDS))))),
+        "clean": lambda: plan_clean(root, CONFIG, Rule(percent=91)),
+        "config check": in_store(lambda store: list(check(store, Checked()))),
     }
     raised: dict[str, RmqctlError | None] = {}
     for name, command in commands.items():

@@ -8,6 +8,7 @@ import pytest
 
 from formats.text import index_key_hash
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
 from rmqctl.operations.verify import ERROR, INFO
@@ -25,9 +26,13 @@ def store(tmp_path: Path) -> Path:
 
 
 def last_keyed(root: Path) -> Record:
+    return last_record(root, "UNIQ_KEY")
+
+
+def last_record(root: Path, with_property: str = "KEYS") -> Record:
     with MessageStore(root, CONFIG) as opened:
         records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
-    return [record for record in records if "UNIQ_KEY" in record.properties][-1]
+    return [record for record in records if with_property in record.properties][-1]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +55,47 @@ def test_a_second_item_of_a_key_is_no_damage_but_one_of_no_key_is(
         (code, severity, record.physical_offset)
     ]
     assert summary.is_clean == (severity == INFO)
+
+
+def test_a_message_indexed_again_across_two_files_is_no_damage(tmp_path: Path) -> None:
+    """After a kill the engine deletes the last index file, and begins the next one with all items
+    of the message that its predecessor ends with, even where that had only some of them."""
+    root = tmp_path / "store"
+    full = GEOMETRY.index_num - 1
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        for number in range(full // 4 + 1):
+            keys = " ".join(f"k{number}-{at}" for at in range(4))
+            message = MessageExtBrokerInner("TopicA", b"x", properties={"KEYS": keys})
+            assert writer.put_message(message, flush=False).is_ok
+    assert full % 4 == 3
+    _, second = sorted((root / "index").iterdir())
+    second.unlink()
+    record = last_record(root)
+    hashes = [index_key_hash("TopicA", key) for key in record.properties["KEYS"].split()]
+    service = IndexService(root / "index", GEOMETRY, writable_root=root)
+    file = service.last_or_new()
+    assert file.put_keys(hashes, record.physical_offset, record.store_timestamp) == 4
+    service.close()
+    findings, summary = findings_of(root)
+    assert [(f.code, f.found) for f in findings] == [("index-item-repeated", "3 items")]
+    assert summary.is_clean
+
+
+def test_an_index_file_that_has_no_item_yet_counts_none(store: Path) -> None:
+    """The engine stores the count, which starts at 1, with the first item."""
+    service = IndexService(store / "index", GEOMETRY, writable_root=store)
+    last = service.last()
+    assert last is not None
+    service.close()
+    newest = store / "index" / f"{int(service.paths[-1].name) + 1}"
+    head = last.header._replace(
+        begin_timestamp=last.header.end_timestamp,
+        begin_phy_offset=last.header.end_phy_offset,
+        hash_slot_count=0,
+        index_count=0,
+    )
+    newest.write_bytes(head.pack() + bytes(GEOMETRY.file_size - len(head.pack())))
+    assert findings_of(store)[0] == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ ROOMS = {
 }
 #: Packages that talk to a user or belong to one room.
 FOREIGN = {"click", "rich", "pyspark", "pyarrow", "pandas"}
-ENGINE_PACKAGES = {"numpy", "isal", "formats", "rmqctl"}
+ENGINE_PACKAGES = {"numpy", "isal", "lz4", "zstandard", "formats", "rmqctl"}
 
 
 def sources(room: str) -> list[Path]:

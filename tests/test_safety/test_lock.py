@@ -109,6 +109,7 @@ def test_a_broker_keeps_every_writing_operation_out(store: Path) -> None:
         ("put", "--topic", "new", "--body", "x", "--create"),
         ("put", "--from", "-"),
         ("flush",),
+        ("clean", "--yes"),
         ("rebuild", "queues", "--in-place", "--yes"),
         ("rebuild", "index", "--in-place", "--yes"),
         ("rebuild", "all", "--in-place", "--yes"),
@@ -139,6 +140,9 @@ def test_every_writing_command_exits_4_beside_a_broker(
         ("pull", "--topic", "topic0", "--queue-id", "0", "--offset", "0"),
         ("index", "query", "--topic", "topic0", "--key", "k3-0"),
         ("message", "0"),
+        ("du",),
+        ("clean", "--dry-run"),
+        ("config", "check"),
     ],
     ids=" ".join,
 )
@@ -188,7 +192,7 @@ def test_a_close_that_fails_releases_the_lock(store: Path, monkeypatch: pytest.M
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rmqctl.engine.messagestore.write_checkpoint", fail)
+        patched.setattr("rmqctl.engine.storeflush.write_checkpoint", fail)
         with pytest.raises(CannotWrite):
             opened.close()
     assert can_lock(store)

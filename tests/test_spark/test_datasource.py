@@ -393,7 +393,7 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     from xml.etree import ElementTree
 
     page = (Path(__file__).parents[2] / "docs/tutorial/spark.md").read_text()
-    chart, less, live, new = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    chart, less, live, new, whole = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(ast.parse(chart).body) <= 10
     store = small_store(tmp_path / "store", "orders", 7)
     monkeypatch.chdir(tmp_path)
@@ -412,4 +412,6 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     assert names["stream"].isStreaming
     names["rows"] = spark.createDataFrame([("t", b"x")], "topic string, body binary")
     run(new)
-    assert [row["body"] for row in engine_rows("commitlog", tmp_path / "new-store")] == [b"x"]
+    run(whole.replace("new-store", "whole-store"))
+    for made in ("new-store", "whole-store"):
+        assert [row["body"] for row in engine_rows("commitlog", tmp_path / made)] == [b"x"]

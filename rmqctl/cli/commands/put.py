@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +20,9 @@ from rmqctl.cli.options import (
 )
 from rmqctl.cli.options import command as make
 
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
 
 @make(
     "put",
@@ -26,6 +31,7 @@ from rmqctl.cli.options import command as make
         "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
         "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
         "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
+        "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
     ],
     exits=WRITING_EXITS
@@ -54,38 +60,77 @@ from rmqctl.cli.options import command as make
 @click.option("--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset.")
 @click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
 @click.option(
+    "--batch",
+    metavar="N",
+    type=Whole(1, INT_MAX),
+    help="With --from: up to N lines of one queue as a batch.",
+)
+@click.option(
     "--flush",
     metavar="HOW",
-    type=click.Choice(("sync", "async")),
+    type=click.Choice(("sync", "async", "none")),
     default="sync",
     show_default=True,
-    help="sync: on disk before the row is printed. async: on disk when the command ends.",
+    help="sync: on disk before the row is printed. async: flushed now and then. All: on disk when "
+    "the command ends.",
 )
+@click.option(
+    "--sync-flush-timeout",
+    metavar="MS",
+    type=Whole(1, INT_MAX),
+    help="With sync: FLUSH_DISK_TIMEOUT when the disk takes longer.  [default: 5000]",
+)
+@click.option(
+    "--transient-store-pool",
+    is_flag=True,
+    help="With async or none: buffers off the page cache, committed to the files now and then.",
+)
+@click.option("--stats", is_flag=True, help="Print statistics to stderr at the end.")
 @click.option("--create", is_flag=True, help="Make the store when there is none.")
 @common
-def command(settings: Settings, source: str | None, flush: str, create: bool, **given: Any) -> int:
+def command(
+    settings: Settings,
+    source: str | None,
+    flush: str,
+    batch: int | None,
+    sync_flush_timeout: int | None,
+    transient_store_pool: bool,
+    stats: bool,
+    create: bool,
+    **given: Any,
+) -> int:
     """Append one message, or a stream of them, as a broker would.
 
     Prints a row of type append_result for each, with its status, message id and offsets. With
     --from each line is a JSON object: topic, queue_id, tags, keys, properties, body or
     body_base64, flag, sys_flag, delay_level, transaction, born_timestamp, born_host, store_host,
     reconsume_times, prepared_transaction_offset. Options give what a line leaves out. A line that
-    is no message ends the run; all before it is stored.
+    is no message ends the run; all before it is stored. With --batch a row stands for a batch:
+    lines that follow each other with the same topic and queue, as many as a record may be long.
     """
     fields = _fields(given)
+    if transient_store_pool and flush == "sync":
+        raise click.UsageError("--transient-store-pool goes with --flush async or none.")
+    changes: dict[str, Any] = {"flush_disk_type": f"{'' if flush == 'sync' else 'A'}SYNC_FLUSH"}
+    if sync_flush_timeout is not None:
+        changes["sync_flush_timeout"] = sync_flush_timeout
+    if transient_store_pool:
+        changes["transient_store_pool_enable"] = True
+    opened = functools.partial(settings.open, writable=True, create=create, **changes)
     if source is not None:
-        return _put_stream(settings, source, fields, flush == "sync", create)
+        return _put_stream(settings, opened, source, fields, flush, batch, stats)
+    if batch is not None:
+        raise click.UsageError("--batch goes with --from.")
     if "topic" not in fields:
         raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
     from rmqctl.operations.put import message_from_fields, put_one
 
     message = message_from_fields(fields)
-    with (
-        settings.open(writable=True, create=create) as store,
-        settings.writer(vertical=True) as writer,
-    ):
+    with opened() as store, settings.writer(vertical=True) as writer:
         row = put_one(store, message, flush=flush == "sync")
         writer.row(row)
+    if stats:
+        _print_stats(store)
     return _status(settings, row)
 
 
@@ -112,10 +157,17 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _put_stream(
-    settings: Settings, source: str, fields: dict[str, Any], flush: bool, create: bool
+    settings: Settings,
+    opened: Callable[[], MessageStore],
+    source: str,
+    fields: dict[str, Any],
+    flush: str,
+    batch: int | None,
+    stats: bool,
 ) -> int:
     from rmqctl.cli.lines import LineSource
     from rmqctl.operations.put import BulkPut, MessageMaker, checked_fields, put_lines
+    from rmqctl.operations.putbatches import put_batches
 
     for name in ("body", "body_base64"):
         if name in fields:
@@ -123,12 +175,15 @@ def _put_stream(
     maker = MessageMaker(checked_fields(fields))
     with (
         LineSource(source) as lines,
-        settings.open(writable=True, create=create) as store,
+        opened() as store,
         settings.writer("append_result", bulk=True) as writer,
     ):
         run = BulkPut(lines.name)
+        if flush == "async":
+            store.start(dispatch=False)
+        put = put_lines if batch is None else functools.partial(put_batches, size=batch)
         try:
-            for rows in put_lines(store, lines, run, maker=maker, flush=flush):
+            for rows in put(store, lines, run, maker=maker, flush=flush == "sync"):
                 writer.many(rows)
                 writer.flush()
         except BrokenPipeError:
@@ -146,7 +201,18 @@ def _put_stream(
             return 130
         if run.refused is None:
             writer.summary(messages=run.stored)
+    if stats:
+        _print_stats(store)
     return _status(settings, run.refused, run.line)
+
+
+def _print_stats(store: MessageStore) -> None:
+    """What the store counted, on stderr."""
+    from rmqctl.cli.output import note
+    from rmqctl.operations.putbatches import stats_lines
+
+    for line in stats_lines(store.writer.stats):
+        note(line)
 
 
 def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:

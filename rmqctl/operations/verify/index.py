@@ -173,6 +173,8 @@ class IndexChecker:
             later = np.flatnonzero(same_record & (hashes == key_hash))
             skipped = int(later[0]) if len(later) else 1
             if not len(later):
+                # A record's keys may begin again in a new file before its last one is there.
+                skipped = 0 if self._is_repeated(offset, key_hash) else 1
                 yield from self._take_extras(items[:1])
             self._note_gap(keys, done, done + skipped)
             return done + skipped
@@ -188,11 +190,15 @@ class IndexChecker:
             len(items) > 1 and wanted <= items["physical_offset"][1] < items["physical_offset"][0]
         )
 
+    def _is_repeated(self, offset: int, key_hash: int) -> bool:
+        """Whether the last record has this item already."""
+        return offset == self._last_offset and key_hash in self._last_hashes
+
     def _take_extras(self, items: NDArray[np.void]) -> Iterator[Finding]:
         """Items that no key asks for."""
         for item in items:
             offset = int(item["physical_offset"])
-            if offset == self._last_offset and int(item["key_hash"]) in self._last_hashes:
+            if self._is_repeated(offset, int(item["key_hash"])):
                 code = "index-item-repeated"
             elif offset in self._damaged:
                 code = "index-item-points-into-damage"

@@ -1,0 +1,52 @@
+"""``RunningFlags``: whether a store may be read and written, and why not."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class RunningFlag(IntFlag):
+    """The bits, with Java's values."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 2
+    WRITE_LOGICS_QUEUE_ERROR = 4
+    WRITE_INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+
+
+_CQ_ERRORS = (
+    RunningFlag.NOT_WRITEABLE
+    | RunningFlag.WRITE_LOGICS_QUEUE_ERROR
+    | RunningFlag.WRITE_INDEX_FILE_ERROR
+)
+_ERRORS = _CQ_ERRORS | RunningFlag.DISK_FULL
+
+
+class RunningFlags:
+    """The flags of one open store."""
+
+    def __init__(self) -> None:
+        self.flag_bits = RunningFlag(0)
+
+    @property
+    def is_readable(self) -> bool:
+        return not self.flag_bits & RunningFlag.NOT_READABLE
+
+    @property
+    def is_writeable(self) -> bool:
+        return not self.flag_bits & _ERRORS
+
+    @property
+    def is_cq_writeable(self) -> bool:
+        """Queues are written on a disk that is too full for messages, too."""
+        return not self.flag_bits & _CQ_ERRORS
+
+    def make(self, flag: RunningFlag) -> None:
+        self.flag_bits |= flag
+
+    def clear(self, flag: RunningFlag) -> None:
+        self.flag_bits &= ~flag
+
+    def __str__(self) -> str:
+        return ", ".join(str(flag.name) for flag in RunningFlag if flag & self.flag_bits)

@@ -1,0 +1,81 @@
+"""``ServiceThread``: a thread of the store that waits, works and can be woken."""
+
+from __future__ import annotations
+
+import threading
+
+
+class ServiceThread:
+    """One service. A subclass says in :meth:`work` what is done after each wait, and in
+    :meth:`finish` what is left to do when it ends.
+
+    What :meth:`work` raises does not end the service: ``failure`` keeps the first error until
+    somebody takes it, and the work is tried again.
+    """
+
+    #: Whether a wake-up cuts the wait short; without it the service works at its interval only.
+    is_woken = True
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+        self._wake = threading.Event()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._finishes = True
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread is not None and not self._stop.is_set()
+
+    @property
+    def interval_millis(self) -> int:
+        """The longest wait."""
+        return 1000
+
+    def start(self) -> None:
+        """Starts the thread; a running one goes on."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
+            self._thread.start()
+
+    def wakeup(self) -> None:
+        self._wake.set()
+
+    def shutdown(self, *, finish: bool = True) -> None:
+        """Ends the thread and waits for it; without ``finish`` what is left stays undone."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._finishes = finish
+        self._stop.set()
+        self._wake.set()
+        thread.join()
+
+    def take_failure(self) -> OSError | None:
+        """The first error since the last call."""
+        failure, self.failure = self.failure, None
+        return failure
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The last work, when the service ends in good order."""
+        self.work()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            (self._wake if self.is_woken else self._stop).wait(self.interval_millis / 1000)
+            self._wake.clear()
+            if not self._stop.is_set():
+                self._try(self.work)
+        if self._finishes:
+            self._try(self.finish)
+
+    def _try(self, work: object) -> None:
+        assert callable(work)
+        try:
+            work()
+        except OSError as error:
+            self.failure = self.failure or error

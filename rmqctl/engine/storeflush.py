@@ -1,0 +1,203 @@
+"""What brings a writing store to disk: its flushes, its checkpoint, its background services.
+
+Without :meth:`StoreFlusher.start` no thread runs: putters that wait flush for themselves and each
+other, and closing flushes the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine import paths
+from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatchtail import DispatchTail
+from rmqctl.engine.flushservice import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
+from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.mappedfile import sync_files
+from rmqctl.engine.reput import Reput
+from rmqctl.engine.reputservice import ReputMessageService
+from rmqctl.engine.runningflags import RunningFlags
+from rmqctl.engine.servicethread import ServiceThread
+
+#: What can be flushed for itself.
+STRUCTURES = ("commitlog", "queues", "index")
+
+
+class FlushedRange(NamedTuple):
+    """One structure that was flushed: what it says of the log between two physical offsets was
+    perhaps not on disk before, and is now."""
+
+    structure: str
+    from_offset: int
+    to_offset: int
+
+
+class StoreFlusher:
+    """Flushes one store that is open for writing.
+
+    ``checkpoint`` is what the file will say.
+
+    :param lock: the put lock: held while queues and index are changed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        config: MessageStoreConfig,
+        log: CommitLogWriter,
+        reput: Reput,
+        tail: DispatchTail,
+        lock: threading.RLock,
+        flags: RunningFlags,
+    ) -> None:
+        self._root = root
+        self._config = config
+        self._log = log
+        self._reput = reput
+        self._tail = tail
+        self._lock = lock
+        self._flushed = dict.fromkeys(STRUCTURES, tail.done)
+        self._checkpoint_lock = threading.Lock()
+        self.checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+        self._is_first = log.write_offset == 0 and self.checkpoint == Checkpoint()
+        self.group_commit = GroupCommitService(log, self._physic_flushed)
+        self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
+        self.commit_real_time = CommitRealTimeService(log, config, self.flush_real_time)
+        self.flush_consume_queue = FlushConsumeQueueService(config, self._flush_queues)
+        self.reput_message = ReputMessageService(tail, log, lock, flags)
+        #: In the order in which they end: each one makes the last work for those behind it.
+        self._services: tuple[ServiceThread, ...] = (
+            self.commit_real_time,
+            self.reput_message,
+            self.group_commit,
+            self.flush_real_time,
+            self.flush_consume_queue,
+        )
+
+    def opened(self, dispatched_to: int, *, clean: bool) -> None:
+        """Says up to where the store was found dispatched. After a stop that was not clean only
+        what the checkpoint proves counts as on disk."""
+        self._flushed = dict.fromkeys(STRUCTURES, dispatched_to)
+        if not clean:
+            self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
+
+    # --- services ------------------------------------------------------------------------
+
+    def start(self, *, dispatch: bool) -> None:
+        """Starts the flush services of the configuration's flush type; with ``dispatch`` also
+        those that dispatch and flush the queues."""
+        if self._config.flush_disk_type == "SYNC_FLUSH":
+            self.group_commit.start()
+        else:
+            self.flush_real_time.start()
+        if self._config.is_transient_store_pool_enable:
+            self.commit_real_time.start()
+        if dispatch:
+            self.reput_message.start()
+            self.flush_consume_queue.start()
+
+    def shutdown(self, *, finish: bool = True) -> None:
+        """Ends all services. With ``finish`` each does the rest of its work first."""
+        for service in self._services:
+            service.shutdown(finish=finish)
+
+    def wakeup(self) -> None:
+        """Something was appended that nobody waits for."""
+        for service in self._services[:-1]:
+            service.wakeup()
+
+    # --- flushing ------------------------------------------------------------------------
+
+    def before_append(self, timestamp: int) -> None:
+        """A store has a checkpoint before its first record; a broker writes one with its start.
+        The time of the first record is always safe: a recovery starts before it."""
+        if self._is_first:
+            self.checkpoint = Checkpoint(timestamp, timestamp)
+            write_checkpoint(self._root, self._root / paths.CHECKPOINT, self.checkpoint)
+            self._is_first = False
+
+    def _physic_flushed(self, timestamp: int) -> None:
+        self._advance(physic=timestamp)
+
+    def _advance(self, physic: int = 0, logics: int = 0, index: int = 0) -> None:
+        """Store times up to which something is on disk; none ever goes back."""
+        with self._checkpoint_lock:
+            old = self.checkpoint
+            self.checkpoint = old._replace(
+                physic_msg_timestamp=max(old.physic_msg_timestamp, physic),
+                logics_msg_timestamp=max(old.logics_msg_timestamp, logics),
+                index_msg_timestamp=max(old.index_msg_timestamp, index),
+            )
+
+    def _write_checkpoint(self) -> None:
+        with self._checkpoint_lock:
+            write_checkpoint(self._root, self._root / paths.CHECKPOINT, self.checkpoint)
+
+    def _flush_queues(self, least_pages: int) -> None:
+        """The queues that have grown by so many pages; with 0 all, and the checkpoint
+        (``FlushConsumeQueueService#doFlush``)."""
+        queues = self._reput.queues
+        assert queues is not None
+        with self._lock:
+            timestamp = self._reput.logics_msg_timestamp
+            index_timestamp = self._reput.index_msg_timestamp
+            unsynced = queues.take_unsynced(least_pages)
+        try:
+            # Not under the lock: putters go on meanwhile.
+            sync_files(unsynced)
+        except OSError:
+            with self._lock:
+                queues.note_unsynced(unsynced)
+            raise
+        if least_pages == 0:
+            # Files of the index are on disk when the next one is made.
+            self._advance(logics=timestamp, index=index_timestamp)
+            try:
+                self._write_checkpoint()
+            except OSError as error:
+                # An older one is as safe, and the next flush, or closing, tries again.
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+
+    def flush(self, structures: Iterable[str] = STRUCTURES) -> list[FlushedRange]:
+        """Forces structures to disk, dispatching first what was not yet, and advances the
+        checkpoint; what that changed.
+
+        :raises OSError: the disk failed, now or in a service since the last call.
+        :raises CannotWrite: the disk is full.
+        """
+        for service in self._services:
+            failure = service.take_failure()
+            if failure is not None:
+                raise failure
+        ranges = []
+        with self._lock:
+            self._log.commit_all()
+            self._tail.complete()
+            end = self._log.read_offset
+            for structure in structures:
+                start = self._flushed[structure]
+                if structure == "commitlog":
+                    start = min(self._log.flushed_where, end)
+                    self._log.force(end)
+                    self._advance(physic=self._log.store_timestamp)
+                elif structure == "queues" and self._reput.queues is not None:
+                    self._reput.queues.flush()
+                    self._advance(logics=self._log.store_timestamp)
+                elif structure == "index" and self._reput.index is not None:
+                    self._reput.index.flush()
+                    self._advance(index=self._reput.index_msg_timestamp)
+                self._flushed[structure] = end
+                ranges.append(FlushedRange(structure, start, end))
+            self._write_checkpoint()
+        return ranges

@@ -1,0 +1,74 @@
+"""``StoreStatsService``: what an open store has done, counted from its opening."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable
+
+#: Upper ends, in milliseconds, of ``putMessageDistributeTime``'s classes; the last has none.
+PUT_TIME_CLASSES = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+
+
+class StoreStats:
+    """Counters, safe for many threads. Times are milliseconds.
+
+    A put is one call: of a message, of a batch, or of one bulk of a stream.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.put_message_topic_times_total: Counter[str] = Counter()
+        self.put_message_topic_size_total: Counter[str] = Counter()
+        self.put_message_failed_times = 0
+        self.put_message_entire_time_max = 0.0
+        self.put_message_distribute_time = [0] * (len(PUT_TIME_CLASSES) + 1)
+        self.flush_times = 0
+        self.flush_time_total = 0.0
+        self.flush_time_max = 0.0
+
+    def stored(self, topic: str, size: int, count: int = 1) -> None:
+        """``count`` messages of a topic, ``size`` bytes together, are in the log."""
+        with self._lock:
+            self.put_message_topic_times_total[topic] += count
+            self.put_message_topic_size_total[topic] += size
+
+    def stored_all(self, rows: Iterable[tuple[str, int]]) -> None:
+        """:meth:`stored` for a bulk's (topic, size)."""
+        with self._lock:
+            times, sizes = self.put_message_topic_times_total, self.put_message_topic_size_total
+            for topic, size in rows:
+                times[topic] += 1
+                sizes[topic] += size
+
+    def put_ended(self, elapsed: float, failed: int = 0) -> None:
+        """A put took ``elapsed``; ``failed`` of its messages have another status than PUT_OK."""
+        with self._lock:
+            self.put_message_failed_times += failed
+            self.put_message_entire_time_max = max(self.put_message_entire_time_max, elapsed)
+            self.put_message_distribute_time[_time_class(elapsed)] += 1
+
+    def flushed(self, elapsed: float) -> None:
+        """The log was forced to disk once, which took ``elapsed``."""
+        with self._lock:
+            self.flush_times += 1
+            self.flush_time_total += elapsed
+            self.flush_time_max = max(self.flush_time_max, elapsed)
+
+    @property
+    def put_message_times_total(self) -> int:
+        return sum(self.put_message_topic_times_total.values())
+
+    @property
+    def put_message_size_total(self) -> int:
+        return sum(self.put_message_topic_size_total.values())
+
+
+def _time_class(elapsed: float) -> int:
+    """``setPutMessageEntireTimeMax``: whole milliseconds, each class below its upper end."""
+    millis = int(elapsed)
+    if millis <= 0:
+        return 0
+    return next(
+        (i for i, end in enumerate(PUT_TIME_CLASSES) if millis < end), len(PUT_TIME_CLASSES)
+    )

@@ -1,0 +1,239 @@
+"""The writing half of a store: puts, from the check of the store's status to the flushed result.
+
+``DefaultMessageStore#putMessage`` around ``CommitLog#asyncPutMessage``: store status, the message's
+own checks, append under the lock, dispatch, statistics, flush request, result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Protocol
+
+from rmqctl.engine.bulkappend import Bulk, BulkAppender, PlainMessage
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatchtail import DispatchTail
+from rmqctl.engine.flushservice import GroupCommitRequest
+from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+)
+from rmqctl.engine.putmessage import MessagePutter, refused
+from rmqctl.engine.reput import Reput
+from rmqctl.engine.runningflags import RunningFlags
+from rmqctl.engine.status import PutMessageStatus
+from rmqctl.engine.storeflush import FlushedRange, StoreFlusher
+from rmqctl.engine.storestats import StoreStats
+from rmqctl.errors import CannotWrite
+
+
+class ReplicaService(Protocol):
+    """Who waits for slaves (``HAService``). A store that no broker runs has none: slaves take what
+    they lack when it does."""
+
+    def submit(self, next_offset: int, timeout_millis: int) -> PutMessageStatus:
+        """PUT_OK, SLAVE_NOT_AVAILABLE, or FLUSH_SLAVE_TIMEOUT."""
+
+
+class StoreWriter:
+    """Writes to one store, whose lock its caller holds; safe for many threads.
+
+    :param lock: the put lock, which readers of the same store hold too.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        config: MessageStoreConfig,
+        log: CommitLogWriter,
+        reput: Reput,
+        tail: DispatchTail,
+        lock: threading.RLock,
+        clock: Callable[[], int],
+    ) -> None:
+        self.root = root
+        self.config = config
+        self.running_flags = RunningFlags()
+        self.stats = StoreStats()
+        self.replica: ReplicaService | None = None
+        self.is_shutdown = False
+        self._log = log
+        self._tail = tail
+        log.on_flush = self.stats.flushed
+        self.flusher = StoreFlusher(root, config, log, reput, tail, lock, self.running_flags)
+        assert reput.queues is not None
+        self._putter = MessagePutter(
+            config,
+            log,
+            reput.queues,
+            reput.dispatcher,
+            tail,
+            lock,
+            clock,
+            self.flusher.before_append,
+        )
+
+    def write_in(self, form: RecordForm) -> None:
+        """Records are put in this form from now on; without, in 4.9.3's."""
+        self._putter.form = form
+
+    def check_store_status(self) -> PutMessageResult | None:
+        """Why no message can be put now (``checkStoreStatus``); None when one can."""
+        reason = ""
+        if self.is_shutdown:
+            reason = "the store is closed"
+        elif self.config.broker_role == "SLAVE":
+            reason = "the store is a slave's (brokerRole): its master puts"
+        elif not self.running_flags.is_writeable:
+            reason = f"the store is not writeable: {self.running_flags}"
+        if reason:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        if self._putter.is_os_page_cache_busy:
+            return PutMessageResult(
+                PutMessageStatus.OS_PAGECACHE_BUSY,
+                reason="another put holds the lock for longer than "
+                f"{self.config.os_page_cache_busy_time_out_mills} ms (osPageCacheBusyTimeOutMills)",
+            )
+        return None
+
+    def put_messages(
+        self, messages: list[MessageExtBrokerInner], *, batch: bool, flush: bool
+    ) -> list[PutMessageResult]:
+        """``MessageStore.put_messages``."""
+        begin = perf_counter()
+        results = self._put(messages, batch) if messages else []
+        # Without the service nobody else would flush for a message that waits for nobody.
+        may_go_on = self.flusher.group_commit.is_running
+        waits = flush and any(one.is_wait_store_msg_ok or not may_go_on for one in messages)
+        self._await_disk([result for result in results if result.append is not None], waits)
+        failed = sum(not result.is_ok for result in results)
+        self.stats.put_ended((perf_counter() - begin) * 1000, failed)
+        return results
+
+    def _put(self, messages: list[MessageExtBrokerInner], batch: bool) -> list[PutMessageResult]:
+        """Checks, then appends and dispatches under the lock."""
+        unable = self.check_store_status()
+        if unable is not None:
+            return [unable] if batch else [unable] * len(messages)
+        checked = [self._putter.check(message) for message in messages]
+        whole = [one for one in checked if isinstance(one, EncodedMessage)]
+        if batch and len(whole) < len(checked):
+            return [one for one in checked if isinstance(one, PutMessageResult)][:1]
+        with self._putter.locked():
+            if self.is_shutdown and (unable := self.check_store_status()) is not None:
+                return [unable] * len(messages)
+            if batch:
+                results = self._putter.append_batch(whole)
+            else:
+                results = [
+                    one if isinstance(one, PutMessageResult) else self._putter.append(one)
+                    for one in checked
+                ]
+            stored = [result.append for result in results if result.append is not None]
+            for result in results:
+                if result.append is not None:
+                    self.stats.stored(result.topic, result.append.wrote_bytes)
+            failure = self._dispatch(stored[0].wrote_offset, len(stored)) if stored else None
+        if failure is not None:
+            return [failure if result.append is not None else result for result in results]
+        return results
+
+    def append_stream(
+        self, messages: Iterator[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
+    ) -> Iterator[Bulk]:
+        """``MessageStore.append_stream``."""
+        appender = BulkAppender(self._putter, messages)
+        while appender.failure is None and appender.wait():
+            unable = self.check_store_status()
+            bulk = Bulk([], unable) if unable is not None else self._append_bulk(appender, flush)
+            if bulk.stored or bulk.refused:
+                yield bulk
+        if appender.failure is not None:
+            raise appender.failure
+
+    def _append_bulk(self, appender: BulkAppender, flush: bool) -> Bulk:
+        """One bulk: appended and dispatched under the lock, then flushed."""
+        begin = perf_counter()
+        with self._putter.locked():
+            if self.is_shutdown:
+                return Bulk([], self.check_store_status())
+            bulk = appender.fill()
+            if not bulk.stored:
+                return bulk
+            self.stats.stored_all((row.topic, row.wrote_bytes) for row in bulk.stored)
+            first, last = bulk.stored[0], bulk.stored[-1]
+            failure = self._dispatch(first.wrote_offset, len(bulk.stored))
+        if failure is None:
+            failure = self._flush_up_to(last.wrote_offset + last.wrote_bytes, flush)
+        if failure is not None:
+            bulk = Bulk([], failure)
+        self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
+        return bulk
+
+    def _dispatch(self, start: int, count: int) -> PutMessageResult | None:
+        """Dispatches the ``count`` records appended from ``start`` on (and what an error before
+        them has left), unless a service does that. The answer when the disk is too full for units
+        or index items."""
+        if self.flusher.reput_message.is_running:
+            return None
+        try:
+            self._log.commit_all()
+            self._tail.appended(start, count)
+        except (CannotWrite, OSError) as error:
+            result = refused(error)
+            result.reason += (
+                f". The log has the message (from {start} on): it appears in its queue and index "
+                "as soon as there is room"
+            )
+            return result
+        return None
+
+    def _await_disk(self, stored: list[PutMessageResult], flush: bool) -> None:
+        """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
+        time becomes their status."""
+        appends = [result.append for result in stored if result.append is not None]
+        if not appends:
+            return
+        next_offset = appends[-1].wrote_offset + appends[-1].wrote_bytes
+        failure = self._flush_up_to(next_offset, flush)
+        if self.replica is not None and self.config.broker_role == "SYNC_MASTER":
+            status = self.replica.submit(next_offset, self.config.slave_timeout)
+            if status is not PutMessageStatus.PUT_OK:
+                failure = PutMessageResult(status, reason="the message is stored here alone")
+        if failure is not None:
+            for result in stored:
+                result.status, result.reason = failure.status, failure.reason
+
+    def _flush_up_to(self, next_offset: int, flush: bool) -> PutMessageResult | None:
+        """Waits until the log is on disk up to an offset (``submitFlushRequest``); without
+        ``flush`` only wakes who does it in the background. The answer when it takes too long.
+
+        :raises CannotWrite: the disk failed.
+        """
+        if not flush:
+            self.flusher.wakeup()
+            return None
+        timeout = self.config.sync_flush_timeout
+        try:
+            status = self.flusher.group_commit.submit(GroupCommitRequest(next_offset, timeout))
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        if status is PutMessageStatus.PUT_OK:
+            return None
+        return PutMessageResult(
+            status,
+            reason=f"the disk took longer than {timeout} ms (syncFlushTimeout). The log has the "
+            f"message (up to {next_offset}), and it may be on disk or not",
+        )
+
+    def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
+        """``MessageStore.flush_structures``."""
+        try:
+            return self.flusher.flush(structures)
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error

@@ -1,0 +1,62 @@
+"""``TransientStorePool``: buffers off the page cache that appends go to first.
+
+With it a record is in three places one after the other: stored in the buffer of its log file,
+committed (written to the file), flushed (on disk).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+
+from rmqctl.engine.pagelock import mlock
+
+
+class WriteBuffer:
+    """The buffer of one log file; ``end`` is the position after the last byte stored in it."""
+
+    __slots__ = ("buffer", "end")
+
+    def __init__(self, buffer: mmap.mmap) -> None:
+        self.buffer = buffer
+        self.end = 0
+
+
+class TransientStorePool:
+    """``pool_size`` buffers of ``file_size`` bytes, made when they are first asked for.
+
+    Memory costs nothing before it is touched. With ``locked`` a buffer's pages stay in memory, as
+    far as the system allows.
+    """
+
+    def __init__(self, pool_size: int, file_size: int, *, locked: bool = False) -> None:
+        self.pool_size = pool_size
+        self.file_size = file_size
+        self._locked = locked
+        self._made = 0
+        self._available: deque[mmap.mmap] = deque()
+
+    @property
+    def available_buffer_nums(self) -> int:
+        return len(self._available) + self.pool_size - self._made
+
+    def borrow_buffer(self) -> mmap.mmap | None:
+        """A buffer with whatever its last file left in it; None when all are in use."""
+        if self._available:
+            return self._available.popleft()
+        if self._made == self.pool_size:
+            return None
+        self._made += 1
+        buffer = mmap.mmap(-1, self.file_size)
+        if self._locked:
+            mlock(buffer)
+        return buffer
+
+    def return_buffer(self, buffer: mmap.mmap) -> None:
+        self._available.appendleft(buffer)
+
+    def destroy(self) -> None:
+        """Gives the memory of the available buffers back."""
+        while self._available:
+            self._available.pop().close()
+            self._made -= 1

@@ -1,0 +1,135 @@
+"""rebuild --missing: adds to queues and index what the log has and they lack, and nothing else.
+
+A queue gets the units behind its last one, or all when it is not there; the index gets the keys
+behind its last item. What stands in them is not looked at: that is ``verify``'s, and what is wrong
+there is mended by a whole rebuild.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.constants import MIN_RECORD_SIZE
+from rmqctl.engine import paths
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.consumequeue import ConsumeQueue
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Damage
+from rmqctl.engine.reput import Reput, group_by_queue
+from rmqctl.operations.rebuild import MOST_FILLED
+
+if TYPE_CHECKING:
+    from rmqctl.engine.scanner import Batch
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class MissingSummary:
+    """What was added, or with a dry run would be; ``damage`` is what the log has lost itself."""
+
+    records: int = 0
+    units: int = 0
+    index_items: int = 0
+    queues: set[tuple[str, int]] = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
+
+
+def add_missing(
+    root: Path,
+    config: MessageStoreConfig,
+    what: str,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+) -> MissingSummary:
+    """Adds to ``queues``, ``index`` or ``all``; with ``dry_run`` only counts.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CannotWrite: the disk is full; what was added stays, and doing it again goes on.
+    """
+    with MessageStore(root, config) as store:
+        known = _Known(store)
+        if dry_run:
+            return _run(store, known, what, None, progress)
+    with MessageStore(root, config, writable=True) as store:
+        reput = Reput(
+            store.dispatcher,
+            store.queues if what in ("queues", "all") else None,
+            store.index if what in ("index", "all") else None,
+        )
+        return _run(store, known, what, reput, progress)
+
+
+class _Known:
+    """Up to where the queues and the index of a store go: physical offsets."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.queues: dict[tuple[str, int], int] = {}
+        for where in store.queues.directories():
+            queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+            queue.cut(store.min_offset, store.max_offset)
+            self.queues[where.topic, where.queue_id] = queue.max_physical_offset
+            queue.close()
+        self.index = -1
+        for file in store.index.files():
+            self.index = max(self.index, file.header.end_phy_offset if file.item_count else -1)
+
+
+def _run(
+    store: MessageStore, known: _Known, what: str, reput: Reput | None, progress: Progress | None
+) -> MissingSummary:
+    from rmqctl.engine.scanner import Batch, Scanner
+
+    summary = MissingSummary()
+    lost = 0
+    for entry in Scanner(store.commit_log, store.dispatcher).scan(None, store.max_offset):
+        if isinstance(entry, Batch):
+            _count(store, entry, known, what, summary)
+            if reput is not None:
+                reput.dispatch_batch(entry)
+            if progress is not None:
+                progress(entry.end_offset - store.min_offset)
+        elif isinstance(entry, Damage):
+            summary.damage.append(entry)
+            lost += entry.length
+            if reput is not None:
+                reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+    return summary
+
+
+def _count(
+    store: MessageStore, batch: Batch, known: _Known, what: str, summary: MissingSummary
+) -> None:
+    """Counts what a batch adds."""
+    from rmqctl.engine.dispatch import key_batch, unit_batch
+
+    summary.records += len(batch)
+    if what in ("queues", "all"):
+        units = unit_batch(batch, store.dispatcher)
+        for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
+            key = batch.topics.names[topic_id], queue_id
+            ends = units.physical_offset[rows] + units.size[rows]
+            missing = int((ends > known.queues.get(key, -1)).sum())
+            if missing:
+                summary.units += missing
+                summary.queues.add(key)
+    if what in ("index", "all"):
+        summary.index_items += int((key_batch(batch).physical_offset > known.index).sum())
+
+
+def summary_row(what: str, summary: MissingSummary) -> dict[str, object]:
+    """The summary's fields."""
+    names = {"queues": [paths.CONSUME_QUEUE], "index": [paths.INDEX]}
+    return {
+        "structures": names.get(what, [paths.CONSUME_QUEUE, paths.INDEX]),
+        "output": None,
+        "records": summary.records,
+        "queues": len(summary.queues),
+        "units": summary.units,
+        "index_items": summary.index_items,
+        "damages": len(summary.damage),
+    }

@@ -1,0 +1,491 @@
+"""Flushing: group commit, its deadlines, asynchronous services, the transient store pool."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.bulkappend import PlainMessage
+from rmqctl.engine.checkpoint import read_checkpoint
+from rmqctl.engine.flushservice import GroupCommitRequest
+from rmqctl.engine.logwriter import CommitLogWriter, is_able
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import End, Record
+from rmqctl.engine.status import PutMessageStatus
+from rmqctl.engine.transientstorepool import TransientStorePool
+from rmqctl.errors import CannotWrite
+from tests.golden_data import tree_content
+from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
+from tests.test_engine.test_putmessage import wait_for
+
+Message = MessageExtBrokerInner
+PAGE = mmap.PAGESIZE
+
+
+class Disk:
+    """Stands before ``fdatasync``: holds it while :attr:`gate` is shut, or lets it fail."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: OSError | None = None
+        self.waiting = 0
+        self._real = os.fdatasync
+
+    def __call__(self, descriptor: int) -> None:
+        self.waiting += 1
+        assert self.gate.wait(10)
+        self.waiting -= 1
+        if self.error is not None:
+            raise self.error
+        self._real(descriptor)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    slow = Disk()
+    monkeypatch.setattr(os, "fdatasync", slow)
+    yield slow
+    slow.gate.set()
+
+
+def opened(root: Path, **changes: Any) -> MessageStore:
+    return MessageStore(root, replace(SMALL, **changes), writable=True, create=True)
+
+
+def begun(root: Path, **changes: Any) -> MessageStore:
+    """A store with a checkpoint, which the first message of all writes, and that message."""
+    store = opened(root, **changes)
+    assert store.put_message(Message("first", b"")).is_ok
+    return store
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=[number]) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+# --- group commit ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("service", [False, True])
+@pytest.mark.parametrize("putters", [1, 4, 16])
+def test_putters_that_wait_share_a_flush(
+    tmp_path: Path, disk: Disk, service: bool, putters: int
+) -> None:
+    """While one flush runs the others come, and the next one serves all of them."""
+    with begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=9000) as store:
+        if service:
+            store.start(dispatch=False)
+        stats = store.writer.stats
+        before = stats.flush_times
+        results: list[PutMessageStatus] = []
+
+        def put(number: int) -> None:
+            results.append(store.put_message(Message("T", b"%d" % number)).status)
+
+        disk.gate.clear()
+        first = in_threads(1, put)
+        wait_for(lambda: disk.waiting == 1)
+        others = in_threads(putters - 1, put)
+        group = store.writer.flusher.group_commit
+        wait_for(lambda: len(group._requests_write) == putters - 1)
+        assert not results, "nobody is told before the disk has it"
+        disk.gate.set()
+        for thread in first + others:
+            thread.join()
+        assert results == [PutMessageStatus.PUT_OK] * putters
+        assert stats.flush_times - before == min(putters, 2)
+        assert stats.put_message_topic_times_total["T"] == putters
+    assert is_clean(tmp_path / "s")
+
+
+@pytest.mark.parametrize("service", [False, True])
+def test_a_record_behind_a_files_end_takes_two_flushes(tmp_path: Path, service: bool) -> None:
+    with opened(tmp_path / "s", flush_disk_type="SYNC_FLUSH") as store:
+        if service:
+            store.start(dispatch=False)
+        store.put_message(Message("T", b"x" * 1500), flush=False)
+        assert store.put_message(Message("T", b"x" * 2700)).is_ok
+        log = store.writer._log
+        assert log.flushed_where == log.write_offset == 4096 + 2792
+        assert store.writer.stats.flush_times == 2
+    assert is_clean(tmp_path / "s")
+
+
+def test_past_its_deadline_a_putter_goes_on(tmp_path: Path, disk: Disk) -> None:
+    with begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=30) as store:
+        store.start(dispatch=False)
+        disk.gate.clear()
+        late = store.put_message(Message("T", b"late"))
+        assert late.status is PutMessageStatus.FLUSH_DISK_TIMEOUT and late.append is not None
+        assert "30 ms" in late.reason
+        (bulk,) = store.put_stream([Message("T", b"bulk")])
+        assert [result.status for result in bulk] == [PutMessageStatus.FLUSH_DISK_TIMEOUT]
+        disk.gate.set()
+        wait_for(lambda: store.put_message(Message("T", b"in time")).is_ok)
+        assert store.look_message_by_offset(late.append.wrote_offset).topic == "T"
+        found = store.get_message("T", 0, 0).records
+        assert found[0].physical_offset == late.append.wrote_offset
+    assert is_clean(tmp_path / "s")
+
+
+def test_a_request_ends_once() -> None:
+    request = GroupCommitRequest(1, 0)
+    assert request.wait() is PutMessageStatus.FLUSH_DISK_TIMEOUT
+    request.wakeup_customer(PutMessageStatus.PUT_OK)
+    assert request.is_done and request.wait() is PutMessageStatus.FLUSH_DISK_TIMEOUT
+    request = GroupCommitRequest(1, 60_000)
+    request.wakeup_customer(PutMessageStatus.PUT_OK)
+    request.wakeup_customer(PutMessageStatus.UNKNOWN_ERROR, OSError())
+    assert request.wait() is PutMessageStatus.PUT_OK
+
+
+@pytest.mark.parametrize("service", [False, True])
+def test_a_disk_that_fails_fails_all_who_wait(tmp_path: Path, disk: Disk, service: bool) -> None:
+    store = begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=9000)
+    flushed = store.max_offset
+    if service:
+        store.start(dispatch=False)
+    failed: list[CannotWrite] = []
+
+    def put(number: int) -> None:
+        with pytest.raises(CannotWrite) as caught:
+            store.put_message(Message("T", b"%d" % number))
+        failed.append(caught.value)
+
+    disk.gate.clear()
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    threads = in_threads(3, put)
+    wait_for(lambda: disk.waiting == 1)
+    disk.gate.set()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 3 and "Input/output error" in str(failed[0])
+    assert store.writer._log.flushed_where == flushed
+    disk.error = None
+    store.close()
+    assert is_clean(tmp_path / "s")
+
+
+def test_who_does_not_wait_is_flushed_by_the_service(tmp_path: Path, disk: Disk) -> None:
+    with begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH") as store:
+        flushed = store.max_offset
+        store.start(dispatch=False)
+        disk.gate.clear()
+        assert store.put_message(Message("T", b"x", properties={"WAIT": "false"})).is_ok
+        assert store.writer._log.flushed_where == flushed
+        disk.gate.set()
+        wait_for(lambda: store.writer._log.flushed_where == store.max_offset)
+    assert is_clean(tmp_path / "s")
+
+
+# --- asynchronous ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("done", "reached", "size", "least_pages", "expected"),
+    [
+        (0, 0, 9 * PAGE, 0, False),
+        (0, 1, 9 * PAGE, 0, True),
+        (0, 4 * PAGE - 1, 9 * PAGE, 4, False),
+        (0, 4 * PAGE, 9 * PAGE, 4, True),
+        (PAGE - 1, 4 * PAGE, 9 * PAGE, 4, True),  # By pages that were begun, not by bytes.
+        (PAGE, 4 * PAGE, 9 * PAGE, 4, False),
+        (9 * PAGE - 1, 9 * PAGE, 9 * PAGE, 4, True),  # A full file always.
+    ],
+)
+def test_least_pages(done: int, reached: int, size: int, least_pages: int, expected: bool) -> None:
+    assert is_able(done, reached, size, least_pages) is expected
+
+
+def test_the_real_time_service_waits_for_pages_and_from_time_to_time_not(tmp_path: Path) -> None:
+    changes = {"mapped_file_size_commit_log": 16 * PAGE, "max_message_size": 4 * PAGE}
+    with opened(tmp_path / "s", **changes, flush_commit_log_thorough_interval=10**9) as store:
+        log, service = store.writer._log, store.writer.flusher.flush_real_time
+        service._last_flush_timestamp = time.monotonic() * 1000
+        store.put_message(Message("T", b"x" * PAGE), flush=False)
+        service.work()
+        assert log.flushed_where == 0
+        for _ in range(3):
+            store.put_message(Message("T", b"x" * PAGE), flush=False)
+        service.work()
+        assert log.flushed_where == log.write_offset
+        store.put_message(Message("T", b"x"), flush=False)
+        service.work()
+        assert log.flushed_where < log.write_offset
+        service._last_flush_timestamp -= 10**9
+        service.work()
+        assert log.flushed_where == log.write_offset
+        assert store.checkpoint.physic_msg_timestamp == log.store_timestamp
+    assert is_clean(tmp_path / "s", replace(SMALL, **changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"flush_disk_type": "SYNC_FLUSH"},
+        {},
+        {"flush_commit_log_timed": False},
+        {"transient_store_pool_enable": True},
+    ],
+)
+def test_services_end_with_everything_on_disk(tmp_path: Path, changes: dict[str, Any]) -> None:
+    before = threading.active_count()
+    store = opened(tmp_path / "s", **changes)
+    store.start()
+    assert threading.active_count() > before
+    for number in range(100):
+        assert store.put_message(Message("T", b"%d" % number), flush=False).is_ok
+    log = store.writer._log
+    store.close()
+    assert threading.active_count() == before
+    assert log.flushed_where == log.write_offset > 0
+    checkpoint = read_checkpoint(tmp_path / "s/checkpoint")
+    assert checkpoint is not None
+    assert checkpoint.physic_msg_timestamp == checkpoint.logics_msg_timestamp == log.store_timestamp
+    assert is_clean(tmp_path / "s")
+    with MessageStore(tmp_path / "s", SMALL) as found:
+        queue = found.consume_queue("T", 0)
+        assert queue is not None and queue.max_offset == 100
+
+
+def test_a_failed_background_flush_is_told_when_the_store_closes(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """The system tells of lost pages once: the next flush may well succeed."""
+    store = begun(tmp_path / "s", flush_interval_commit_log=1, flush_commit_log_least_pages=0)
+    store.start(dispatch=False)
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    store.put_message(Message("T", b"x"), flush=False)
+    service = store.writer.flusher.flush_real_time
+    wait_for(lambda: service.failure is not None)
+    disk.error = None
+    wait_for(lambda: store.writer._log.flushed_where == store.max_offset)
+    with pytest.raises(CannotWrite, match="Input/output"):
+        store.close()
+    assert (tmp_path / "s/abort").exists()
+
+
+def test_queues_are_flushed_by_pages_and_thoroughly_with_the_checkpoint(tmp_path: Path) -> None:
+    changes = {"mapped_file_size_consume_queue": 20 * 1024, "flush_consume_queue_least_pages": 2}
+    with opened(tmp_path / "s", **changes) as store:
+        flusher = store.writer.flusher
+        service = flusher.flush_consume_queue
+        store.put_message(Message("T", b"x"))
+        service._last_flush_timestamp = time.monotonic() * 1000
+        service.work()
+        queue = store.consume_queue("T", 0)
+        assert queue is not None and queue.files.file(0).is_dirty
+        service._last_flush_timestamp = -(10**9)
+        service.work()
+        assert not queue.files.file(0).is_dirty
+        written = read_checkpoint(tmp_path / "s/checkpoint")
+        assert written is not None
+        assert written.logics_msg_timestamp == store.writer._log.store_timestamp
+        list(store.put_stream(Message("T", b"") for _ in range(500)))
+        service.work()
+        assert not queue.files.file(0).is_dirty, "two pages have come together"
+
+
+def test_the_checkpoint_is_what_the_engines_is(tmp_path: Path) -> None:
+    """physic with the flush of the log, logics with that of the queues, index with a full file."""
+    start = 1_700_000_000_000
+    with small_store(tmp_path / "s", start=start) as store:
+        store.put_message(Message("T", b"", properties={"KEYS": "k"}))
+        assert store.checkpoint[:3] == (start, start, 0)  # The one of the first record.
+        for number in range(60):
+            store.put_message(
+                Message("T", b"", properties={"KEYS": f"{number}"}), flush=number == 58
+            )
+        assert store.checkpoint[:3] == (start + 59, start, 0)
+        store.flush_structures(["queues"])
+        assert store.checkpoint[:3] == (start + 59, start + 60, 0)
+        store.flush_structures(["index"])
+        assert store.checkpoint[:3] == (start + 59, start + 60, start + 48)
+
+
+def test_flush_says_what_was_not_on_disk(tmp_path: Path) -> None:
+    with small_store(tmp_path / "s") as store:
+        store.put_message(Message("T", b"x"))
+        store.put_message(Message("T", b"y"), flush=False)
+        ranges = [tuple(one) for one in store.flush_structures(["commitlog", "queues"])]
+        assert ranges == [("commitlog", 93, 186), ("queues", 0, 186)]
+        assert [tuple(r) for r in store.flush_structures(["queues"])] == [("queues", 186, 186)]
+        for _ in range(60):
+            store.put_message(Message("T", b"z" * 1000))
+        store.abandon()
+    with opened(tmp_path / "s") as store:
+        # The crash leaves only what the checkpoint proves: all before the last file that is older.
+        (log,) = store.flush_structures(["commitlog"])
+        assert (log.from_offset, log.to_offset) == (0, store.max_offset)
+    with opened(tmp_path / "s") as store:
+        (log,) = store.flush_structures(["commitlog"])
+        assert log.from_offset >= store.max_offset - 4096, "abort is still there"
+
+
+# --- transient store pool ----------------------------------------------------------------
+
+
+def record(log: CommitLogWriter, body: bytes) -> int:
+    """Appends one record to a bare log; its offset."""
+    encoded = encode(Message("T", body), 1 << 20)
+    assert isinstance(encoded, EncodedMessage)
+    mapped, position, _ = log.file_for(encoded.size)
+    offset = mapped.file_from_offset + position
+    return log.store(mapped, position, encoded.record(0, offset, 7), 7)
+
+
+def pooled_log(root: Path, pool: TransientStorePool) -> CommitLogWriter:
+    log = CommitLogWriter(root / "commitlog", pool.file_size, root, pool=pool)
+    log.start_writing(log.find_end([]))
+    return log
+
+
+def test_a_record_is_stored_then_committed_then_flushed(tmp_path: Path) -> None:
+    log = pooled_log(tmp_path, TransientStorePool(2, 16 * PAGE))
+    first = record(log, b"x" * 100)
+    end = log.write_offset
+    assert (log.committed_where, log.flushed_where) == (0, 0) and not log.flush()
+    assert list(log.walk()) == [End(0)], "the file has nothing of it"
+    assert not log.commit(1), "not a page yet"
+    assert log.commit() and not log.commit()
+    assert (log.committed_where, log.flushed_where) == (end, 0)
+    found = log.record_at(first)
+    assert found.store_timestamp == 7 and log.body(found) == b"x" * 100
+    assert log.flush() and log.flushed_where == end and log.flushed_timestamp == 7
+    for _ in range(4):
+        record(log, b"y" * PAGE)
+    assert log.commit(4)
+    assert log.committed_where == log.write_offset
+    assert len([entry for entry in log.walk() if isinstance(entry, Record)]) == 5
+    log.close()
+
+
+def test_a_full_file_gives_its_buffer_back_and_none_left_means_none_used(tmp_path: Path) -> None:
+    pool = TransientStorePool(2, PAGE)
+    log = pooled_log(tmp_path, pool)
+    for number in range(3):
+        # One record a file: the third file finds no buffer and is stored to directly.
+        record(log, bytes([number + 1]) * 3500)
+    assert pool.available_buffer_nums == 0
+    assert pool.borrow_buffer() is None
+    assert log.committed_where == 0
+    log.commit_all()
+    assert pool.available_buffer_nums == 2
+    assert log.committed_where == log.write_offset
+    record(log, b"\x04" * 3500)
+    assert pool.available_buffer_nums == 1, "the next file has one again"
+    assert log.committed_where == 3 * PAGE
+    assert log.force() and log.flushed_where == log.write_offset
+    log.close()
+    assert pool.available_buffer_nums == 2
+    bodies = [log_body[:1] for log_body in stored_bodies(tmp_path)]
+    assert bodies == [b"\x01", b"\x02", b"\x03", b"\x04"]
+
+
+def stored_bodies(root: Path) -> list[bytes]:
+    log = CommitLogWriter(root / "commitlog", PAGE, root)
+    return [log.body(entry) for entry in log.walk() if isinstance(entry, Record)]
+
+
+@pytest.mark.parametrize("how", ["singly", "stream", "services"])
+def test_the_pool_changes_no_byte(tmp_path: Path, how: str) -> None:
+    contents = []
+    for name, changes in (("plain", {}), ("pool", {"transient_store_pool_enable": True})):
+        config = replace(SMALL, **changes, transient_store_pool_size=2)  # type: ignore[arg-type]
+        with small_store(tmp_path / name, config) as store:
+            messages = [
+                Message("T", b"%d" % n * (n % 90), properties={"KEYS": f"k{n}"}) for n in range(200)
+            ]
+            if how == "services":
+                store.start()
+            if how == "stream":
+                plain = [
+                    PlainMessage(
+                        "T", 1, b"x" * (n % 70), b"", 0, 0, m.born_host, m.store_host, 0, 0
+                    )
+                    for n, m in enumerate(messages)
+                ]
+                assert all(bulk.refused is None for bulk in store.append_stream(plain))
+            for message in messages:
+                assert store.put_message(message, flush=False).is_ok
+        content = tree_content(tmp_path / name)
+        contents.append({k: v for k, v in content.items() if not k.startswith("index")})
+        assert is_clean(tmp_path / name)
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("cut", range(14))
+def test_a_commit_that_is_killed_leaves_whole_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
+) -> None:
+    """Killed before any of its writes into the file: the log goes on behind the last whole one."""
+
+    class Killed(BaseException):
+        pass
+
+    class Heads(mmap.mmap):
+        def __setitem__(self, key: Any, value: Any) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            super().__setitem__(key, value)
+
+    left = cut
+    real = os.pwrite
+
+    def torn(descriptor: int, data: Any, offset: int) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Killed
+        return real(descriptor, data[: max(len(data) // 3, 1)], offset)
+
+    changes = {"transient_store_pool_enable": True}
+    store = opened(tmp_path / "s", **changes)
+    for number in range(4):
+        store.put_message(Message("T", b"%d" % number * 60))
+    acknowledged = store.max_offset
+    flusher = store.writer.flusher
+    flusher.reput_message._thread = threading.current_thread()  # Nothing commits by itself.
+    for number in range(4):
+        store.put_message(Message("T", b"%d" % number * 60), flush=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", torn)
+        patched.setattr(mmap, "mmap", Heads)
+        with pytest.raises(Killed):
+            store.writer._log.commit()
+            raise Killed
+    flusher.reput_message._thread = None
+    store.abandon()
+    with MessageStore(tmp_path / "s", SMALL, writable=True) as store:
+        assert store.max_offset >= acknowledged
+        assert store.put_message(Message("T", b"next")).is_ok
+    assert is_clean(tmp_path / "s")
+
+
+def test_warm_files_have_their_blocks_before_the_first_record(tmp_path: Path) -> None:
+    for kind in ("SYNC_FLUSH", "ASYNC_FLUSH"):
+        root = tmp_path / kind
+        changes = {"warm_maped_file_enable": True, "flush_disk_type": kind}
+        with opened(root, **changes, flush_least_pages_when_warm_maped_file=1) as store:
+            for _ in range(3):
+                assert store.put_message(Message("T", b"x" * 2000)).is_ok
+        files = sorted((root / "commitlog").iterdir())
+        assert len(files) == 3
+        assert all(file.stat().st_blocks * 512 >= 4096 for file in files)
+        assert is_clean(root)
