@@ -1,0 +1,154 @@
+"""docs/reference/compatibility.md, made from what the interop tests prove.
+
+    python -m tests.interop.compatibility            write the page
+    python -m tests.interop.compatibility --check    exit code 1 when it is out of date
+
+A test says with the marker ``proves`` which features it stands for, and with ``level`` how far, if
+need be by version: the default is all of it. Nothing is ✓ here that no test
+runs against the engine of that version.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.interop.engine import VERSIONS
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "reference" / "compatibility.md"
+#: Levels, the best first, and their signs.
+SIGNS = {"full": "✓", "partly": "◐", "named": "✗"}
+
+
+class Feature(NamedTuple):
+    """A row: what it is, the first version that has it, and what stands beside the signs."""
+
+    text: str
+    note: str = ""
+    since: str = "4.9.3"
+
+
+FEATURES = {
+    "read": Feature("Log, queues and index that the engine wrote: read, pulled, found by key"),
+    "verify": Feature("`verify` finds nothing in them"),
+    "rebuild": Feature("`rebuild` gives their bytes again"),
+    "killed": Feature("The same after the engine was killed, with what its next start will mend"),
+    "pool": Feature("The same with a transient store pool"),
+    "write": Feature(
+        "Stores that rmqctl wrote or rebuilt: the engine starts on them, and loses and changes"
+        " nothing"
+    ),
+    "turns": Feature("Engine and rmqctl write the same store in turns"),
+    "kinds": Feature("Batches, delayed and transactional messages, IPv6 hosts"),
+    "light": Feature(
+        "Light queues (LMQ)",
+        "4.9.3 counts them from 0 again after each start, and then hides messages; `verify` names"
+        " those. 5.3.3 stores light queues only (`%LMQ%…`), and none of retry topics",
+    ),
+    "ext": Feature("Consume queue extension", "read and verified"),
+    "damage": Feature("Whatever the engine loses of a damaged store stands behind a finding"),
+    "lock": Feature("The lock: an engine keeps writers out, a writer keeps the engine out"),
+    "broker": Feature(
+        "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"
+        " delivered, reading commands run beside it"
+    ),
+    "pull": Feature(
+        "Answers of a pull",
+        "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"
+        " queue's first message, as 4.9.3 does",
+    ),
+    "separator": Feature(
+        "Separator behind the last property", "`put` follows the store's newest record", "5.3.3"
+    ),
+    "crc": Feature(
+        "Checksum of the record (`enabledAppendPropCRC`)",
+        "`put` follows the store's newest record; `verify` checks the body's checksum, not this",
+        "5.3.3",
+    ),
+    "long-topics": Feature("Retry topics of more than 127 bytes", "", "5.3.3"),
+    "compression": Feature(
+        "Bodies that are compressed with LZ4 or ZSTD", "with the extra `codecs`", "5.3.3"
+    ),
+    "checkpoint": Feature(
+        "Checkpoint with five fields, `abort` with a process id",
+        "`put` leaves the further fields as they are; its own `abort` is empty",
+        "5.3.3",
+    ),
+    "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),
+    "batch-queues": Feature("Batch queues", "named", "5.3.3"),
+    "compaction": Feature("Compacted topics", "named", "5.3.3"),
+    "timer": Feature("Timer wheel", "named", "5.3.3"),
+}
+
+HEAD = """\
+# Compatibility
+
+<!-- Made by `python -m tests.interop.compatibility`; do not edit. -->
+
+What is proven against the real engine in every run of the tests (`tests/interop`): ✓ all of it,
+◐ with the difference that is named, ✗ not read, and `info` and `verify` say so, – not in that
+version.
+
+"""
+
+
+class _Collector:
+    """Keeps the tests that a pytest run has found."""
+
+    def __init__(self) -> None:
+        self.items: list[pytest.Item] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.items = list(session.items)
+
+
+def proven(items: Iterable[pytest.Item]) -> dict[tuple[str, str], str]:
+    """The level of each feature in each version; the lowest that a test claims counts."""
+    levels: dict[tuple[str, str], str] = {}
+    order = list(SIGNS)
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        version = callspec.params.get("version") if callspec is not None else None
+        for mark in item.iter_markers("proves"):
+            level = mark.kwargs.get("level", "full")
+            if isinstance(level, dict):  # by version
+                level = level.get(version, "full")
+            for feature in mark.args:
+                if feature not in FEATURES:
+                    raise ValueError(f"{item.name} proves the unknown feature {feature!r}")
+                key = feature, version
+                levels[key] = max(levels.get(key, "full"), level, key=order.index)
+    return levels
+
+
+def page(levels: dict[tuple[str, str], str]) -> str:
+    lines = [f"| | {' | '.join(VERSIONS)} | |", f"|---|{':---:|' * len(VERSIONS)}---|"]
+    for name, feature in FEATURES.items():
+        signs = []
+        for version in VERSIONS:
+            level = levels.get((name, version), "named")
+            signs.append("–" if feature.since > version else SIGNS[level])
+        lines.append(f"| {feature.text} | {' | '.join(signs)} | {feature.note} |")
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    collector = _Collector()
+    command = ["--collect-only", "-qq", "-p", "no:cacheprovider", str(HERE)]
+    code = pytest.main(command, plugins=[collector])
+    if code:
+        return int(code)
+    text = page(proven(collector.items))
+    if "--check" in arguments:
+        return int(PAGE.read_text("utf-8") != text)
+    PAGE.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""Random damage to a store, as operations in the form of the golden damage cases."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.interop.engine import Row
+
+
+def _files(root: Path, part: str) -> list[Path]:
+    return sorted(path for path in (root / part).rglob("*") if path.is_file())
+
+
+def _write(root: Path, path: Path, position: int, data: bytes) -> list[Row]:
+    where = str(path.relative_to(root))
+    return [{"op": "write", "path": where, "position": position, "hex": data.hex()}]
+
+
+def _flip(chance: random.Random, root: Path, part: str, end: int | None = None) -> list[Row]:
+    """One bit of one byte that is not zero, so of something written."""
+    path = chance.choice(_files(root, part))
+    data = path.read_bytes()[:end]
+    written = [at for at, byte in enumerate(data) if byte]
+    at = chance.choice(written)
+    return _write(root, path, at, bytes((data[at] ^ 1 << chance.randrange(8),)))
+
+
+def flip_log(chance: random.Random, root: Path) -> list[Row]:
+    return _flip(chance, root, "commitlog")
+
+
+def flip_queue(chance: random.Random, root: Path) -> list[Row]:
+    return _flip(chance, root, "consumequeue")
+
+
+def flip_index(chance: random.Random, root: Path) -> list[Row]:
+    return _flip(chance, root, "index")
+
+
+def zero_log(chance: random.Random, root: Path) -> list[Row]:
+    path = chance.choice(_files(root, "commitlog"))
+    length = chance.choice((4, 64, 1024))
+    return _write(root, path, chance.randrange(path.stat().st_size - length), bytes(length))
+
+
+def truncate_log(chance: random.Random, root: Path) -> list[Row]:
+    path = _files(root, "commitlog")[-1]
+    length = chance.randrange(path.stat().st_size)
+    return [{"op": "truncate", "path": str(path.relative_to(root)), "length": length}]
+
+
+def delete_log_file(chance: random.Random, root: Path) -> list[Row]:
+    path = chance.choice(_files(root, "commitlog"))
+    return [{"op": "delete", "path": str(path.relative_to(root))}]
+
+
+def delete_queues(chance: random.Random, root: Path) -> list[Row]:
+    """A file of a queue, a queue, a topic or all."""
+    path = chance.choice(_files(root, "consumequeue"))
+    for _ in range(chance.randrange(4)):
+        path = path.parent
+    return [{"op": "delete", "path": str(path.relative_to(root))}]
+
+
+def delete_index(chance: random.Random, root: Path) -> list[Row]:
+    path = chance.choice([root / "index", *_files(root, "index")])
+    return [{"op": "delete", "path": str(path.relative_to(root))}]
+
+
+def change_checkpoint(chance: random.Random, root: Path) -> list[Row]:
+    path = root / "checkpoint"
+    if chance.random() < 0.3:
+        return [{"op": "delete", "path": "checkpoint"}]
+    return _write(root, path, 0, chance.choice((bytes(24), b"\x7f" * 24)))
+
+
+def stray_file(chance: random.Random, root: Path) -> list[Row]:
+    name = chance.choice(("notes.txt", "00000000000000000000.bak"))
+    return [{"op": "create", "path": f"commitlog/{name}", "hex": "00"}]
+
+
+KINDS: list[Callable[[random.Random, Path], list[Row]]] = [
+    *(flip_log, flip_log, flip_queue, flip_index, zero_log, truncate_log, delete_log_file),
+    *(delete_queues, delete_index, change_checkpoint, stray_file),
+]
+
+
+def random_damage(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
+    """What was done in words, and the operations; half of the stores look killed, too."""
+    kind = chance.choice(KINDS)
+    ops = kind(chance, root)
+    killed = chance.random() < 0.5
+    if killed:
+        ops.append({"op": "create", "path": "abort", "hex": ""})
+    state = "abort present" if killed else "clean shutdown"
+    return f"{state}; {kind.__name__.replace('_', ' ')}", ops

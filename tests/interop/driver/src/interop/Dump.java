@@ -1,0 +1,261 @@
+package interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonObject;
+import java.io.PrintWriter;
+import java.net.InetSocketAddress;
+import java.net.SocketAddress;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.QueryMessageResult;
+import org.apache.rocketmq.store.SelectMappedBufferResult;
+
+/** What the engine says of a store, in the rows of the golden data. */
+final class Dump {
+    private static final int BLANK_MAGIC_CODE = -875286124;
+    private static final int PHYSICAL_OFFSET_POSITION = 28;
+    private static final int MOST = 5;
+
+    private final DefaultMessageStore store;
+
+    Dump(DefaultMessageStore store) {
+        this.store = store;
+    }
+
+    JsonObject write(Path to) throws Exception {
+        int[] counts = new int[2];
+        try (PrintWriter out = new PrintWriter(Files.newBufferedWriter(to, StandardCharsets.UTF_8))) {
+            JsonObject row = row("store");
+            row.addProperty("minPhyOffset", store.getMinPhyOffset());
+            row.addProperty("maxPhyOffset", store.getMaxPhyOffset());
+            print(out, row);
+            List<MessageExt> messages = log(out);
+            counts[0] = messages.size();
+            counts[1] = queues(out);
+            queries(out, messages);
+        }
+        JsonObject answer = new JsonObject();
+        answer.addProperty("messages", counts[0]);
+        answer.addProperty("units", counts[1]);
+        return answer;
+    }
+
+    private static JsonObject row(String kind) {
+        JsonObject row = new JsonObject();
+        row.addProperty("kind", kind);
+        return row;
+    }
+
+    private static void print(PrintWriter out, JsonObject row) {
+        out.println(Main.GSON.toJson(row));
+    }
+
+    /** Rows of messages and blanks in log order, up to what the engine cannot read. */
+    private List<MessageExt> log(PrintWriter out) throws Exception {
+        List<MessageExt> messages = new ArrayList<>();
+        long at = Math.max(store.getMinPhyOffset(), 0);
+        while (at < store.getMaxPhyOffset()) {
+            int size;
+            int magic;
+            SelectMappedBufferResult head = store.getCommitLog().getMessage(at, 8);
+            if (head == null) {
+                break;
+            }
+            size = head.getByteBuffer().getInt();
+            magic = head.getByteBuffer().getInt();
+            head.release();
+            if (size <= 0) {
+                break;
+            }
+            if (magic == BLANK_MAGIC_CODE) {
+                JsonObject blank = row("blank");
+                blank.addProperty("physicalOffset", at);
+                blank.addProperty("size", size);
+                print(out, blank);
+            } else {
+                MessageExt message = look(at, size);
+                if (message == null) {
+                    break;
+                }
+                messages.add(message);
+                print(out, messageRow(message, at, size));
+            }
+            at += size;
+        }
+        return messages;
+    }
+
+    /** The message at an offset, as lookMessageByOffset gives it; null when there is none. */
+    JsonObject messageAt(long offset) throws Exception {
+        MessageExt message = store.lookMessageByOffset(offset);
+        return message == null ? null : messageRow(message, offset, message.getStoreSize());
+    }
+
+    private MessageExt look(long at, int size) {
+        SelectMappedBufferResult part = store.getCommitLog().getMessage(at, size);
+        if (part == null) {
+            return null;
+        }
+        try {
+            // The body as it is stored: not decompressed.
+            return MessageDecoder.decode(part.getByteBuffer(), true, false);
+        } finally {
+            part.release();
+        }
+    }
+
+    private static JsonObject messageRow(MessageExt message, long at, int size) throws Exception {
+        byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
+        JsonObject row = row("message");
+        row.addProperty("physicalOffset", at);
+        row.addProperty("size", size);
+        row.addProperty("topic", message.getTopic());
+        row.addProperty("queueId", message.getQueueId());
+        row.addProperty("queueOffset", message.getQueueOffset());
+        row.addProperty("flag", message.getFlag());
+        row.addProperty("sysFlag", message.getSysFlag());
+        row.addProperty("bodyCRC", message.getBodyCRC());
+        row.addProperty("bornTimestamp", message.getBornTimestamp());
+        row.addProperty("bornHost", host(message.getBornHost()));
+        row.addProperty("storeTimestamp", message.getStoreTimestamp());
+        row.addProperty("storeHost", host(message.getStoreHost()));
+        row.addProperty("reconsumeTimes", message.getReconsumeTimes());
+        row.addProperty("preparedTransactionOffset", message.getPreparedTransactionOffset());
+        row.addProperty("bodyLength", body.length);
+        byte[] digest = MessageDigest.getInstance("SHA-256").digest(body);
+        row.addProperty("bodySha256", HexFormat.of().formatHex(digest));
+        row.addProperty("msgId", message.getMsgId());
+        JsonObject properties = new JsonObject();
+        Map<String, String> decoded = message.getProperties() == null ? Map.of() : message.getProperties();
+        for (Map.Entry<String, String> entry : new TreeMap<>(decoded).entrySet()) {
+            properties.addProperty(entry.getKey(), entry.getValue());
+        }
+        row.add("properties", properties);
+        return row;
+    }
+
+    private static String host(SocketAddress address) {
+        InetSocketAddress host = (InetSocketAddress) address;
+        return host.getAddress().getHostAddress() + "|" + host.getPort();
+    }
+
+    /** Rows of every queue with its units, and of pulls at its edges and inside. */
+    private int queues(PrintWriter out) {
+        int units = 0;
+        Map<String, ? extends Map<Integer, ?>> table = store.getConsumeQueueTable();
+        for (String topic : new TreeSet<>(table.keySet())) {
+            for (Map.Entry<Integer, ?> entry : new TreeMap<>(table.get(topic)).entrySet()) {
+                ConsumeQueue queue = (ConsumeQueue) entry.getValue();
+                long min = queue.getMinOffsetInQueue();
+                long max = queue.getMaxOffsetInQueue();
+                JsonObject row = placed("queue", topic, entry.getKey());
+                row.addProperty("minOffset", min);
+                row.addProperty("maxOffset", max);
+                row.addProperty("maxPhysicOffset", queue.getMaxPhysicOffset());
+                print(out, row);
+                for (long at = min; at < max; at++) {
+                    units += unit(out, queue, topic, entry.getKey(), at);
+                }
+                Set<Long> asked = new LinkedHashSet<>(
+                    List.of(-1L, 0L, min - 1, min, min + 1, (min + max) / 2, max - 1, max, max + 1, max + 1000));
+                for (long offset : asked) {
+                    get(out, topic, entry.getKey(), offset);
+                }
+            }
+        }
+        return units;
+    }
+
+    private static JsonObject placed(String kind, String topic, int queueId) {
+        JsonObject row = row(kind);
+        row.addProperty("topic", topic);
+        row.addProperty("queueId", queueId);
+        return row;
+    }
+
+    private int unit(PrintWriter out, ConsumeQueue queue, String topic, int queueId, long at) {
+        SelectMappedBufferResult part = queue.getIndexBuffer(at);
+        if (part == null) {
+            return 0;
+        }
+        try {
+            ByteBuffer unit = part.getByteBuffer();
+            JsonObject row = placed("unit", topic, queueId);
+            row.addProperty("queueOffset", at);
+            row.addProperty("physicalOffset", unit.getLong());
+            row.addProperty("size", unit.getInt());
+            row.addProperty("tagsCode", unit.getLong());
+            print(out, row);
+            return 1;
+        } finally {
+            part.release();
+        }
+    }
+
+    private void get(PrintWriter out, String topic, int queueId, long offset) {
+        GetMessageResult found = store.getMessage("interop", topic, queueId, offset, MOST, null);
+        JsonObject row = placed("get", topic, queueId);
+        row.addProperty("offset", offset);
+        row.addProperty("maxMsgNums", MOST);
+        row.addProperty("status", found.getStatus().name());
+        row.addProperty("nextBeginOffset", found.getNextBeginOffset());
+        row.addProperty("minOffset", found.getMinOffset());
+        row.addProperty("maxOffset", found.getMaxOffset());
+        row.add("physicalOffsets", offsets(found.getMessageBufferList()));
+        print(out, row);
+        found.release();
+    }
+
+    private void queries(PrintWriter out, List<MessageExt> messages) {
+        Set<List<String>> asked = new LinkedHashSet<>();
+        for (MessageExt message : messages) {
+            String keys = message.getKeys() == null ? "" : message.getKeys();
+            for (String key : keys.split(MessageConst.KEY_SEPARATOR)) {
+                if (!key.isEmpty()) {
+                    asked.add(List.of(message.getTopic(), key));
+                }
+            }
+            String unique = message.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX);
+            if (unique != null) {
+                asked.add(List.of(message.getTopic(), unique));
+            }
+        }
+        for (List<String> pair : asked) {
+            QueryMessageResult found = store.queryMessage(pair.get(0), pair.get(1), 64, 0, Long.MAX_VALUE);
+            JsonObject row = row("query");
+            row.addProperty("topic", pair.get(0));
+            row.addProperty("key", pair.get(1));
+            row.add("physicalOffsets", offsets(found.getMessageBufferList()));
+            print(out, row);
+            found.release();
+        }
+    }
+
+    private static JsonArray offsets(List<ByteBuffer> buffers) {
+        JsonArray offsets = new JsonArray();
+        for (ByteBuffer buffer : buffers) {
+            if (buffer.remaining() < PHYSICAL_OFFSET_POSITION + Long.BYTES) {
+                continue; // a unit or index item led the engine to zeros: no message
+            }
+            offsets.add(buffer.getLong(buffer.position() + PHYSICAL_OFFSET_POSITION));
+        }
+        return offsets;
+    }
+}

@@ -1,0 +1,182 @@
+package interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.net.UnknownHostException;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBatch;
+import org.apache.rocketmq.store.AppendMessageResult;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** One DefaultMessageStore on one directory; what differs between versions is in the subclass. */
+abstract class Engine {
+    static final boolean IS_4 = System.getProperty("interop.engine").equals("4");
+
+    DefaultMessageStore store;
+    MessageStoreConfig config;
+
+    static Engine create(String root, JsonObject settings) throws Exception {
+        String name = "interop.Engine" + System.getProperty("interop.engine");
+        Engine engine = (Engine) Class.forName(name).getDeclaredConstructor().newInstance();
+        engine.config = config(root, settings);
+        engine.open();
+        return engine;
+    }
+
+    static MessageStoreConfig config(String root, JsonObject settings) {
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(root);
+        config.setStorePathCommitLog(root + "/commitlog");
+        config.setHaListenPort(0);
+        Properties properties = new Properties();
+        for (Map.Entry<String, JsonElement> setting : settings.entrySet()) {
+            properties.setProperty(setting.getKey(), setting.getValue().getAsString());
+        }
+        MixAll.properties2Object(properties, config);
+        return config;
+    }
+
+    /** Makes the store of this version with its configuration. */
+    abstract void open() throws Exception;
+
+    /** An empty MessageExtBrokerInner of this version. */
+    abstract MessageExt message();
+
+    abstract void setPropertiesString(MessageExt message, String properties);
+
+    abstract PutMessageResult put(MessageExt message);
+
+    /** What the broker does before the store gets a message, where 4.9.3's store did it itself. */
+    void prepare(MessageExt message) {
+    }
+
+    /** A body as a client of this version compresses it; base64 both ways. */
+    JsonElement compress(String how, String body) throws Exception {
+        throw new UnsupportedOperationException("this version's client has one compression only");
+    }
+
+    JsonArray put(JsonArray messages, boolean batch) throws Exception {
+        JsonArray results = new JsonArray();
+        if (batch) {
+            results.add(result(store.putMessages(batchOf(messages))));
+            return results;
+        }
+        for (JsonElement one : messages) {
+            MessageExt message = decoded(one.getAsJsonObject(), message());
+            prepare(message);
+            setPropertiesString(message, MessageDecoder.messageProperties2String(message.getProperties()));
+            results.add(result(put(message)));
+        }
+        return results;
+    }
+
+    /** As SendMessageProcessor has it: bodies encoded as by a client; queue and hosts of the first. */
+    private MessageExtBatch batchOf(JsonArray rows) throws UnknownHostException {
+        List<Message> messages = new ArrayList<>();
+        for (JsonElement row : rows) {
+            messages.add(decoded(row.getAsJsonObject(), new MessageExt()));
+        }
+        MessageExtBatch batch = new MessageExtBatch();
+        decoded(rows.get(0).getAsJsonObject(), batch);
+        MessageAccessor.setProperties(batch, new HashMap<>());
+        batch.setBody(MessageDecoder.encodeMessages(messages));
+        return batch;
+    }
+
+    static MessageExt decoded(JsonObject row, MessageExt message) throws UnknownHostException {
+        message.setTopic(row.get("topic").getAsString());
+        message.setQueueId(row.get("queueId").getAsInt());
+        message.setBody(Base64.getDecoder().decode(row.get("body").getAsString()));
+        message.setFlag(row.get("flag").getAsInt());
+        message.setSysFlag(row.get("sysFlag").getAsInt());
+        MessageAccessor.setProperties(message, new HashMap<>());
+        for (Map.Entry<String, JsonElement> entry : row.getAsJsonObject("properties").entrySet()) {
+            MessageAccessor.putProperty(message, entry.getKey(), entry.getValue().getAsString());
+        }
+        message.setBornTimestamp(row.get("bornTimestamp").getAsLong());
+        message.setBornHost(host(row.get("bornHost").getAsString()));
+        message.setStoreHost(host(row.get("storeHost").getAsString()));
+        message.setReconsumeTimes(row.get("reconsumeTimes").getAsInt());
+        message.setPreparedTransactionOffset(row.get("preparedTransactionOffset").getAsLong());
+        return message;
+    }
+
+    /** "address|port", the form of the golden rows. */
+    static InetSocketAddress host(String text) throws UnknownHostException {
+        int bar = text.lastIndexOf('|');
+        InetAddress address = InetAddress.getByName(text.substring(0, bar));
+        return new InetSocketAddress(address, Integer.parseInt(text.substring(bar + 1)));
+    }
+
+    static JsonObject result(PutMessageResult result) {
+        JsonObject row = new JsonObject();
+        row.addProperty("status", result.getPutMessageStatus().name());
+        AppendMessageResult append = result.getAppendMessageResult();
+        if (append != null) {
+            row.addProperty("physicalOffset", append.getWroteOffset());
+            row.addProperty("size", append.getWroteBytes());
+            row.addProperty("msgId", append.getMsgId());
+            row.addProperty("queueOffset", append.getLogicsOffset());
+            row.addProperty("storeTimestamp", append.getStoreTimestamp());
+        }
+        return row;
+    }
+
+    /**
+     * Starts the loaded store; null, or what went wrong. With a log that it cannot dispatch the engine
+     * waits for ever: then its process is of no more use.
+     */
+    String start() throws InterruptedException {
+        String[] why = {"it does not come to an end"};
+        Thread starter = new Thread(() -> {
+            try {
+                store.start();
+                why[0] = null;
+            } catch (Exception problem) {
+                why[0] = problem.toString();
+            }
+        });
+        starter.setDaemon(true);
+        starter.start();
+        starter.join(8_000);
+        return why[0];
+    }
+
+    /** Waits until every record has its unit and its index items. */
+    void settle() throws InterruptedException {
+        long patience = System.currentTimeMillis() + 20_000;
+        while (store.dispatchBehindBytes() > 0) {
+            if (System.currentTimeMillis() > patience) {
+                throw new IllegalStateException("the engine does not get on with its dispatch");
+            }
+            Thread.sleep(1);
+        }
+    }
+
+    /**
+     * A clean stop. Its first blocking step is a sleep of a second or three, by which scheduled tasks
+     * may end; the interrupt cuts that short, as the engine provides for.
+     */
+    JsonObject shutdown() throws InterruptedException {
+        settle();
+        Thread.currentThread().interrupt();
+        store.shutdown();
+        Thread.interrupted();
+        return new JsonObject();
+    }
+}

@@ -1,0 +1,32 @@
+package interop;
+
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** 4.9.3. */
+final class Engine4 extends Engine {
+    @Override
+    void open() throws Exception {
+        BrokerStatsManager statistics = new BrokerStatsManager("interop", false);
+        store = new DefaultMessageStore(config, statistics, (t, q, o, c, s, f, p) -> { }, new BrokerConfig());
+    }
+
+    @Override
+    MessageExt message() {
+        return new MessageExtBrokerInner();
+    }
+
+    @Override
+    void setPropertiesString(MessageExt message, String properties) {
+        ((MessageExtBrokerInner) message).setPropertiesString(properties);
+    }
+
+    @Override
+    PutMessageResult put(MessageExt message) {
+        return store.putMessage((MessageExtBrokerInner) message);
+    }
+}

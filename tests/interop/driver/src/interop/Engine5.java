@@ -1,0 +1,84 @@
+package interop;
+
+import com.google.gson.JsonElement;
+import com.google.gson.JsonPrimitive;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.compression.CompressionType;
+import org.apache.rocketmq.common.compression.CompressorFactory;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
+import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageArrivingListener;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.RocksDBMessageStore;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** 5.3.3. */
+final class Engine5 extends Engine {
+    @Override
+    void open() throws Exception {
+        BrokerConfig broker = new BrokerConfig();
+        BrokerStatsManager statistics = new BrokerStatsManager(broker);
+        MessageArrivingListener listener = (t, q, o, c, s, f, p) -> { };
+        ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
+        topics.put("BatchTopic", topic("BatchTopic", "queue.type", "BatchCQ"));
+        topics.put("CompactTopic", topic("CompactTopic", "cleanup.policy", "COMPACTION"));
+        store = config.isEnableRocksDBStore()
+            ? new RocksDBMessageStore(config, statistics, listener, broker, topics)
+            : new DefaultMessageStore(config, statistics, listener, broker, topics);
+    }
+
+    private static TopicConfig topic(String name, String attribute, String value) {
+        TopicConfig topic = new TopicConfig(name);
+        topic.setAttributes(new HashMap<>(Map.of(attribute, value)));
+        return topic;
+    }
+
+    @Override
+    MessageExt message() {
+        return new MessageExtBrokerInner();
+    }
+
+    @Override
+    void setPropertiesString(MessageExt message, String properties) {
+        ((MessageExtBrokerInner) message).setPropertiesString(properties);
+    }
+
+    @Override
+    PutMessageResult put(MessageExt message) {
+        return store.putMessage((MessageExtBrokerInner) message);
+    }
+
+    @Override
+    JsonElement compress(String how, String body) throws Exception {
+        byte[] packed = CompressorFactory.getCompressor(CompressionType.of(how))
+            .compress(Base64.getDecoder().decode(body), 5);
+        return new JsonPrimitive(Base64.getEncoder().encodeToString(packed));
+    }
+
+    /** A delayed message goes to the schedule's topic in the broker here (HookUtils). */
+    @Override
+    void prepare(MessageExt message) {
+        int kind = MessageSysFlag.getTransactionValue(message.getSysFlag());
+        boolean counts = kind == MessageSysFlag.TRANSACTION_NOT_TYPE
+            || kind == MessageSysFlag.TRANSACTION_COMMIT_TYPE;
+        if (counts && message.getDelayTimeLevel() > 0) {
+            int levels = config.getMessageDelayLevel().split(" ").length;
+            message.setDelayTimeLevel(Math.min(message.getDelayTimeLevel(), levels));
+            MessageAccessor.putProperty(message, MessageConst.PROPERTY_REAL_TOPIC, message.getTopic());
+            MessageAccessor.putProperty(
+                message, MessageConst.PROPERTY_REAL_QUEUE_ID, String.valueOf(message.getQueueId()));
+            message.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
+            message.setQueueId(message.getDelayTimeLevel() - 1);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+package interop;
+
+import com.google.gson.Gson;
+import com.google.gson.GsonBuilder;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.Map;
+
+/**
+ * Reads one JSON object a line from standard input, does what it asks, and answers with one line:
+ * {"ok": …} or {"error": "…"}. The stores that are open have the names that the caller gave.
+ *
+ * <p>The process is started once and serves many stores, since a Java start takes a second or two;
+ * it ends with its input. A caller that wants a crash kills it.
+ */
+public final class Main {
+    static final Gson GSON = new GsonBuilder().disableHtmlEscaping().serializeNulls().create();
+
+    private final Map<String, Engine> stores = new HashMap<>();
+    private Node node;
+
+    public static void main(String[] arguments) throws Exception {
+        // What the engine prints must not get between the answers.
+        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        Main main = new Main();
+        BufferedReader requests =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
+            JsonObject answer = new JsonObject();
+            try {
+                JsonObject request = JsonParser.parseString(line).getAsJsonObject();
+                answer.add("ok", main.answer(request.get("do").getAsString(), request));
+            } catch (Throwable problem) {
+                problem.printStackTrace();
+                answer.addProperty("error", problem.toString());
+            }
+            answers.println(GSON.toJson(answer));
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private JsonElement answer(String what, JsonObject request) throws Exception {
+        switch (what) {
+            case "open":
+                return open(request);
+            case "put":
+                return store(request).put(
+                    request.getAsJsonArray("messages"), request.get("batch").getAsBoolean());
+            case "dump":
+                store(request).settle();
+                return new Dump(store(request).store).write(Path.of(request.get("to").getAsString()));
+            case "look":
+                return new Dump(store(request).store).messageAt(request.get("offset").getAsLong());
+            case "settle":
+                store(request).settle();
+                return new JsonObject();
+            case "compress":
+                return store(request).compress(
+                    request.get("how").getAsString(), request.get("body").getAsString());
+            case "shutdown":
+                return stores.remove(request.get("store").getAsString()).shutdown();
+            case "broker":
+                node = new Node(request.get("root").getAsString(), request.getAsJsonObject("config"));
+                return new JsonObject();
+            case "send":
+                return node.send(request.getAsJsonArray("messages"));
+            case "consume":
+                return node.consume(request);
+            case "offsets":
+                return node.committed();
+            case "stop":
+                node.stop();
+                node = null;
+                return new JsonObject();
+            default:
+                return new Services(store(request)).answer(what, request);
+        }
+    }
+
+    /**
+     * Loads and starts the engine on a directory. "loaded" is false when it refuses to, "started" when
+     * it then goes no further: "why" says what stopped it.
+     */
+    private JsonElement open(JsonObject request) throws Exception {
+        Engine engine = Engine.create(request.get("root").getAsString(), request.getAsJsonObject("config"));
+        JsonObject answer = new JsonObject();
+        boolean loaded = engine.store.load();
+        answer.addProperty("loaded", loaded);
+        String why = loaded ? engine.start() : "load failed";
+        answer.addProperty("started", why == null);
+        if (why == null) {
+            stores.put(request.get("store").getAsString(), engine);
+        } else {
+            answer.addProperty("why", why);
+        }
+        return answer;
+    }
+
+    private Engine store(JsonObject request) {
+        Engine engine = stores.get(request.get("store").getAsString());
+        if (engine == null) {
+            throw new IllegalStateException("no such store is open");
+        }
+        return engine;
+    }
+}

@@ -1,0 +1,175 @@
+package interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import java.io.IOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.broker.BrokerController;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.common.namesrv.NamesrvConfig;
+import org.apache.rocketmq.namesrv.NamesrvController;
+import org.apache.rocketmq.remoting.netty.NettyClientConfig;
+import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** A name server and a broker on loopback, with a producer and push consumers. */
+final class Node {
+    private static final String NAME = "interop";
+
+    private final NamesrvController nameServer;
+    private final BrokerController broker;
+    private final String address;
+    private DefaultMQProducer producer;
+
+    Node(String root, JsonObject settings) throws Exception {
+        Path own = Files.createDirectories(Path.of(root).resolveSibling("namesrv"));
+        NamesrvConfig names = new NamesrvConfig();
+        names.setKvConfigPath(own + "/kvConfig.json");
+        names.setConfigStorePath(own + "/namesrv.properties");
+        NettyServerConfig namesServer = new NettyServerConfig();
+        namesServer.setListenPort(freePort());
+        address = "127.0.0.1:" + namesServer.getListenPort();
+        nameServer = new NamesrvController(names, namesServer);
+        if (!nameServer.initialize()) {
+            throw new IllegalStateException("the name server does not start");
+        }
+        nameServer.start();
+
+        MessageStoreConfig store = Engine.config(root, settings);
+        BrokerConfig config = new BrokerConfig();
+        config.setNamesrvAddr(address);
+        config.setBrokerName(NAME);
+        config.setBrokerIP1("127.0.0.1");
+        config.setRocketmqHome(own.toString());
+        NettyServerConfig server = new NettyServerConfig();
+        server.setListenPort(freePort());
+        broker = new BrokerController(config, server, new NettyClientConfig(), store);
+        if (!broker.initialize()) {
+            throw new IllegalStateException("the broker does not start");
+        }
+        broker.start();
+    }
+
+    /** A port with a free one two below it, which a broker takes for itself. */
+    private static int freePort() throws IOException {
+        while (true) {
+            try (ServerSocket one = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+                ServerSocket other = new ServerSocket(one.getLocalPort() - 2)) {
+                return one.getLocalPort();
+            } catch (IOException taken) {
+                // Another pair is tried.
+            }
+        }
+    }
+
+    /** The producer, once the name server knows the topic: a client that asked before would wait long. */
+    private DefaultMQProducer producer(String topic) throws Exception {
+        if (producer == null) {
+            producer = new DefaultMQProducer("interop-producer");
+            producer.setNamesrvAddr(address);
+            producer.start();
+        }
+        for (int tries = 0; tries < 200; tries++) {
+            try {
+                if (!producer.fetchPublishMessageQueues(topic).isEmpty()) {
+                    break;
+                }
+            } catch (MQClientException unknown) {
+                Thread.sleep(50);
+            }
+        }
+        return producer;
+    }
+
+    JsonArray send(JsonArray rows) throws Exception {
+        JsonArray results = new JsonArray();
+        for (JsonElement element : rows) {
+            JsonObject row = element.getAsJsonObject();
+            String topic = row.get("topic").getAsString();
+            Message message = new Message(topic, Base64.getDecoder().decode(row.get("body").getAsString()));
+            for (Map.Entry<String, JsonElement> entry : row.getAsJsonObject("properties").entrySet()) {
+                MessageAccessor.putProperty(message, entry.getKey(), entry.getValue().getAsString());
+            }
+            SendResult sent = producer(topic).send(message, new MessageQueue(topic, NAME, row.get("queueId").getAsInt()));
+            JsonObject result = new JsonObject();
+            result.addProperty("status", sent.getSendStatus().name());
+            result.addProperty("msgId", sent.getOffsetMsgId());
+            result.addProperty("queueOffset", sent.getQueueOffset());
+            results.add(result);
+        }
+        return results;
+    }
+
+    /** What a push consumer of a group gets, until there are "count" messages or time is up. */
+    JsonArray consume(JsonObject request) throws Exception {
+        List<MessageExt> got = new ArrayList<>();
+        String topic = request.get("topic").getAsString();
+        producer(topic);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.get("group").getAsString());
+        consumer.setNamesrvAddr(address);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setAwaitTerminationMillisWhenShutdown(3_000);
+        consumer.subscribe(topic, request.get("expression").getAsString());
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            synchronized (got) {
+                got.addAll(messages);
+                got.notifyAll();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        long end = System.currentTimeMillis() + 20_000;
+        int count = request.get("count").getAsInt();
+        synchronized (got) {
+            while (got.size() < count && System.currentTimeMillis() < end) {
+                got.wait(end - System.currentTimeMillis());
+            }
+        }
+        consumer.shutdown();
+        JsonArray rows = new JsonArray();
+        synchronized (got) {
+            for (MessageExt message : got) {
+                JsonObject row = new JsonObject();
+                row.addProperty("physicalOffset", message.getCommitLogOffset());
+                row.addProperty("topic", message.getTopic());
+                row.addProperty("queueId", message.getQueueId());
+                row.addProperty("queueOffset", message.getQueueOffset());
+                row.addProperty("body", Base64.getEncoder().encodeToString(message.getBody()));
+                rows.add(row);
+            }
+        }
+        return rows;
+    }
+
+    /** "topic@group" → queue id → offset, as the broker has it now. */
+    JsonElement committed() {
+        return Main.GSON.toJsonTree(broker.getConsumerOffsetManager().getOffsetTable());
+    }
+
+    void stop() {
+        if (producer != null) {
+            producer.shutdown();
+        }
+        broker.shutdown();
+        nameServer.shutdown();
+    }
+}

@@ -1,0 +1,214 @@
+"""The real engine as a process: built once with Maven, driven by lines of JSON.
+
+One Java process of a version serves many stores, one after the other. Maven's own cache holds the
+engine; what is compiled here lies in ``driver/*/target`` and is made again when its sources change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import subprocess
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from rmqctl.engine.message import Host, MessageExtBrokerInner
+
+DRIVER = Path(__file__).parent / "driver"
+#: Version → the driver's module.
+MODULES = {"4.9.3": "engine4", "5.3.3": "engine5"}
+VERSIONS = list(MODULES)
+
+Row = dict[str, Any]
+
+_JAVA = [
+    "java",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # a short life: a better compiler would not pay
+    *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    # A full disk of the machine is not what these tests are about.
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
+    "-Drocketmq.client.logUseSlf4j=true",
+]
+
+
+class NotAvailable(Exception):
+    """Java, Maven or the artefacts are missing; the text says which, in one line."""
+
+
+class EngineError(Exception):
+    """The driver could not do what it was asked; what Java said."""
+
+
+def build() -> None:
+    """Compiles the driver for every version, unless that was done for the same sources.
+
+    :raises NotAvailable: it cannot be built on this machine.
+    """
+    for tool in ("java", "javac", "mvn"):
+        if shutil.which(tool) is None:
+            raise NotAvailable(f"the real engine needs {tool}, which is not on this machine")
+    digest = hashlib.sha256()
+    for path in sorted(DRIVER.rglob("*")):
+        if path.suffix in (".java", ".xml") and "target" not in path.parts:
+            digest.update(path.read_bytes())
+    for module in MODULES.values():
+        (DRIVER / module / "target").mkdir(exist_ok=True)
+    stamp = DRIVER / MODULES["5.3.3"] / "target" / "built-from"
+    with stamp.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == digest.hexdigest() and _has_jars():
+            return
+        stamp.unlink(missing_ok=True)
+        command = ["mvn", "-B", "-q", "-f", str(DRIVER), "compile"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            said = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
+            if any("COMPILATION ERROR" in line for line in said):
+                raise EngineError("\n".join(said))
+            first = said[0].removeprefix("[ERROR] ") if said else f"exit code {done.returncode}"
+            raise NotAvailable(f"Maven could not build the engine's driver: {first}")
+        stamp.write_text(digest.hexdigest())
+
+
+def _has_jars() -> bool:
+    """Whether what the last build used is still in Maven's cache."""
+    return all(Path(jar).exists() for module in MODULES.values() for jar in _jars(module))
+
+
+def _jars(module: str) -> list[str]:
+    try:
+        return (DRIVER / module / "target" / "classpath.txt").read_text().strip().split(":")
+    except FileNotFoundError:
+        return [""]
+
+
+class Engine:
+    """A Java process with a version of the engine."""
+
+    def __init__(self, version: str, log: Path) -> None:
+        module = MODULES[version]
+        self.version = version
+        self._log = log
+        classpath = ":".join([str(DRIVER / module / "target" / "classes"), *_jars(module)])
+        # Whatever the engine keeps in a home directory goes beside the log, not into the user's.
+        own = [f"-Dinterop.engine={module[-1]}", f"-Duser.home={log.parent}"]
+        command = [*_JAVA, *own, "-cp", classpath, "interop.Main"]
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, what: str, **values: Any) -> Any:
+        """One request and its answer. :raises EngineError: it failed, or the process has ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = json.dumps({"do": what, **values})
+        try:
+            self._process.stdin.write(request.encode() + b"\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        if not line:
+            said = self._log.read_text("utf-8", "replace")[-2000:]
+            raise EngineError(f"the engine's process has ended:\n{said}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise EngineError(answer["error"])
+        return answer["ok"]
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed or closed by the engine."""
+        self._process.kill()
+        self._process.communicate()
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def open(self, root: Path, settings: Row) -> EngineStore:
+        return EngineStore(self, root, settings)
+
+
+class EngineStore:
+    """A directory on which the engine is started. ``is_open`` is false when it refused to start;
+    ``why`` says more when it had loaded and the lock was somebody else's."""
+
+    def __init__(self, engine: Engine, root: Path, settings: Row) -> None:
+        self.engine = engine
+        self.root = root
+        self.name = str(root)
+        answer = engine.ask("open", store=self.name, root=str(root), config=settings)
+        self.is_loaded: bool = answer["loaded"]
+        self.is_open: bool = answer["started"]
+        self.why: str = answer.get("why", "")
+
+    def put(self, messages: Iterable[MessageExtBrokerInner], batch: bool = False) -> list[Row]:
+        rows = [message_row(message) for message in messages]
+        results: list[Row] = self.engine.ask("put", store=self.name, messages=rows, batch=batch)
+        return results
+
+    def dump(self) -> dict[str, list[Row]]:
+        """What the engine says of the store: rows of the golden data, by kind."""
+        to = self.root.with_name(self.root.name + ".dump.ndjson")
+        self.engine.ask("dump", store=self.name, to=str(to))
+        rows: dict[str, list[Row]] = {}
+        with to.open(encoding="utf-8") as lines:
+            for line in lines:
+                row: Row = json.loads(line)
+                rows.setdefault(row["kind"], []).append(row)
+        to.unlink()
+        return rows
+
+    def look(self, offset: int) -> Row | None:
+        """``lookMessageByOffset``: the row of the message; None when there is none."""
+        row: Row | None = self.engine.ask("look", store=self.name, offset=offset)
+        return row
+
+    def settle(self) -> None:
+        """Returns when the engine has dispatched all that it holds."""
+        self.engine.ask("settle", store=self.name)
+
+    def compress(self, how: str, body: bytes) -> bytes:
+        """A body as this version's client compresses it: ZLIB, LZ4 or ZSTD."""
+        text = b64encode(body).decode()
+        packed: str = self.engine.ask("compress", store=self.name, how=how, body=text)
+        return b64decode(packed)
+
+    def shutdown(self) -> None:
+        self.engine.ask("shutdown", store=self.name)
+
+
+def host_text(host: Host) -> str:
+    """``address|port``, as the golden rows have it."""
+    address, port = host
+    return f"{ip_address(address)}|{port}"
+
+
+def message_row(message: MessageExtBrokerInner) -> Row:
+    """A message in the driver's form."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "body": b64encode(message.body).decode(),
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "properties": message.properties,
+        "bornTimestamp": message.born_timestamp,
+        "bornHost": host_text(message.born_host),
+        "storeHost": host_text(message.store_host),
+        "reconsumeTimes": message.reconsume_times,
+        "preparedTransactionOffset": message.prepared_transaction_offset,
+    }

@@ -1,0 +1,206 @@
+"""What 5.3.3 writes and 4.9.3 does not: read, verified, and written on in its own form."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from formats import constants
+from rmqctl.engine.message import MessageExtBrokerInner, property_crc
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.paths import CONSUME_QUEUE
+from rmqctl.engine.record import Record
+from tests.interop.engine import Engine, Row
+from tests.interop.stores import (
+    TOPICS,
+    Messages,
+    assert_agree,
+    assert_clean,
+    conf_text,
+    config_of,
+    settings,
+)
+
+pytestmark = pytest.mark.parametrize(
+    "version",
+    [pytest.param("5.3.3", marks=pytest.mark.xdist_group("interop-5.3.3"))],
+    indirect=True,
+)
+LONG_TOPIC = "%RETRY%" + "group-with-a-long-name-" * 9
+
+
+def records_of(root: Path, values: Row) -> list[tuple[Record, bytes]]:
+    """Every record with its bytes."""
+    with MessageStore(root, config_of(values)) as store:
+        size = store.commit_log.file_size
+        found = []
+        for record in store.commit_log.walk():
+            if isinstance(record, Record):
+                start = record.physical_offset - record.physical_offset % size
+                data = (root / "commitlog" / f"{start:020d}").read_bytes()
+                at = record.physical_offset - start
+                found.append((record, data[at : at + record.total_size]))
+        return found
+
+
+def to_long_topic(messages: Messages, count: int) -> list[MessageExtBrokerInner]:
+    made = [messages.plain() for _ in range(count)]
+    for message in made:
+        message.topic = LONG_TOPIC
+    return made
+
+
+@pytest.mark.proves("separator", "long-topics")
+@pytest.mark.proves("crc", level="partly")
+@pytest.mark.parametrize("with_crc", [False, True])
+def test_records_are_written_on_in_the_form_of_the_store(
+    engine: Engine, chance: random.Random, tmp_path: Path, with_crc: bool
+) -> None:
+    """Separator behind the last property, checksum of the record, topic length of two bytes: the
+    same messages put by rmqctl have the bytes that the engine gave them."""
+    values = {**settings(chance), "enabledAppendPropCRC": with_crc}
+    values["forceVerifyPropCRC"] = with_crc
+    root, config = tmp_path / "store", config_of(values)
+    messages = Messages(chance, values, engine.version)
+    sent = messages.take(60) + to_long_topic(messages, 5)
+    sent = [message for message in sent if message.properties]
+    store = engine.open(root, values)
+    store.put(sent)
+    assert_agree(store, values)
+    store.shutdown()
+    assert_clean(root, config)
+    by_engine = records_of(root, values)
+    assert {record.magic_code for record, _ in by_engine} == {
+        constants.MESSAGE_MAGIC_CODE,
+        constants.MESSAGE_MAGIC_CODE_V2,
+    }
+    for record, data in by_engine:
+        assert record.properties_bytes.endswith(b"\2")
+        assert data.endswith(property_crc(data[:-20])) == with_crc
+
+    with MessageStore(root, config, writable=True) as writer:
+        half = len(sent) // 2
+        results = [writer.put_message(message, flush=False) for message in sent[:half]]
+        for bulk in writer.put_stream(sent[half:], flush=False):
+            results += bulk
+    assert all(result.is_ok for result in results)
+    assert_clean(root, config)
+    by_rmqctl = records_of(root, values)[len(by_engine) :]
+    for (one, one_bytes), (other, other_bytes) in zip(by_engine, by_rmqctl, strict=True):
+        assert one.magic_code == other.magic_code
+        if b"INNER_MULTI_QUEUE_OFFSET" not in one.properties_bytes:  # the offsets went on
+            assert len(one_bytes) == len(other_bytes)
+            end = -20 if with_crc else None
+            assert one.properties_bytes[:end] == other.properties_bytes[:end]
+        assert other_bytes.endswith(property_crc(other_bytes[:-20])) == with_crc
+
+    # The engine checks the checksums (forceVerifyPropCRC) when it recovers from a crash.
+    (root / "abort").touch()
+    (root / "checkpoint").write_bytes(bytes(4096))
+    store = engine.open(root, values)
+    said = assert_agree(store, values)
+    assert len(said["message"]) == len(by_engine) + len(by_rmqctl)
+    store.shutdown()
+
+
+@pytest.mark.proves("checkpoint")
+def test_checkpoint_and_abort(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
+    """The checkpoint's further fields are kept, and ``abort`` with a process id is an abort."""
+    values, root = settings(chance, light_queues=False), tmp_path / "store"
+    messages = Messages(chance, values, engine.version)
+    for _ in range(2):  # the offset of the confirmed log is known from the second start on
+        store = engine.open(root, values)
+        # A last message without a unit would be indexed again by each of its starts.
+        store.put([*messages.take(29), messages.plain()])
+        assert (root / "abort").read_text().isdigit()
+        store.shutdown()
+    before = (root / "checkpoint").read_bytes()
+    assert any(before[24:40])
+    with MessageStore(root, config_of(values), writable=True) as writer:
+        assert writer.put_message(messages.plain()).is_ok
+    assert (root / "checkpoint").read_bytes()[24:40] == before[24:40]
+    assert not (root / "abort").exists()
+    (root / "abort").write_text("12345")
+    assert_clean(root, config_of(values), allowed=("unclean-shutdown",))
+    store = engine.open(root, values)
+    assert len(assert_agree(store, values)["message"]) == 61
+    store.shutdown()
+
+
+COMPRESSIONS = {"ZLIB": 0, "LZ4": 1 << 8, "ZSTD": 2 << 8}
+
+
+@pytest.mark.proves("compression")
+def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path) -> None:
+    """What a 5.x client compressed is shown as it was sent."""
+    values, root = settings(chance, light_queues=False), tmp_path / "store"
+    store = engine.open(root, values)
+    sent = {}
+    for name, flags in COMPRESSIONS.items():
+        body = f"{name} {'words and words ' * 50}".encode()
+        packed = store.compress(name, body)
+        assert packed != body
+        message = MessageExtBrokerInner(
+            TOPICS[0], packed, sys_flag=constants.COMPRESSED_FLAG | flags
+        )
+        (row,) = store.put([message])
+        sent[row["msgId"]] = body.decode()
+    assert_agree(store, values)
+    store.shutdown()
+    assert_clean(root, config_of(values))
+    command = [sys.executable, "-m", "rmqctl", "message", "--store", str(root)]
+    command += ["--decompress", "--body", "utf8", "--json"]
+    for msg_id, body in sent.items():
+        done = subprocess.run([*command, msg_id], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)[0]["body"] == body
+
+
+UNREAD = {
+    "queues in RocksDB": ({"storeType": "defaultRocksDB"}, "TopicA", CONSUME_QUEUE, 5),
+    "batch queues": ({}, "BatchTopic", "batchconsumequeue", 0),
+    "compacted topics": ({}, "CompactTopic", "compaction/compactionLog", 0),
+}
+
+
+@pytest.mark.proves("rocksdb", "batch-queues", "compaction", level="named")
+@pytest.mark.parametrize("what", UNREAD)
+def test_what_is_not_read_is_named(
+    engine: Engine, chance: random.Random, tmp_path: Path, what: str
+) -> None:
+    """info and verify say what they pass over, and a put refuses where its message would be in no
+    queue that a broker reads. The log itself is read."""
+    more, topic, path, code = UNREAD[what]
+    values, root = {**settings(chance, light_queues=False), **more}, tmp_path / "store"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(values), "utf-8")
+    sent = [Messages(chance, values, engine.version).plain() for _ in range(20)]
+    for number, message in enumerate(sent):
+        message.topic = topic
+        message.properties["KEYS"] = f"k{number}"
+    store = engine.open(root, values)
+    store.put(sent)
+    store.settle()
+    store.shutdown()
+
+    def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "rmqctl", *arguments, "--store", str(root)]
+        return subprocess.run(
+            [*command, "--broker-conf", str(conf)], capture_output=True, text=True
+        )
+
+    assert (
+        f"{path}: {what} (5.x)" in json.loads(rmqctl("info", "--json").stdout)[0]["not_understood"]
+    )
+    rows = [json.loads(line) for line in rmqctl("verify", "--format", "ndjson").stdout.splitlines()]
+    named = [row for row in rows if row.get("code") == "not-understood"]
+    assert (path, f"{what} (5.x)") in [(row["path"], row["found"]) for row in named]
+    assert "rebuild" not in " ".join(row.get("advice", "") for row in rows) or path != CONSUME_QUEUE
+    assert len(records_of(root, values)) == len(sent)
+    put = rmqctl("put", "--topic", "TopicA", "--body", "x")
+    assert put.returncode == code, put.stderr

@@ -1,0 +1,74 @@
+"""A store has one writer: the lock keeps the engine and rmqctl from one another, both ways."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from tests.golden_data import tree_content
+from tests.interop.engine import Engine
+from tests.interop.stores import Messages, assert_agree, conf_text, config_of, settings
+
+PUT = ["put", "--topic", "TopicA", "--body", "hello"]
+WRITERS = [PUT, ["flush"], ["rebuild", "all", "--in-place", "--yes"], ["clean", "--yes"]]
+
+
+def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rmqctl", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def content_but_checkpoint(root: Path) -> dict[str, object]:
+    """Everything that a running engine without puts leaves as it is."""
+    return {name: c for name, c in tree_content(root).items() if name != "checkpoint"}
+
+
+@pytest.mark.proves("lock")
+def test_a_running_engine_keeps_writers_out_and_lets_readers_in(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    values, root = settings(chance), tmp_path / "store"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(values), "utf-8")
+    here = ["--store", str(root), "--broker-conf", str(conf)]
+    store = engine.open(root, values)
+    messages = Messages(chance, values, engine.version)
+    store.put(messages.take(50))
+    assert_agree(store, values)
+    before = content_but_checkpoint(root)
+    for command in WRITERS:
+        refused = rmqctl(*command, *here)
+        assert refused.returncode == 4, refused.stderr
+        assert "in use" in refused.stderr
+    assert rmqctl("walk", "commitlog", *here).returncode == 0
+    assert rmqctl("verify", *here).returncode == 0
+    assert_agree(store, values)
+    assert content_but_checkpoint(root) == before
+
+    # Nothing of that disturbed the engine, nor dropped its lock.
+    store.put(messages.take(10))
+    assert rmqctl(*PUT, *here).returncode == 4
+    store.shutdown()
+    assert rmqctl(*PUT, *here).returncode == 0
+
+
+def test_a_writer_of_rmqctl_keeps_the_engine_out(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    values, root = settings(chance), tmp_path / "store"
+    messages = Messages(chance, values, engine.version)
+    with MessageStore(root, config_of(values), writable=True, create=True) as writer:
+        writer.put_messages(messages.take(20))
+        refused = engine.open(root, values)
+        assert not refused.is_open
+        assert "Lock failed" in refused.why
+        writer.put_messages(messages.take(5))
+    store = engine.open(root, values)
+    assert store.is_open
+    assert len(store.dump()["message"]) == 25
+    store.shutdown()

@@ -1,0 +1,190 @@
+"""What one side writes the other reads, and writes on: message for message, answer for answer."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.verify import Finding, verify
+from tests.golden_data import index_contents, tree_content
+from tests.interop.conftest import StartEngine
+from tests.interop.engine import Engine, EngineStore, Row
+from tests.interop.stores import (
+    TOPICS,
+    Messages,
+    assert_agree,
+    assert_clean,
+    assert_same,
+    config_of,
+    put_by_rmqctl,
+    rows_of,
+    settings,
+)
+
+#: What a kill leaves and the next start of a broker or of an rmqctl writer makes up for.
+KILLED = (
+    "unclean-shutdown",
+    "dispatch-behind",
+    "index-behind",
+    "index-uncounted-items",
+    "checkpoint-zero",  # the first is written a second after the start
+)
+
+#: What it leaves when it comes between the creation of a file and its full length.
+CUT_SHORT = ("file-length-mismatch", "index-length-mismatch")
+
+
+def assert_rebuild_is_the_same(root: Path, values: Row, output: Path) -> None:
+    """Queues and index made from the log alone are the engine's, byte for byte."""
+    rebuild_to(plan_rebuild(root, config_of(values), "all"), output)
+    assert tree_content(output / "consumequeue") == tree_content(root / "consumequeue")
+    assert index_contents(output / "index") == index_contents(root / "index")
+
+
+def put_by_engine(store: EngineStore, messages: Messages, count: int) -> int:
+    """Messages one by one and in batches; how many."""
+    results = store.put(messages.take(count))
+    for _ in range(count // 12):
+        batch = messages.batch()
+        count += len(batch)
+        results += store.put(batch, batch=True)
+    assert {row["status"] for row in results} == {"PUT_OK"}
+    return count
+
+
+@pytest.mark.proves("write", "kinds")
+@pytest.mark.parametrize("how", ["as written", "rebuilt", "rebuilt and killed"])
+def test_rmqctl_writes_and_the_engine_reads(
+    engine: Engine, chance: random.Random, tmp_path: Path, how: str
+) -> None:
+    values, root = settings(chance), tmp_path / "store"
+    config = config_of(values)
+    records = put_by_rmqctl(root, config, Messages(chance, values, engine.version), 240)
+    if how != "as written":
+        rebuild_in_place(plan_rebuild(root, config, "all"))
+    if how == "rebuilt and killed":
+        (root / "abort").touch()
+    parts = {part: tree_content(root / part) for part in ("commitlog", "consumequeue")}
+    index = index_contents(root / "index")
+
+    store = engine.open(root, values)
+    assert store.is_open
+    said = assert_agree(store, values)
+    assert len(said["message"]) == len(records)
+    for record in chance.sample(records, 20):
+        row = store.look(record.physical_offset)
+        assert row is not None
+        assert row["msgId"] == record.msg_id
+    store.shutdown()
+
+    # Reading it changed none of what rmqctl wrote, and nothing had to be made again.
+    assert {part: tree_content(root / part) for part in parts} == parts
+    if how != "rebuilt and killed":  # then the last index file is made again
+        assert index_contents(root / "index") == index
+    # After a kill the engine indexes the last record of a full index file once more.
+    assert_clean(root, config, allowed=("index-item-repeated",))
+
+
+@pytest.mark.proves("read", "verify", "rebuild", "killed", "pool", "kinds")
+@pytest.mark.parametrize("ends", ["clean", "clean", "killed", "killed in the pool"])
+def test_the_engine_writes_and_rmqctl_reads(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path, ends: str
+) -> None:
+    engine = start_engine()
+    values, root = settings(chance), tmp_path / "store"
+    if ends == "killed in the pool":
+        values |= {"transientStorePoolEnable": True, "flushDiskType": "ASYNC_FLUSH"}
+    config = config_of(values)
+    store = engine.open(root, values)
+    count = put_by_engine(store, Messages(chance, values, engine.version), 240)
+    if ends == "clean":
+        said = assert_agree(store, values)
+        assert len(said["message"]) == count
+        store.shutdown()
+        assert_same(rows_of(root, config, said), said)
+        assert_clean(root, config)
+        assert_rebuild_is_the_same(root, values, tmp_path / "rebuilt")
+        return
+    engine.kill()
+    found = assert_clean(root, config, allowed=KILLED + CUT_SHORT)
+    assert found.records == count or ends == "killed in the pool"
+    before = rows_of(root, config, {})
+
+    # What rmqctl sees after the kill is what the engine's own recovery finds.
+    store = start_engine().open(root, values)
+    if not store.is_open:  # 4.9.3 refuses such a file, 5.3.3 deletes it
+        codes = {f.code for f in verify(root, config) if isinstance(f, Finding)}
+        assert CUT_SHORT[0] in codes
+        return
+    said = assert_agree(store, values)
+    assert len(said["message"]) == found.records
+    store.shutdown()
+    assert_same({**rows_of(root, config, said), "message": before["message"]}, said)
+
+
+@pytest.mark.proves("turns")
+@pytest.mark.parametrize("first", ["rmqctl", "the engine"])
+def test_turns(engine: Engine, chance: random.Random, tmp_path: Path, first: str) -> None:
+    """Each side goes on where the other has stopped, several times.
+
+    Without light queues in 4.9.3, which counts those from 0 again after each start.
+    """
+    light_queues = False if engine.version == "4.9.3" else None
+    values, root = settings(chance, light_queues), tmp_path / "store"
+    config, messages = config_of(values), Messages(chance, values, engine.version)
+    count = 0
+    for turn in range(6):
+        if (turn % 2 == 0) == (first == "rmqctl"):
+            count = len(put_by_rmqctl(root, config, messages, chance.randint(3, 60)))
+        else:
+            store = engine.open(root, values)
+            assert store.is_open
+            count += put_by_engine(store, messages, chance.randint(3, 60))
+            said = assert_agree(store, values)
+            assert len(said["message"]) == count
+            store.shutdown()
+        assert assert_clean(root, config).records == count
+        assert_rebuild_is_the_same(root, values, tmp_path / f"rebuilt-{turn}")
+
+
+@pytest.mark.proves("light", level="partly")
+def test_light_queues_after_a_restart_of_the_engine(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """4.9.3 keeps the counters of light queues in memory only (``CommitLog#lmqTopicQueueTable``):
+    after a start it counts from 0 again, and what it stores then stands in no light queue but the
+    first. verify names these messages, and rmqctl's own puts go on from the queue's end."""
+    values, root = settings(chance, light_queues=True), tmp_path / "store"
+    config, messages = config_of(values), Messages(chance, values, engine.version)
+
+    def to_light_queue(count: int) -> list[MessageExtBrokerInner]:
+        made = [messages.plain() for _ in range(count)]
+        for message in made:
+            message.topic = TOPICS[0]
+            message.properties["INNER_MULTI_DISPATCH"] = "%LMQ%one"
+        return made
+
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        assert all(writer.put_message(m, flush=False).is_ok for m in to_light_queue(5))
+    for _ in range(2):
+        store = engine.open(root, values)
+        store.put(to_light_queue(4))
+        units = [row for row in store.dump()["unit"] if row["topic"] == "%LMQ%one"]
+        store.shutdown()
+    codes = {found.code for found in verify(root, config) if isinstance(found, Finding)}
+    if engine.version == "4.9.3":
+        assert len(units) == 5 + 1 + 1
+        assert "queue-offset-repeated" in codes
+    else:
+        assert len(units) == 5 + 4 + 4
+        assert not codes
+    with MessageStore(root, config, writable=True) as writer:
+        assert all(writer.put_message(m, flush=False).is_ok for m in to_light_queue(2))
+        queue = writer.consume_queue("%LMQ%one", 0)
+        assert queue is not None
+        assert queue.max_offset == len(units) + 2
