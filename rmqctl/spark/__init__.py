@@ -14,13 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqctl.spark.datasource import RocketMQDataSource, scan
+    from rmqctl.spark.newstore import write_store
 
-__all__ = ["RocketMQDataSource", "scan"]
+__all__ = ["RocketMQDataSource", "scan", "write_store"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from rmqctl.spark import datasource
+    if name not in __all__:
+        raise AttributeError(name)
+    if name == "write_store":
+        from rmqctl.spark.newstore import write_store
 
-        return getattr(datasource, name)
-    raise AttributeError(name)
+        return write_store
+    from rmqctl.spark import datasource
+
+    return getattr(datasource, name)
