@@ -62,7 +62,7 @@ class FilterSyntaxError(UsageError):
     """A SQL92 filter that RocketMQ would not take either."""
 
     template = (
-        "filter, character {position}: {reason}. Write such as \"a > 5 AND (b IS NOT NULL OR "
+        'filter, character {position}: {reason}. Write such as "a > 5 AND (b IS NOT NULL OR '
         "c IN ('x', 'y'))\"."
     )
 

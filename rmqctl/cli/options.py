@@ -169,9 +169,7 @@ class Settings(NamedTuple):
 
         return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
 
-    def open(
-        self, *, writable: bool = False, create: bool = False, **changes: Any
-    ) -> MessageStore:
+    def open(self, *, writable: bool = False, create: bool = False, **changes: Any) -> MessageStore:
         """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``."""
         from rmqctl.engine.messagestore import MessageStore
 

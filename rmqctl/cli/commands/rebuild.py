@@ -68,10 +68,12 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     They are byte for byte what the broker would have written. With --output the store is only
     read. With --in-place everything is built aside and put in place by renaming; the old files
     stay in rmqctl-old-<time>/ until --purge. With --missing queues and index that lag behind the
-    log, or are not there, get what they lack, and the summary counts it. Prints rows of type damage for parts of the log that
-    cannot be read, then a summary. With --master there may be several stores: each is built below
-    a directory of its broker's name in --output, and has a row of type store. One that fails is
-    told there, and ends the command with its error when the others are done.
+    log, or are not there, get what they lack, and the summary counts it.
+
+    Prints rows of type damage for parts of the log that cannot be read, then a summary. With
+    --master there may be several stores: each is built below a directory of its broker's name in
+    --output, and has a row of type store. One that fails is told there, and ends the command with
+    its error when the others are done.
     """
     from rmqctl.operations import rebuild
 
