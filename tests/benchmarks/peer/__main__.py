@@ -1,0 +1,298 @@
+"""Measures rmqctl beside the real engine: the same data, the same machine, one run.
+
+Run it as ``python tests/benchmarks/peer``; see the README in the folder above.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.operations.index import query
+from rmqctl.operations.pull import pull
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from tests.benchmarks.bench import RMQCTL, large_store, write_messages
+from tests.interop.engine import DRIVER, MODULES, NotAvailable, build
+
+JAVA = [
+    "java",
+    "-Xmx2g",
+    *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    # A full disk of the machine is not what is measured.
+    "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+    "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
+    "-Drocketmq.client.logUseSlf4j=true",
+]
+QUEUES = 16
+TOPIC = "bench-0"
+#: Keys that a warm round asks for.
+KEYS = 500
+LARGE_FILES, LARGE_FILE = 200, 1 << 30
+#: Rounds of a warm process that are not counted.
+WARM_UP = 4
+
+
+#: Gets everything ready, and gives what is to be timed; puts away afterwards.
+Round = Callable[[], AbstractContextManager[Callable[[], object]]]
+
+
+class Job(NamedTuple):
+    """One thing to do, in four ways. ``engine`` is what Bench.java is asked for; ``warm`` is the
+    same in this process, ``command`` as a process of its own (None: there is none), for which
+    ``clear`` is removed before. ``once`` and ``often`` are how many things a whole process and a
+    warm round do."""
+
+    name: str
+    engine: dict[str, Any]
+    command: tuple[str, ...] | None
+    warm: Round
+    once: int
+    often: int
+    clear: Path | None = None
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=100_000)
+    arguments.add_argument("--runs", type=int, default=3, help="counted runs of each figure")
+    arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
+    arguments.add_argument("--directory", type=Path, default=None)
+    options = arguments.parse_args()
+    try:
+        build()
+    except NotAvailable as problem:
+        sys.exit(f"peer: {problem}")
+    print(f"rmqctl beside RocketMQ {options.version}: things a second, and rmqctl's as a multiple")
+    with tempfile.TemporaryDirectory(dir=options.directory) as place:
+        peer = Peer(options.version, options.runs)
+        for body_size in (100, 1000):
+            title(f"{options.messages:,} messages with bodies of {body_size} bytes")
+            for job in jobs_of_store(Path(place) / str(body_size), body_size, options.messages):
+                peer.measure(job)
+        title(f"A store of {LARGE_FILES} GiB")
+        peer.measure(opening(Path(place)))
+
+
+# --- what ------------------------------------------------------------------------------------
+
+
+def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
+    """Put, then everything else on what ``put --from`` has made; queues of one size."""
+    place.mkdir()
+    lines, store, by_engine = place / "lines.ndjson", place / "store", place / "by-engine"
+    other, rebuilt = place / "other", place / "rebuilt"
+    write_messages(lines, body_size, count)
+    few, few_count = place / "few.ndjson", max(count // 10, 1)
+    write_messages(few, body_size, few_count)
+    keys = [f"order{number}" for number in range(0, count, 4)]  # those of TOPIC
+    keys = random.Random(7).sample(keys, min(KEYS, len(keys)))
+    share = count // QUEUES
+    where = ("--store", str(store))
+    run("put", *where, "--create", "--from", str(lines), "--flush", "async", "-q")
+    put = ("put", "--store", str(other), "--create", "--from", str(lines), "--flush", "async", "-q")
+    queue = ("pull", *where, "--topic", TOPIC, "--queue-id", "0", "--offset", "0")
+    on_store: dict[str, Any] = {"root": str(store), "topic": TOPIC, "queueId": 0}
+
+    def reading(work: Callable[[MessageStore], object]) -> Round:
+        @contextmanager
+        def one() -> Iterator[Callable[[], object]]:
+            with MessageStore(store) as opened:
+                yield lambda: work(opened)
+
+        return one
+
+    def putting(
+        source: Path, work: Callable[[MessageStore, list[MessageExtBrokerInner]], object]
+    ) -> Round:
+        @contextmanager
+        def one() -> Iterator[Callable[[], object]]:
+            remove(other)
+            with source.open(encoding="utf-8") as file:
+                messages = [message_of(json.loads(line)) for line in file]
+            with MessageStore(other, writable=True, create=True) as opened:
+                yield lambda: work(opened, messages)
+
+        return one
+
+    @contextmanager
+    def rebuilding() -> Iterator[Callable[[], object]]:
+        remove(rebuilt)
+        yield lambda: rebuild_to(plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt)
+
+    puts = {"what": "put", "root": str(by_engine), "from": str(lines)}
+    few_puts = {**puts, "from": str(few)}
+    rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
+    verify = ("verify", *where, "-q")
+    pull_all = (*queue, "--max-messages", str(share), "--body", "utf8", "--format", "ndjson")
+    ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
+    checks, dispatches = {"what": "check", **on_store}, {"what": "dispatch", **on_store}
+    pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
+    pulling = reading(lambda opened: pull_queue(opened, share))
+    querying = reading(lambda opened: query_keys(opened, keys))
+    return [
+        Job("put, dispatched", puts, put, putting(lines, put_stream), count, count, other),
+        Job("put one by one", few_puts, None, putting(few, put_each), few_count, few_count),
+        Job("check with CRC", checks, verify, reading(check), count, count),
+        Job("dispatch, rebuild", dispatches, rebuild, rebuilding, count, count, rebuilt),
+        Job("getMessage, pull", pulls, pull_all, pulling, share, share),
+        Job("query by key", queries, ask, querying, 1, len(keys)),
+    ]
+
+
+def opening(place: Path) -> Job:
+    """Opening a large store, mostly holes, and one look at its newest message."""
+    large_store(place, LARGE_FILES, LARGE_FILE)
+    store, offset = place / "large", (LARGE_FILES - 1) * LARGE_FILE
+
+    def look() -> None:
+        with MessageStore(store) as opened:
+            opened.look_message_by_offset(offset)
+
+    @contextmanager
+    def looking() -> Iterator[Callable[[], object]]:
+        yield look
+
+    asked = {"what": "open", "root": str(store), "offset": offset}
+    command = ("message", str(offset), "--store", str(store))
+    return Job("open, look at one", asked, command, looking, 1, 1)
+
+
+def message_of(row: dict[str, Any]) -> MessageExtBrokerInner:
+    return MessageExtBrokerInner(
+        row["topic"],
+        row["body"].encode(),
+        row["queue_id"],
+        properties={"TAGS": row["tags"], "KEYS": row["keys"], **row["properties"]},
+        born_timestamp=system_clock(),
+    )
+
+
+def put_stream(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None:
+    stored = sum(len(bulk) for bulk in store.put_stream(messages, flush=False))
+    assert stored == len(messages)
+
+
+def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None:
+    assert all(store.put_message(message, flush=False).is_ok for message in messages)
+
+
+def check(store: MessageStore) -> None:
+    """Every record and its checksum as verify looks at them, without its other checks."""
+    for part in Scanner(store.commit_log, Dispatcher(store.config), check=True).scan():
+        assert not isinstance(part, Batch) or part.crc_matches.all()
+
+
+def pull_queue(store: MessageStore, count: int) -> None:
+    rows = sum(1 for _ in pull(store, TOPIC, 0, 0, max_messages=count, body="utf8"))
+    assert rows == count + 1
+
+
+def query_keys(store: MessageStore, keys: list[str]) -> None:
+    for key in keys:
+        *found, _ = query(store, TOPIC, key)
+        assert found
+
+
+# --- how fast --------------------------------------------------------------------------------
+
+
+class Peer:
+    """The engine of a version, and rmqctl, at the same job."""
+
+    def __init__(self, version: str, runs: int) -> None:
+        target = DRIVER / MODULES[version] / "target"
+        path = f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
+        number = MODULES[version][-1]
+        self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
+        self._runs = runs
+
+    def measure(self, job: Job) -> None:
+        """Prints one line: things a second as a whole process and warm, of either side."""
+        engine = mine = None
+        if job.command is not None:
+            engine = job.once / self._processes(lambda: self._engine(job, 1))
+            mine = job.once / self._processes(lambda: run(*job.command or ()), job.clear)
+        rounds = self._engine(job, WARM_UP + self._runs)
+        engine_warm = job.often / statistics.median(rounds[WARM_UP:])
+        mine_warm = job.often / self._warm(job)
+        line = "".join(f"{shown(r):>12}" for r in (engine, engine_warm, mine, mine_warm))
+        ratio = "-" if engine is None or mine is None else f"{mine / engine:.2f}"
+        print(f"{job.name:20}{line}{ratio:>10}{mine_warm / engine_warm:>10.2f}", flush=True)
+
+    def _engine(self, job: Job, rounds: int) -> list[float]:
+        """Seconds of each round, as the engine's process says."""
+        request = {"config": {}, "rounds": rounds, **job.engine}
+        done = subprocess.run([*self._java, json.dumps(request)], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"peer: the engine's {job.name} failed:\n{done.stderr[-2000:]}")
+        seconds: list[float] = json.loads(done.stdout)["seconds"]
+        return seconds
+
+    def _processes(self, action: Callable[[], object], clear: Path | None = None) -> float:
+        seconds = []
+        for _ in range(self._runs):
+            remove(clear)
+            seconds.append(timed(action))
+        return statistics.median(seconds)
+
+    def _warm(self, job: Job) -> float:
+        seconds = []
+        for _ in range(1 + self._runs):
+            with job.warm() as action:
+                seconds.append(timed(action))
+        return statistics.median(seconds[1:])
+
+
+def timed(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def run(*arguments: str) -> None:
+    done = subprocess.run(
+        [*RMQCTL, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    if done.returncode:
+        sys.exit(f"peer: rmqctl {' '.join(arguments)} failed:\n{done.stderr}")
+
+
+def remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def title(text: str) -> None:
+    print(f"\n{text}")
+    print(f"{'':20}{'engine':>24}{'rmqctl':>24}{'rmqctl / engine':>20}")
+    heads = f"{'process':>12}{'warm':>12}" * 2
+    print(f"{'':20}{heads}{'process':>10}{'warm':>10}")
+
+
+def shown(rate: float | None) -> str:
+    if rate is None:
+        return "-"
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.2f}"
+
+
+if __name__ == "__main__":
+    main()
