@@ -96,6 +96,11 @@ def _invoke(arguments: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         note(f"error: {where}{error.strerror or error}. The system refused; no store is at fault.")
         return 5
+    except MemoryError:
+        if _wants_traceback():
+            raise
+        note("error: not enough memory. Give the process more, or look at less at once.")
+        return 5
     except Exception as error:
         if _wants_traceback():
             raise

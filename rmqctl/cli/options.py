@@ -287,7 +287,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     return run
 
 
-_AGO = re.compile(r"-(\d{1,9})(ms|s|m|h|d|w)")
+_AGO = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d|w)")
 _UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 

@@ -20,6 +20,8 @@ DEFAULT_LIMIT = 64 << 20
 _PIECE = 1 << 16
 #: Its decoder bounds no output: four bytes may become 128 KiB, so it is fed little at once.
 _ZSTD_PIECE = 256
+#: What follows a frame comes back as a copy: so that many empty frames take no longer.
+_LZ4_PIECE = 1 << 12
 #: Memory that a ZSTD frame may ask for: what the highest usual level needs.
 _LEAST_WINDOW = 8 << 20
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
@@ -78,15 +80,18 @@ def decompress(stored: bytes, sys_flag: int, limit: int = DEFAULT_LIMIT) -> Body
 
 def _zlib(stored: bytes, limit: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj()
-    rest = stored
+    at = 0
     while not decoder.eof:
+        # What it did not take comes back as a copy: given little at once, that stays little.
+        given = decoder.unconsumed_tail or stored[at : at + _PIECE]
+        if not decoder.unconsumed_tail:
+            at += len(given)
         try:
-            piece = decoder.decompress(rest, _PIECE)
+            piece = decoder.decompress(given, _PIECE)
         except zlib.error as error:
             raise _Damaged(str(error)) from error
-        if not piece and not decoder.eof:
+        if not piece and not given:
             raise _Damaged(_TOO_SHORT)
-        rest = decoder.unconsumed_tail
         yield piece
 
 
@@ -95,20 +100,22 @@ def _lz4(stored: bytes, limit: int) -> Iterator[bytes]:
         from lz4.frame import LZ4FrameDecompressor
     except ImportError as error:
         raise _NoCodec("LZ4 needs the package lz4: `pip install rmqctl[codecs]`") from error
-    rest = stored
-    while rest:  # Frames may follow each other.
-        decoder = LZ4FrameDecompressor()
-        given = rest
-        while not decoder.eof:
-            try:
-                piece = decoder.decompress(given, max_length=_PIECE)
-            except (RuntimeError, EOFError, ValueError) as error:
-                raise _Damaged(str(error)) from error
-            if not piece and not decoder.eof:
-                raise _Damaged(_TOO_SHORT)
-            given = b""
-            yield piece
-        rest = decoder.unused_data or b""
+    decoder = LZ4FrameDecompressor()
+    at = 0
+    while at < len(stored) or not decoder.eof:
+        if decoder.eof:  # Frames may follow each other.
+            decoder = LZ4FrameDecompressor()
+        given = stored[at : at + _LZ4_PIECE] if decoder.needs_input else b""
+        try:
+            piece = decoder.decompress(given, max_length=_PIECE)
+        except (RuntimeError, EOFError, ValueError) as error:
+            raise _Damaged(str(error)) from error
+        at += len(given)
+        if decoder.eof:
+            at -= len(decoder.unused_data or b"")
+        elif not piece and not given and (at == len(stored) or not decoder.needs_input):
+            raise _Damaged(_TOO_SHORT)
+        yield piece
 
 
 def _zstd(stored: bytes, limit: int) -> Iterator[bytes]:

@@ -202,6 +202,8 @@ class _Parser:
     def __init__(self, text: str, duplicates: list[DuplicateKey] | None) -> None:
         self._text = text
         self._duplicates = duplicates
+        self._line = 1
+        self._line_start = self._counted = 0
 
     def value(self, at: int, depth: int) -> tuple[Any, int]:
         start = self._text[at : at + 1]
@@ -292,7 +294,12 @@ class _Parser:
     def _duplicate(self, key: str | int, at: int) -> None:
         if self._duplicates is None:
             raise _Problem(f"the key {key!r} stands here a second time", at)
-        self._duplicates.append(DuplicateKey(key, *_place(self._text, at)))
+        # Keys come in order of place: counting goes on where it ended, for there may be millions.
+        self._line += self._text.count("\n", self._counted, at)
+        newline = self._text.rfind("\n", self._counted, at)
+        self._line_start = newline + 1 if newline >= 0 else self._line_start
+        self._counted = at
+        self._duplicates.append(DuplicateKey(key, self._line, at - self._line_start + 1))
 
     def _check_depth(self, at: int, depth: int) -> None:
         if depth > MAX_DEPTH:

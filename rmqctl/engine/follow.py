@@ -25,7 +25,7 @@ from rmqctl.engine.getmessage import MessageFilter
 from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Blank, Damage, End, Entry, Record, crc_matches
-from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
 
 _REMEMBERED = 256
 #: Looks at a store that is between two states (a file that has no length yet, or has just gone).
@@ -54,6 +54,8 @@ class LiveStore:
         self._open()
 
     def _open(self) -> None:
+        if not self.root.is_dir():  # Whatever else is not there yet may come.
+            raise StoreNotFound(path=str(self.root))
         file_size = commit_log_file_size(self.root, self.config)
         self.commit_log = open_commit_log(self.root, self.config, file_size)
         ext = self.root / paths.CONSUME_QUEUE_EXT
@@ -67,12 +69,12 @@ class LiveStore:
     def look(self) -> bool:
         """Takes the files as they are now; False when the store is between two states.
 
-        :raises CannotRead, FileLengthContradiction: it stays so.
+        :raises CannotRead, FileLengthContradiction, StoreNotFound: it stays so.
         """
         self.close()
         try:
             self._open()
-        except (CannotRead, FileLengthContradiction) as error:
+        except (CannotRead, FileLengthContradiction, StoreNotFound) as error:
             self.failed(error)
             return False
         return True

@@ -274,7 +274,7 @@ class IndexFile:
         """How many items stand behind the counted ones; a cut store may have left some of zeros."""
         position = start = self.geometry.item_position(max(self.header.index_count, 1))
         end = start
-        while data := self.mapped.read(position, _ZERO_RUN):
+        while data := self.mapped.read_aside(position, _ZERO_RUN):
             kept = data.rstrip(b"\0")
             if not kept:
                 break

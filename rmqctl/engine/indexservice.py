@@ -124,17 +124,17 @@ class IndexService:
     ) -> list[int]:
         """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
 
-        The file is made before anything is checked: a first message without keys makes one too.
-        A message that the file already ends with gets only the items that are missing.
+        A message without keys makes the file that its items would go to, too. One that the index
+        already ends with gets only the items that are missing, and makes no file for none.
         """
-        file = self.last_or_new()
         filled: list[int] = []
-        end = file.header.end_phy_offset
-        if physical_offset < end:
-            return filled
         pending = list(key_hashes)
+        end = self._end_phy_offset()
         if physical_offset == end:
             pending = pending[self._items_of_last_message() :]
+        if physical_offset < end or (physical_offset == end and not pending):
+            return filled
+        file = self.last_or_new()
         while pending:
             pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
             if file.is_full:
@@ -167,20 +167,24 @@ class IndexService:
         """
         import numpy as np
 
-        file = self.last_or_new()
         filled: list[int] = []
-        at = int(np.searchsorted(keys.physical_offset, file.header.end_phy_offset, "left"))
-        if at < len(keys.key_hash) and keys.physical_offset[at] == file.header.end_phy_offset:
+        end = self._end_phy_offset()
+        at = int(np.searchsorted(keys.physical_offset, end, "left"))
+        if at < len(keys.key_hash) and keys.physical_offset[at] == end:
             at += self._items_of_last_message()
         while at < len(keys.key_hash):
+            file = self.last_or_new()
             at = file.put_key_batch(keys, at)
             if file.is_full:
                 filled.append(file.header.end_timestamp)
-            if at < len(keys.key_hash):
-                file = self.last_or_new()
-        if last_record > file.header.end_phy_offset:
+        if last_record > self._end_phy_offset():
             self.last_or_new()
         return filled
+
+    def _end_phy_offset(self) -> int:
+        """Where the last message with items lies; -1 without a file."""
+        last = self.last()
+        return -1 if last is None else last.header.end_phy_offset
 
     def flush(self) -> None:
         if self._last is not None:

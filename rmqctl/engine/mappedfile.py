@@ -81,11 +81,16 @@ class MappedFile:
         """A copy of up to ``size`` bytes; short at the end of the file."""
         return self.buffer[max(position, 0) : max(position, 0) + max(size, 0)]
 
+    def read_aside(self, position: int, size: int) -> bytes:
+        """:meth:`read`, but not through the map: looking into a hole of a map that is open for
+        writing can need a page that a full tmpfs has not, which ends the process."""
+        return os.pread(self.descriptor, size, position)
+
     def occurrences(self, needle: bytes, start: int, end: int) -> Iterator[int]:
         """Positions at which ``needle`` stands whole in a range, in order.
 
         Not by the map's own ``find``: before Python 3.11.4 that reads beyond the map (gh-105235).
-        Nor through the map: looking into a hole of it can need a page that a full tmpfs has not.
+        Nor through the map (:meth:`read_aside`).
         """
         for low in range(start, end, len(_ZEROS)):
             size = min(low + len(_ZEROS) + len(needle) - 1, end) - low

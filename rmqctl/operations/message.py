@@ -31,7 +31,7 @@ def parse_place(text: str) -> int:
         return offset
     raise UsageError(
         reason=f"{text[:80]!r} is no message id (32 or 56 hexadecimal digits) and no physical "
-        "offset. A UNIQ_KEY is found with `rmqctl index query --topic TOPIC --key KEY`."
+        "offset. A UNIQ_KEY is found with `rmqctl message --unique-key KEY`."
     )
 
 

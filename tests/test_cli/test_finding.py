@@ -144,6 +144,7 @@ def test_decompressed_bodies(cli: Cli, store: Path) -> None:
         ("message", "--unique-key", "key5"),
         ("walk", "commitlog", "--filter", "n = 5"),
         ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "5", "--max-messages", "1"),
+        ("index", "query", "--topic", "orders", "--key", "key5"),
     ],
     ids=lambda command: command[0],
 )

@@ -80,6 +80,21 @@ USAGE_ERRORS = [
     ("message", "--store", "x", "1" * 5000),
     ("walk", "commitlog", "--store", "x", "--since", "1" * 5000),
     ("put", "--store", "x", "--from", "absent"),
+    ("put", "--store", "x", "--topic", "t", "--batch", "2"),
+    ("flush", "--store", "x", "--structure", "checkpoint"),
+    ("schedule", "deliver", "--store", "x", "--level", "0"),
+    ("schedule", "deliver", "--store", "x", "--skip", "3"),
+    ("transaction", "commit", "--store", "x"),
+    ("transaction", "rollback", "--store", "x", "--", "-1"),
+    ("clean", "--store", "x", "--dry-run", "--yes"),
+    ("clean", "--store", "x", "--disk-ratio", "101"),
+    ("du", "--store", "x", "--by", "colour"),
+    ("offset", "--store", "x", "--topic", "t", "--queue-id", "0", "--time", "yesterday"),
+    ("message", "--store", "x"),
+    ("message", "--store", "x", "1", "--unique-key", "k"),
+    ("walk", "commitlog", "--store", "x", "--from-end"),
+    (*PULL, "--store", "x", "--filter", "a >"),
+    (*PULL, "--store", "x", "--decompress"),
 ]
 
 
@@ -118,13 +133,36 @@ def test_common_options_may_stand_before_the_command(cli: Cli, store: Path) -> N
         assert cli(*line[:1], *where, *line[1:]) == after
 
 
-def test_no_such_store(cli: Cli, tmp_path: Path) -> None:
-    done = cli("queues", "--store", tmp_path / "absent")
-    assert done.code == 3 and "--store" in done.err
+STORE_COMMANDS = [
+    ("queues",),
+    ("du",),
+    ("du", "--disk"),
+    ("config", "check"),
+    ("offset", "--topic", "t", "--queue-id", "0", "--time", "0"),
+    ("message", "--unique-key", "k"),
+    ("walk", "commitlog", "--follow"),
+    (*PULL, "--follow"),
+    ("put", "--topic", "t", "--body", "x"),
+    ("flush",),
+    ("clean", "--dry-run"),
+    ("clean", "--yes"),
+    ("schedule", "ls"),
+    ("schedule", "deliver"),
+    ("transaction", "ls"),
+    ("transaction", "commit", "0"),
+    ("rebuild", "all", "--missing"),
+]
+
+
+@pytest.mark.parametrize("line", STORE_COMMANDS, ids=" ".join)
+def test_no_such_store(line: tuple[str, ...], cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert cli("queues", "--store", tmp_path / "empty").code == 3
     (tmp_path / "file").write_text("")
-    assert cli("queues", "--store", tmp_path / "file").code == 3
+    for name in ("absent", "empty", "file"):
+        done = cli(*line, "--store", tmp_path / name)
+        assert done.code == 3 and "--store" in done.err and done.out == ""
+    assert sorted(os.listdir(tmp_path)) == ["empty", "file"]
+    assert os.listdir(tmp_path / "empty") == []
 
 
 def test_the_store_can_come_from_the_environment(
@@ -206,6 +244,36 @@ def test_ctrl_c_is_130_and_leaves_whole_rows(store: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+def test_ctrl_c_while_modules_are_loaded(store: Path) -> None:
+    stop = "os.kill(os.getpid(), signal.SIGINT)"
+    code = f"""
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "click":
+            {stop}
+sys.meta_path.insert(0, Finder())
+from rmqctl.__main__ import main
+main()
+"""
+    line = [sys.executable, "-c", code, "queues", "--store", str(store)]
+    done = subprocess.run(line, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_too_little_memory_is_no_bug(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def greedy(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(options.Settings, "open", greedy)
+    monkeypatch.delenv("RMQCTL_DEBUG", raising=False)
+    done = cli("queues", store=store)
+    assert done.code == 5 and "memory" in done.err and len(done.err.splitlines()) == 1
+
+
 def test_interrupted_is_130(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -225,6 +293,14 @@ NASTY_LINES = [
     ("queues", "--" + NASTY),
     (NASTY,),
     ("dump", "unit", "nasty\u202etopic", "0", "0"),
+    ("du", "--by", "topic,tag"),
+    ("config", "check"),
+    ("offset", "--topic", "nasty\u202etopic", "--queue-id", "0", "--time", "0"),
+    ("offset", "--topic", "t", "--queue-id", "0", "--time", NASTY),
+    ("message", "--unique-key", NASTY),
+    (*PULL, "--filter", NASTY),
+    ("transaction", "ls", "--producer-group", NASTY),
+    ("schedule", "deliver", "--skip", NASTY),
 ]
 
 
@@ -258,8 +334,9 @@ def test_times() -> None:
     assert convert("2023-11-14T23:13:20.5+01:00", None, None) == 1_700_000_000_500
     hour = convert("-1h", None, None) - convert("-2h", None, None)
     assert abs(hour - 3_600_000) < 1000
-    with pytest.raises(click.BadParameter):
-        convert("yesterday", None, None)
+    for wrong in ("yesterday", "", "-1", "-2H", "1e5", "-\u0662h", "0001-01-01T00:00+14:00"):
+        with pytest.raises(click.BadParameter):
+            convert(wrong, None, None)
     assert text.iso_time(2**62) == str(2**62) and text.iso_time(0) == "0"
     assert re.fullmatch(
         r"2023-11-1\dT\d\d:\d\d:20.000[+-]\d\d:\d\d", text.iso_time(1_700_000_000_000)
@@ -303,13 +380,18 @@ def test_a_stdout_that_takes_nothing(store: Path) -> None:
         ("index", "query", "--topic", "orders", "--key", "order-3"),
         ("message", "0"),
         ("queues",),
+        ("offset", "--topic", "orders", "--queue-id", "0", "--time", "0"),
+        ("schedule", "ls"),
+        ("clean", "--dry-run"),
+        ("flush", "--structure", "commitlog"),
     ],
     ids=" ".join,
 )
 def test_single_shots_import_nothing_heavy(line: tuple[str, ...], store: Path) -> None:
     code = (
         "import sys; from rmqctl.cli.main import run; code = run(sys.argv[1:]); "
-        "heavy = {'numpy', 'construct', 'rich', 'orjson', 'pyspark'} & set(sys.modules); "
+        "heavy = {'numpy', 'construct', 'rich', 'orjson', 'lz4', 'zstandard', 'pyarrow'}; "
+        "heavy = (heavy | {'pyspark'}) & set(sys.modules); "
         "print(*heavy, file=sys.stderr); sys.exit(code)"
     )
     conf = store.parent / "broker.conf"

@@ -368,6 +368,9 @@ def test_however_it_is_flushed_all_is_there(
     done = cli("put", *how, "--from", source, "--format", "ndjson", "--stats", store=store)
     assert done.code == 0 and done.rows[-1]["messages"] == 200
     assert "stats: topic n: 200 messages" in done.err and "flushes of the log" in done.err
+    (line,) = [line for line in done.err.splitlines() if "puts by time: [<=0ms]:" in line]
+    assert line.split()[-1].startswith("[10s~]:")
+    assert sum(int(part.rpartition(":")[2]) for part in line.split()[4:]) > 0
     assert [line for line in lines_of(store) if line[0] == "n"] == [
         ("n", at // 40, at % 40) for at in range(200)
     ]

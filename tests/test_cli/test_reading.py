@@ -38,7 +38,21 @@ READING = [
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("du", "--disk"),
     ("config", "check"),
+    ("offset", "--topic", "orders", "--queue-id", "0", "--time", "-2h"),
+    (*PULL, "--filter", "TAGS = 'paid'"),
+    ("walk", "commitlog", "--filter", "TAGS IS NOT NULL", "--decompress", "--body", "utf8"),
 ]
+#: What finds nothing in the store of these tests, with its exit code.
+FINDING_NOTHING = {
+    ("message", "--unique-key", "absent"): 1,
+    ("schedule", "ls"): 0,
+    ("schedule", "deliver", "--dry-run"): 0,
+    ("transaction", "ls", "--all"): 1,
+    ("transaction", "commit", "0", "--dry-run"): 1,
+    ("transaction", "rollback", "0", "--dry-run"): 1,
+    ("clean", "--dry-run"): 0,
+    ("rebuild", "all", "--missing", "--dry-run"): 0,
+}
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -60,6 +74,21 @@ def test_every_command_in_every_format_changes_nothing(
         assert {len(row) for row in rows} == {len(header)}
     else:
         assert done.out
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(("command", "code"), FINDING_NOTHING.items(), ids=str)
+def test_what_finds_nothing_says_so_and_changes_nothing(
+    command: tuple[str, ...], code: int, format: str, cli: Cli, store: Path
+) -> None:
+    before = state(store)
+    done = cli(*command, "--format", format, store=store)
+    assert (done.code, done.err) == (code, "")
+    assert state(store) == before
+    if format == "ndjson":
+        assert done.rows[-1]["type"] == "summary"
+    elif format == "json":
+        assert json.loads(done.out)[-1]["type"] == "summary"
 
 
 def test_message_rows_have_the_documented_fields(cli: Cli, store: Path) -> None:

@@ -205,3 +205,23 @@ def test_another_geometry_is_refused(tmp_path: Path) -> None:
     path = write_with(SIX, tmp_path / "s")
     with pytest.raises(FileLengthContradiction, match="maxHashSlotNum"):
         IndexFile(MappedFile.open(path), Geometry(8, 12))
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_message_told_again_makes_no_file(tmp_path: Path, batched: bool) -> None:
+    """A prepared message has no unit, so every opening dispatches the last one again."""
+    service = service_at(tmp_path)
+    message: Message = (100, 1000, list(range(GEOMETRY.index_num - 1)))
+
+    def put(message: Message) -> list[int]:
+        offset, time, keys = message
+        if batched:
+            return service.put_batch(batch_of([message]), offset)
+        return service.put_message(keys, offset, time)
+
+    assert put(message) == [1000]  # The file is full.
+    assert put(message) == []
+    assert len(service.paths) == 1
+    put((200, 1000, []))
+    assert len(service.paths) == 2
+    service.close()
