@@ -140,7 +140,13 @@ mappedFileSizeConsumeQueue=400
 maxHashSlotNum=20
 maxIndexNum=60
 """
-JSON_TYPES: dict[str, type] = {"integer": int, "string": str, "boolean": bool, "null": type(None)}
+JSON_TYPES: dict[str, type] = {
+    "integer": int,
+    "number": float,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+}
 
 
 class Column(NamedTuple):

@@ -97,7 +97,20 @@ class SparkSettings(NamedTuple):
                     f"{verb} maps a store's files, and {store} has none here: copy it to a "
                     "file system that every node sees, and name the directory."
                 )
+        self._check_spread()
         return [self.settings(format, store) for store in self.named]
+
+    def _check_spread(self) -> None:
+        """:raises UsageError: one store's directories are given as those of several, or of a URL.
+        :raises BrokerConfError: the file is none."""
+        from rmqctl.engine.multipath import is_spread
+
+        several = len(self.named) > 1 or "://" in self.named[0]
+        if self.broker_conf is not None and is_spread(self.settings().config) and several:
+            raise click.UsageError(
+                f"storePathCommitLog of {self.broker_conf} lists the directories of one store on "
+                "this machine: read it alone, or give a broker.conf without that line."
+            )
 
     def writer(self, format: str, main_type: str | None = None, *, bulk: bool = False) -> RowWriter:
         return self.settings(format).writer(main_type, bulk=bulk)
@@ -107,7 +120,7 @@ class SparkSettings(NamedTuple):
         """Options of the data source; the configuration travels as text."""
         if self.broker_conf is None:
             return {}
-        self.settings().config  # noqa: B018 (a file that is none is told here)
+        self._check_spread()
         return {"brokerConf": Path(self.broker_conf).read_text("utf-8")}
 
 

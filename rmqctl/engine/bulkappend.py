@@ -195,9 +195,9 @@ class BulkAppender:
             message = message.full()
         encoded = self._putter.check(message)
         result = self._putter.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
-        if not result.is_ok or result.append is None or not isinstance(encoded, EncodedMessage):
+        if not result.is_ok or result.stored is None or not isinstance(encoded, EncodedMessage):
             return result
-        append = result.append
+        append = result.stored
         stored.append(
             Appended(
                 encoded.message.topic,
@@ -244,6 +244,8 @@ class BulkAppender:
         buffer: Any = log.buffer_of(mapped) if mapped is not None else b""
         start, end_of_reserve = offset, offset
         largest, longest = putter.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
+        # Of a message without properties the check has a word to say (MessagePutter.check).
+        shortest = int(putter.config.enable_multi_dispatch)
         encode, stale_end = self._encode, log.stale_end
         room = BULK_RECORDS - len(stored)
         timestamp = log.store_timestamp
@@ -267,7 +269,7 @@ class BulkAppender:
                 body_length, data_length = len(body), len(data)
                 size = fixed + body_length + len(tail) + data_length
                 if (
-                    data_length > longest
+                    not shortest <= data_length <= longest
                     or size > largest
                     or offset + size > end
                     or offset < stale_end

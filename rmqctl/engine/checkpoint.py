@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from formats import layouts
 from formats.constants import CHECKPOINT_FILE_SIZE
 from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.paths import open_for_writing
 
 _FIELDS = Struct(layouts.CHECKPOINT.format)
 _TIMESTAMPS = Struct(">qqq")
@@ -53,14 +55,25 @@ def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
 
     :raises OSError: the disk is full.
     """
-    if path.exists() and path.stat().st_size >= CHECKPOINT_FILE_SIZE:
+    stamps = _TIMESTAMPS.pack(*checkpoint[:3])
+    if path.exists():
+        if path.stat().st_size < CHECKPOINT_FILE_SIZE:
+            _lengthen(root, path)
         mapped = MappedFile.open_writable(root, path)
     else:
-        head = _TIMESTAMPS.pack(*checkpoint[:3])
-        mapped = MappedFile.create(root, path, CHECKPOINT_FILE_SIZE, head=head)
+        mapped = MappedFile.create(root, path, CHECKPOINT_FILE_SIZE, head=stamps)
     try:
         mapped.reserve(0, CHECKPOINT_FILE_SIZE)
-        mapped.write(0, _TIMESTAMPS.pack(*checkpoint[:3]))
+        mapped.write(0, stamps)
         mapped.flush()
     finally:
         mapped.close()
+
+
+def _lengthen(root: Path, path: Path) -> None:
+    """Gives a file that was cut short its length, as mapping it does in Java."""
+    descriptor = open_for_writing(root, path)
+    try:
+        os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
+    finally:
+        os.close(descriptor)

@@ -56,7 +56,6 @@ class MessageStoreConfig:
     transient_store_pool_size: int = 5
     warm_maped_file_enable: bool = False
     flush_least_pages_when_warm_maped_file: int = 4096
-    max_msgs_num_batch: int = 64
     max_transfer_bytes_on_message_in_memory: int = 256 * 1024
     max_transfer_count_on_message_in_memory: int = 32
     max_transfer_bytes_on_message_in_disk: int = 64 * 1024

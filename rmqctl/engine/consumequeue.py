@@ -26,6 +26,8 @@ PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
 _MAX_ROWS_COPIED = 4096
 #: ``ConsumeQueue#recover`` looks at so many files.
 _EXT_SEARCH_FILES = 3
+#: A store time that no message has: the unit's tags code stays out of the extension.
+NO_EXT = -(2**63)
 
 
 class Unit(NamedTuple):
@@ -211,19 +213,20 @@ class ConsumeQueue:
         gap = (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
-        if store_timestamp is not None and self.ext is not None and self.ext.is_writable:
-            newest = self._newest_address() if self._newest is None else self._newest
-            address = self.ext.put(tags_code, store_timestamp, newest)
-            if address is not None:
-                tags_code = self._newest = address
+        if store_timestamp is not None:
+            tags_code = self._ext_address(tags_code, store_timestamp)
         self._append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
         return True
 
-    def _newest_address(self) -> int | None:
-        """The last address of the extension that a unit holds, looked for in the last files."""
-        first = max(len(self.files.entries) - _EXT_SEARCH_FILES, 0)
-        low = self.files.entries[first].file_from_offset // UNIT_SIZE if self.files.entries else 0
+    def newest_address(self) -> int | None:
+        """The last address of the extension that a unit holds, looked for in the last files that
+        have one; behind them others may be made ahead."""
+        last = self.files.index_of((self.max_offset - 1) * UNIT_SIZE)
+        if last < 0:
+            return None
+        first = max(last + 1 - _EXT_SEARCH_FILES, 0)
+        low = self.files.entries[first].file_from_offset // UNIT_SIZE
         for queue_offset in range(self.max_offset - 1, low - 1, -1):
             unit = self.unit(queue_offset)
             if unit is not None and is_ext_addr(unit.tags_code):
@@ -238,43 +241,65 @@ class ConsumeQueue:
         queue_offset: NDArray[np.int64],
         *,
         max_gap: int = 0,
+        store_timestamp: NDArray[np.int64] | None = None,
     ) -> None:
         """:meth:`put_message_position_info` for parallel arrays in log order.
 
-        A run that simply goes on where the queue ends is stored as one block.
+        A run that simply goes on where the queue ends is stored as one block. In
+        ``store_timestamp`` those that go to no extension have :data:`NO_EXT`.
         """
         import numpy as np
 
-        known = int(np.searchsorted(physical_offset + size, self.max_physical_offset, "right"))
-        if known:
-            if known == len(size):
-                return
-            columns = (physical_offset, size, tags_code, queue_offset)
-            physical_offset, size, tags_code, queue_offset = (c[known:] for c in columns)
-        done = 0
-        if not self.files.entries or queue_offset[0] != self.max_offset:
-            columns = (physical_offset, size, tags_code, queue_offset)
-            rows = zip(*(column.tolist() for column in columns), strict=True)
-            for row in rows:
-                self.put_message_position_info(*row, max_gap=max_gap)
+        columns = [physical_offset, size, tags_code, queue_offset]
+        if store_timestamp is not None:
+            columns.append(store_timestamp)
+        # By the leading ones: a damaged size may make an end that is before the last one's.
+        is_beyond = physical_offset + size > self.max_physical_offset
+        known = int(is_beyond.argmax()) if is_beyond.any() else len(size)
+        columns = [column[known:] for column in columns]
+        physical_offset, size, tags_code, queue_offset = columns[:4]
+        count, done = len(size), 0
+        if count and (not self.files.entries or queue_offset[0] != self.max_offset):
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                self._put_row(row, max_gap)
                 done += 1
-                if done < len(size) and queue_offset[done] == self.max_offset:
+                if done < count and queue_offset[done] == self.max_offset:
                     break
-        rest = slice(done, None)
-        goes_on = (np.diff(queue_offset[rest], prepend=self.max_offset - 1) == 1) & (
-            np.diff(physical_offset[rest], prepend=self.max_physical_offset - 1) > 0
-        )
-        if goes_on.all():
-            if len(goes_on):
-                try:
-                    self._append(_pack_units(physical_offset[rest], size[rest], tags_code[rest]))
-                finally:
-                    # A full disk may have cut it off at a file's end.
-                    self.max_physical_offset = self._max_physical_offset()
+        if done == count:
             return
-        columns = (physical_offset[rest], size[rest], tags_code[rest], queue_offset[rest])
-        for row in zip(*(column.tolist() for column in columns), strict=True):
-            self.put_message_position_info(*row, max_gap=max_gap)
+        columns = [column[done:] for column in columns]
+        physical_offset, size, tags_code, queue_offset = columns[:4]
+        goes_on = (np.diff(queue_offset, prepend=self.max_offset - 1) == 1) & (
+            np.diff(physical_offset, prepend=self.max_physical_offset - 1) > 0
+        )
+        if not goes_on.all():
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                self._put_row(row, max_gap)
+            return
+        if len(columns) > 4:
+            rows = zip(tags_code.tolist(), columns[4].tolist(), strict=True)
+            tags_code = np.array([self._ext_address(*row) for row in rows], np.int64)
+        try:
+            self._append(_pack_units(physical_offset, size, tags_code))
+        finally:
+            # A full disk may have cut it off at a file's end.
+            self.max_physical_offset = self._max_physical_offset()
+
+    def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
+        store_timestamp = row[4] if row[4:] and row[4] != NO_EXT else None
+        self.put_message_position_info(*row[:4], max_gap=max_gap, store_timestamp=store_timestamp)
+
+    def _ext_address(self, tags_code: int, store_timestamp: int) -> int:
+        """What a unit gets for a tags code: its address in the extension when it has a place
+        there, else the code itself."""
+        if store_timestamp == NO_EXT or self.ext is None or not self.ext.is_writable:
+            return tags_code
+        newest = self.newest_address() if self._newest is None else self._newest
+        address = self.ext.put(tags_code, store_timestamp, newest)
+        if address is None:
+            return tags_code
+        self._newest = address
+        return address
 
     def restore(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Completes a unit of which a killed writer stored a part; any other one is left alone."""
@@ -284,10 +309,26 @@ class ConsumeQueue:
             return
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
         stored = mapped.read(position, UNIT_SIZE)
-        if stored != wanted and is_part_of(stored, wanted):
+        if self._is_cut_address(queue_offset, stored, wanted):
+            # The dispatch behind this puts it again, and its extension unit where it was.
+            self._wrote -= UNIT_SIZE
+            self.max_physical_offset = self._max_physical_offset()
+        elif stored != wanted and is_part_of(stored, wanted):
             mapped.reserve(position, UNIT_SIZE)
             mapped.write(position, wanted)
             self.max_physical_offset = self._max_physical_offset()
+
+    def _is_cut_address(self, queue_offset: int, stored: bytes, wanted: bytes) -> bool:
+        """Whether the queue's last unit has the first half of an address in the extension."""
+        if self.ext is None or not self.ext.is_writable or queue_offset != self.max_offset - 1:
+            return False
+        unit = Unit._make(UNIT.unpack(stored))
+        is_cut = stored[:12] == wanted[:12] and not any(stored[16:])
+        return (
+            is_cut
+            and is_ext_addr(unit.tags_code)
+            and self.tags_code(unit) != UNIT.unpack(wanted)[2]
+        )
 
     def restore_units(
         self,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from formats import layouts
 from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
-from rmqctl.engine.mappedfile import MappedFileQueue
+from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
@@ -68,14 +68,14 @@ class ConsumeQueueExt:
         if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
             return None
         try:
-            mapped = self.files.find(self._wrote) or self.files.append_file(self._wrote)
+            mapped = self._file_at(self._wrote)
             position = self._wrote - mapped.file_from_offset
             if position + size > mapped.size - _END_BLANK_DATA_LENGTH:
                 end = _FILE_ENDS[: mapped.size - position]
                 mapped.reserve(position, len(end))
                 mapped.write(position, end)
                 self._wrote = mapped.file_from_offset + mapped.size
-                mapped, position = self.files.append_file(self._wrote), 0
+                mapped, position = self._file_at(self._wrote), 0
                 if size > mapped.size - _END_BLANK_DATA_LENGTH:
                     return None
             mapped.reserve(position, size + _END_BLANK_DATA_LENGTH)
@@ -85,6 +85,10 @@ class ConsumeQueueExt:
         address = self._wrote + _LONG_MIN
         self._wrote += size
         return address
+
+    def _file_at(self, offset: int) -> MappedFile:
+        """The file that holds an offset: a kill may have left one ahead of the units."""
+        return self.files.find(offset) or self.files.append_file(offset)
 
     def _end(self, newest: int | None) -> int:
         """Offset after the last unit that counts."""

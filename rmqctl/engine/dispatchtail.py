@@ -86,10 +86,14 @@ class DispatchTail:
 
     def _restore(self, start: int, end: int) -> None:
         """Dispatches again what may be half done."""
-        self._index.recover(self._store_timestamp_at)
+        self.recover_index()
         self._reput.restoring = True
         self._dispatch(start, end)
         self._reput.restoring = False
+
+    def recover_index(self) -> None:
+        """Mends what a kill has left of the newest index file."""
+        self._index.recover(self._store_timestamp_at)
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self._log.find_record(physical_offset)

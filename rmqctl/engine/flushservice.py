@@ -36,6 +36,11 @@ class GroupCommitRequest:
     def is_done(self) -> bool:
         return self._ended.is_set()
 
+    @property
+    def remaining(self) -> float:
+        """Seconds to the deadline, 0 behind it."""
+        return max(self.dead_line - time.monotonic(), 0)
+
     def wakeup_customer(self, status: PutMessageStatus, error: OSError | None = None) -> None:
         """Ends the wait; only the first call counts. What comes past the deadline is too late."""
         with self._lock:
@@ -52,7 +57,7 @@ class GroupCommitRequest:
 
         :raises OSError: the disk failed.
         """
-        if not self._ended.wait(max(self.dead_line - time.monotonic(), 0)):
+        if not self._ended.wait(self.remaining):
             self.wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
         if self._error is not None:
             raise self._error
@@ -81,15 +86,18 @@ class GroupCommitService(ServiceThread):
         self.wakeup()
 
     def submit(self, request: GroupCommitRequest) -> PutMessageStatus:
-        """Waits for a request; without a thread, the first to come flushes for all.
+        """Waits for a request; without a thread, the first to come flushes for all. Who waits for
+        another's flush goes on at its own deadline; the next flush takes its record along.
 
         :raises OSError: the disk failed.
         """
         self.put_request(request)
-        if not self.is_running:
-            with self._leading:
+        if not self.is_running and self._leading.acquire(timeout=request.remaining):
+            try:
                 if not request.is_done:
                     self.work()
+            finally:
+                self._leading.release()
         return request.wait()
 
     def work(self) -> None:

@@ -154,9 +154,16 @@ class CommitLogWriter(CommitLog):
         return fresh, 0, True
 
     def _append_file(self, file_from_offset: int) -> MappedFile:
-        """The next file, with a buffer when the pool has one."""
+        """The next file, with a buffer when there is a pool.
+
+        When the pool has none left, what the others hold is committed first, which frees them. The
+        engine stores into the file itself then: a kill would leave records behind a hole.
+        """
         fresh = self.files.append_file(file_from_offset)
         buffer = self._pool.borrow_buffer() if self._pool is not None else None
+        if buffer is None and self._pool is not None and self._write_buffers:
+            self.commit_all()
+            buffer = self._pool.borrow_buffer()
         if buffer is not None:
             with self._commit_lock:
                 if not self._write_buffers:

@@ -85,11 +85,16 @@ class AppendMessageResult:
     page_cache_rt: int = 0
     msg_num: int = 1
 
+    @property
+    def is_ok(self) -> bool:
+        return self.status is AppendMessageStatus.PUT_OK
+
 
 @dataclass(slots=True)
 class PutMessageResult:
     """What a put did. ``reason`` says more when the status is not PUT_OK; ``topic`` and
-    ``queue_id`` are where the message went, which a delay changes."""
+    ``queue_id`` are where the message went, which a delay changes. ``append`` is None where none
+    was tried."""
 
     status: PutMessageStatus
     append: AppendMessageResult | None = None
@@ -100,6 +105,11 @@ class PutMessageResult:
     @property
     def is_ok(self) -> bool:
         return self.status is PutMessageStatus.PUT_OK
+
+    @property
+    def stored(self) -> AppendMessageResult | None:
+        """The append, when the log has the message, also where the status is a later failure."""
+        return self.append if self.append is not None and self.append.is_ok else None
 
 
 def parse_host(text: str) -> Host:
@@ -141,7 +151,7 @@ class RecordForm(NamedTuple):
 FORM_OF_4_9_3 = RecordForm()
 
 
-def property_crc(data: bytes) -> bytes:
+def property_crc(data: bytes | memoryview) -> bytes:
     """The last property of a record, over all bytes before it: ten digits, the lowest first
     (``MessageDecoder#createCrc32``)."""
     digits = f"{crc32(data) & 0x7FFFFFFF:0{_CRC_DIGITS}d}"[::-1]
@@ -189,12 +199,36 @@ class EncodedMessage:
         return offset_msg_id(*self.message.store_host, physical_offset)
 
 
-def encoded_size(message: MessageExtBrokerInner) -> int:
+class _Strings(NamedTuple):
+    """Topic and properties of a message as its record has them."""
+
+    topic_length: Struct
+    topic: bytes
+    properties: bytes
+
+    @property
+    def is_v2(self) -> bool:
+        return self.topic_length is _TOPIC_LENGTH_V2
+
+
+def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
+    is_v2 = form.long_topics and len(message.topic) > constants.MAX_TOPIC_LENGTH
+    is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
+    if form.property_crc and constants.PROPERTY_CRC32 in message.properties:
+        # Of another record; CommitLog#asyncPutMessage takes it out as well.
+        others = {n: v for n, v in message.properties.items() if n != constants.PROPERTY_CRC32}
+        message = replace(message, properties=others, properties_bytes=None)
+    properties = form.properties(message.properties_data())
+    length = _TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH
+    return _Strings(length, encode_utf8(message.topic), properties)
+
+
+def encoded_size(message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3) -> int:
     """Bytes of the record that the message becomes (``calMsgLength``)."""
-    strings = len(encode_utf8(message.topic)) + len(message.properties_data())
-    lengths = _TOPIC_LENGTH.size + _PROPERTIES_LENGTH.size
+    strings = _strings(message, form)
     prefix = PREFIXES[(message.sys_flag | host_flags(message)) & constants.HOST_V6_MASK].size
-    return prefix + len(message.body) + strings + lengths
+    lengths = strings.topic_length.size + _PROPERTIES_LENGTH.size
+    return prefix + len(message.body) + len(strings.topic) + len(strings.properties) + lengths
 
 
 def encode(
@@ -202,11 +236,9 @@ def encode(
 ) -> EncodedMessage | PutMessageResult:
     """Checks lengths and encodes what does not depend on the place; a result when it is refused
     (``DefaultMessageStore#checkMessage``, ``MessageExtEncoder#encode``)."""
-    topic = encode_utf8(message.topic)
-    properties = form.properties(message.properties_data())
-    is_v2 = form.long_topics and len(message.topic) > constants.MAX_TOPIC_LENGTH
-    is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
-    longest = constants.MAX_TOPIC_LENGTH_V2 if is_v2 else constants.MAX_TOPIC_LENGTH
+    strings = _strings(message, form)
+    topic_length, topic, properties = strings
+    longest = constants.MAX_TOPIC_LENGTH_V2 if strings.is_v2 else constants.MAX_TOPIC_LENGTH
     if not topic or len(topic) > longest:
         reason = f"the topic has {len(topic)} bytes, 1 to {longest} are possible"
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
@@ -225,7 +257,7 @@ def encode(
     tail = b"".join(
         (
             message.body,
-            (_TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH).pack(len(topic)),
+            topic_length.pack(len(topic)),
             topic,
             _PROPERTIES_LENGTH.pack(len(properties)),
             properties,
@@ -236,7 +268,7 @@ def encode(
         reason = f"the record would have {size} bytes, at most {max_message_size} are allowed"
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
     body_crc = crc32(message.body) & 0x7FFFFFFF
-    magic_code = constants.MESSAGE_MAGIC_CODE_V2 if is_v2 else constants.MESSAGE_MAGIC_CODE
+    magic_code = constants.MESSAGE_MAGIC_CODE_V2 if strings.is_v2 else constants.MESSAGE_MAGIC_CODE
     return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
 
 

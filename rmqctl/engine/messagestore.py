@@ -48,7 +48,7 @@ from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.storeflush import STRUCTURES, FlushedRange
 from rmqctl.engine.storewriter import StoreWriter
 from rmqctl.engine.transientstorepool import TransientStorePool
-from rmqctl.engine.versions import check_understood, record_form
+from rmqctl.engine.versions import abort_content, check_understood, record_form
 from rmqctl.errors import CannotWrite
 
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
@@ -74,6 +74,7 @@ class MessageStore:
     :param config: sizes and switches, as a ``broker.conf`` gives them.
     :param writable: open for writing: takes the lock, recovers, creates ``abort``.
     :param create: with ``writable``: make the store when there is none.
+    :param catches_up: with ``writable``: dispatch what stands behind the newest unit.
     :param clock: gives the store time of an append, in milliseconds.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises StoreInUse: somebody holds the lock; nothing was changed.
@@ -88,6 +89,7 @@ class MessageStore:
         *,
         writable: bool = False,
         create: bool = False,
+        catches_up: bool = True,
         clock: Callable[[], int] = system_clock,
     ) -> None:
         self.root = Path(root)
@@ -111,12 +113,12 @@ class MessageStore:
             check_understood(self.root)
             self._lock = StoreLock(self.root)
         try:
-            self._open()
+            self._open(catches_up)
         except BaseException:
             self.abandon()
             raise
 
-    def _open(self) -> None:
+    def _open(self, catches_up: bool) -> None:
         root, config = self.root, self.config
         self.had_abort = (root / paths.ABORT).exists()
         writable_root = root if self.writable else None
@@ -143,7 +145,7 @@ class MessageStore:
         )
         self._end = self._find_end()
         if self.writable:
-            self._start_writing()
+            self._start_writing(catches_up)
 
     def _find_end(self) -> LogEnd:
         newest = self.newest_units()
@@ -243,7 +245,7 @@ class MessageStore:
 
     # --- writing -------------------------------------------------------------------------
 
-    def _start_writing(self) -> None:
+    def _start_writing(self, catches_up: bool) -> None:
         config, log = self.config, self._log
         log.check_lengths()
         log.start_writing(self._end)
@@ -251,16 +253,28 @@ class MessageStore:
             self.dispatcher, self.queues, self.index if config.message_index_enable else None
         )
         self.index.last()  # Refuses a wrong geometry before anything is changed.
+        form = record_form(self.root, log.find_record(self._newest_offset))
         if not self.had_abort:
-            MappedFile.create(self.root, self.root / paths.ABORT, 0).close()
+            content = abort_content(form)
+            abort = self.root / paths.ABORT
+            MappedFile.create(self.root, abort, len(content), head=content).close()
         tail = DispatchTail(log, self.queues, self.index, reput)
         self._writer = StoreWriter(self.root, config, log, reput, tail, self._put_lock, self.clock)
-        self._writer.write_in(record_form(self.root, log.find_record(self._newest_offset)))
+        self._writer.write_in(form)
         self._writer.flusher.opened(
             max(self.dispatched_to, self.min_offset), clean=not self.had_abort
         )
+        self._tail = tail
+        if catches_up:
+            self.catch_up()
+        elif self.had_abort:
+            tail.recover_index()
+
+    def catch_up(self) -> None:
+        """Dispatches what stood behind the newest unit when the store was opened, which does that
+        itself unless told otherwise. :raises CannotWrite: the disk is full."""
         try:
-            tail.recover(self.dispatched_to, config, unclean=self.had_abort)
+            self._tail.recover(self.dispatched_to, self.config, unclean=self.had_abort)
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
 
@@ -307,7 +321,7 @@ class MessageStore:
         whose message id is all of theirs with commas between."""
         results = self.put_messages(messages, batch=True, flush=flush)
         first = results[0]
-        appends = [result.append for result in results if result.append is not None]
+        appends = [result.stored for result in results if result.stored is not None]
         if not appends:
             return first
         whole = replace(

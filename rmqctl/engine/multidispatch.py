@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from formats import constants
 from rmqctl.engine.dispatch import java_split
 from rmqctl.engine.message import MessageExtBrokerInner
+
+_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
@@ -26,3 +29,14 @@ def add_queue_offsets(
     )
     properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
     return replace(message, properties=properties, properties_bytes=None)
+
+
+def offsets_are_numbers(properties: dict[str, str]) -> bool:
+    """Whether a broker can read the offsets of a stored message's extra queues: it looks at them
+    when there are as many as queues, and fails on one that is no Java long."""
+    names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+    offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
+    if not names.strip() or not offsets.strip():
+        return True
+    parts = java_split(offsets)
+    return len(parts) != len(java_split(names)) or all(_JAVA_LONG.fullmatch(p) for p in parts)

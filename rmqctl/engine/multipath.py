@@ -21,10 +21,17 @@ _SPLITTER = ","
 
 
 class LogDirectories(NamedTuple):
-    """Directories of a log; ``appendable`` get new files, in turn."""
+    """Directories of a log; ``appendable`` get new files, in turn, and ``listed`` are those of
+    ``storePathCommitLog``."""
 
     all: tuple[Path, ...]
     appendable: tuple[Path, ...]
+    listed: tuple[Path, ...]
+
+
+def is_spread(config: MessageStoreConfig) -> bool:
+    """Whether a configuration lists directories for the log of its store."""
+    return _SPLITTER in config.store_path_commit_log
 
 
 def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
@@ -35,8 +42,8 @@ def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
     :raises BrokerConfError: no directory is left for new files.
     """
     own = root / paths.COMMIT_LOG
-    if _SPLITTER not in config.store_path_commit_log:
-        return LogDirectories((own,), (own,))
+    if not is_spread(config):
+        return LogDirectories((own,), (own,), (own,))
     listed = _split(config.store_path_commit_log)
     read_only = _split(config.read_only_commit_log_store_paths)
     everything = tuple(dict.fromkeys([*listed, *read_only]))
@@ -47,7 +54,7 @@ def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
     appendable = sorted({directory for directory in listed if directory not in read_only}, key=str)
     if not appendable:
         raise BrokerConfError(path="storePathCommitLog", reason="all its directories are read-only")
-    return LogDirectories(everything, tuple(appendable))
+    return LogDirectories(everything, tuple(appendable), tuple(listed))
 
 
 def _split(text: str) -> list[Path]:
@@ -59,7 +66,7 @@ def open_log_files(
 ) -> MappedFileQueue:
     """The files of a store's log, wherever they lie; errors as of :func:`log_directories`."""
     directories = log_directories(root, config)
-    if _SPLITTER not in config.store_path_commit_log:
+    if not is_spread(config):
         return MappedFileQueue(
             directories.all[0], file_size, writable_root=root if writable else None
         )

@@ -19,6 +19,7 @@ from rmqctl.engine.dispatchtail import DispatchTail
 from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
+    FORM_OF_4_9_3,
     AppendMessageResult,
     EncodedMessage,
     MessageExtBrokerInner,
@@ -35,6 +36,49 @@ from rmqctl.errors import CannotWrite
 #: What the engine takes for no time at all (``isOSPageCacheBusy``).
 _NOT_IN_LOCK = 10_000_000
 _NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
+_BARE = (
+    "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
+    "dispatching for good at such a one: give it a property, as tags or keys"
+)
+
+
+def room_of(file_size: int) -> int:
+    """The longest record, or batch, that a log file can hold."""
+    return file_size - constants.END_FILE_MIN_BLANK_LENGTH
+
+
+def check_message(
+    message: MessageExtBrokerInner,
+    config: MessageStoreConfig,
+    dispatcher: Dispatcher,
+    file_size: int,
+    form: RecordForm = FORM_OF_4_9_3,
+    *,
+    as_stored: bool = False,
+) -> EncodedMessage | PutMessageResult:
+    """What needs neither lock nor store: names, delay rewriting, host flags, lengths, encoding; a
+    result when the message is refused.
+
+    :param file_size: of the log's files. :param as_stored: the message is a record of another
+        store: a delay level delays nothing, and nothing is put into the queues that it names.
+    :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
+    """
+    paths.check_topic_directory(message.topic)
+    if message.queue_id < 0:
+        return _illegal(f"queue id {message.queue_id} is negative")
+    if not as_stored:
+        for name in multi_queue_names(message) if config.enable_multi_dispatch else ():
+            paths.check_topic_directory(name)
+        kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
+        stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
+        if stops_at_bare and kind not in _NO_UNIT and not message.properties_data():
+            return _illegal(_BARE)
+        if message.delay_time_level > 0 and kind not in _NO_UNIT:
+            message = delay_rewritten(message, len(dispatcher.delay_levels))
+    encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
+    if isinstance(encoded, EncodedMessage) and encoded.size > room:
+        return _illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
+    return encoded
 
 
 class MessagePutter:
@@ -90,36 +134,22 @@ class MessagePutter:
     # --- before the lock -----------------------------------------------------------------
 
     def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
-        """Lengths, number of light queues, delay rewriting, host flags, encoding.
-
-        :raises TopicNotAllowed: the topic, or a light queue, could leave ``consumequeue/``.
-        """
-        paths.check_topic_directory(message.topic)
-        if message.queue_id < 0:
-            return _illegal(f"queue id {message.queue_id} is negative")
-        names = multi_queue_names(message) if self.config.enable_multi_dispatch else []
-        for name in names:
-            paths.check_topic_directory(name)
-        if names and self._is_lmq_num_exceeded:
+        """What :func:`check_message` does, and the number of light queues."""
+        encoded = check_message(
+            message, self.config, self._dispatcher, self.log.file_size, self.form
+        )
+        is_multi = self.config.enable_multi_dispatch and bool(multi_queue_names(message))
+        if isinstance(encoded, EncodedMessage) and is_multi and self._is_lmq_num_exceeded:
             return PutMessageResult(
                 PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
                 reason=f"the store has more than {self.config.max_lmq_consume_queue_num} light "
                 "queues (maxLmqConsumeQueueNum)",
             )
-        kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
-        if message.delay_time_level > 0 and kind not in _NO_UNIT:
-            message = delay_rewritten(message, len(self._dispatcher.delay_levels))
-        encoded = encode(message, self.config.max_message_size, self.form)
-        if isinstance(encoded, EncodedMessage) and encoded.size > self._room:
-            return _illegal(
-                f"the record has {encoded.size} bytes, a commit log file holds {self._room}"
-            )
         return encoded
 
     @property
     def _room(self) -> int:
-        """The longest record, or batch, that a log file can hold."""
-        return self.log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
+        return room_of(self.log.file_size)
 
     @property
     def _is_lmq_num_exceeded(self) -> bool:
@@ -140,6 +170,7 @@ class MessagePutter:
         message = encoded.message
         key = message.topic, message.queue_id
         counts = _has_unit(encoded)
+        start, queue_offset = self.log.write_offset, 0
         try:
             if self._tail.failed:
                 self._tail.complete()
@@ -154,6 +185,7 @@ class MessagePutter:
                         # MultiDispatch#wrapMultiDispatch, whatever stands in the way.
                         return PutMessageResult(
                             PutMessageStatus.UNKNOWN_ERROR,
+                            AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR),
                             reason="with the offsets of its light queues the message is too long",
                         )
                     encoded = again
@@ -164,7 +196,7 @@ class MessagePutter:
             timestamp = self.clock()
             self._before_append(timestamp)
         except (CannotWrite, OSError) as error:
-            return refused(error)
+            return self._refused(error, start, encoded, queue_offset)
         result = self._store(encoded, mapped, position, queue_offset if counts else 0, timestamp)
         if counts:
             self.topic_queue_table[key] = queue_offset + 1
@@ -183,6 +215,7 @@ class MessagePutter:
         if problem:
             return [_illegal(problem)]
         key = encoded[0].message.topic, encoded[0].message.queue_id
+        start, first = self.log.write_offset, 0
         try:
             if self._tail.failed:
                 self._tail.complete()
@@ -194,13 +227,31 @@ class MessagePutter:
             timestamp = self.clock()
             self._before_append(timestamp)
         except (CannotWrite, OSError) as error:
-            return [refused(error)]
+            return [self._refused(error, start, encoded[0], first)]
         results = []
         for queue_offset, one in enumerate(encoded, first):
             results.append(self._store(one, mapped, position, queue_offset, timestamp))
             position += one.size
         self.topic_queue_table[key] = first + len(encoded)
         return results
+
+    def _refused(
+        self, error: Exception, start: int, encoded: EncodedMessage, queue_offset: int
+    ) -> PutMessageResult:
+        """:func:`refused` for an append that was to go to ``start``. Where a blank has filled the
+        file, and the next one cannot be made, the append's own status is END_OF_FILE: its bytes
+        are the blank's."""
+        result, end = refused(error), self.log.write_offset
+        if end > start and self.log.files.find(end) is None:
+            result.append = AppendMessageResult(
+                AppendMessageStatus.END_OF_FILE,
+                start,
+                end - start,
+                encoded.msg_id(start),
+                self.clock(),
+                queue_offset,
+            )
+        return result
 
     def _store(
         self,

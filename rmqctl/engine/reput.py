@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.consumequeue import NO_EXT
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.queuetable import ConsumeQueueTable
@@ -74,16 +75,28 @@ class Reput:
         """A batch of records; errors as in :meth:`dispatch`."""
         from rmqctl.engine.dispatch import key_batch, unit_batch
 
-        if self.queues is not None and self.queues.writes_ext:
-            # Each unit takes a place in the extension: one by one, in log order.
-            for row in range(len(batch)):
-                self.dispatch(batch.record(row))
-            return
-        self.put_units(unit_batch(batch, self.dispatcher), batch.topics)
+        units = unit_batch(batch, self.dispatcher)
+        self.put_units(units, batch.topics, self.ext_timestamps(batch, units))
         self.put_keys(key_batch(batch), int(batch.physical_offset[-1]))
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])
 
-    def put_units(self, units: UnitBatch, topics: TopicTable) -> None:
+    def ext_timestamps(self, batch: Batch, units: UnitBatch) -> NDArray[np.int64] | None:
+        """Store times of some of a batch's units, as the extension has them; NO_EXT for those of
+        light queues. None when the queues write no extension."""
+        import numpy as np
+
+        if self.queues is None or not self.queues.writes_ext:
+            return None
+        rows = np.searchsorted(batch.physical_offset, units.physical_offset)
+        own = (batch.topic_id[rows] == units.topic_id) & (batch.queue_id[rows] == units.queue_id)
+        return np.where(own, batch.store_timestamp[rows], NO_EXT)
+
+    def put_units(
+        self,
+        units: UnitBatch,
+        topics: TopicTable,
+        ext_timestamps: NDArray[np.int64] | None = None,
+    ) -> None:
         """Units of a batch, or of several in log order."""
         if self.queues is None:
             return
@@ -97,7 +110,11 @@ class Reput:
             )
             if self.restoring:
                 queue.restore_units(*columns)
-            queue.put_units(*columns, max_gap=self.max_gap)
+            queue.put_units(
+                *columns,
+                max_gap=self.max_gap,
+                store_timestamp=None if ext_timestamps is None else ext_timestamps[rows],
+            )
 
     def put_keys(self, keys: KeyBatch, last_record: int) -> None:
         """Index keys of a batch, whose last record is at ``last_record``."""

@@ -200,7 +200,8 @@ def plan(
     """
     store.commit_log.check_lengths()
     config, queues = store.config, store.root / paths.CONSUME_QUEUE
-    disks = Disks(_judged_directories(store.root, config), queues, percent)
+    # Directories that only readOnlyCommitLogStorePaths lists do not count.
+    disks = Disks(log_directories(store.root, config).listed, queues, percent)
     log_percent, queue_percent = disks.log_percent, disks.queue_percent
     first = judge(config, at, disks, manual=manual)
     entries = store.commit_log.files.entries
@@ -223,14 +224,6 @@ def plan(
     removals += _queue_removals(store, log_mins, ranges)
     removals += _index_removals(store.root, store.index, new_min)
     return Retention(first, log_percent, queue_percent, store.min_offset, new_min, removals, ranges)
-
-
-def _judged_directories(root: Path, config: MessageStoreConfig) -> list[Path]:
-    """The directories of the log whose disks count: those of ``storePathCommitLog``, not those
-    that only ``readOnlyCommitLogStorePaths`` lists."""
-    every = log_directories(root, config).all
-    listed = {Path(name.strip()) for name in config.store_path_commit_log.split(",")}
-    return [directory for directory in every if directory in listed] or list(every)
 
 
 def _before_last(entries: list[FileEntry], end: int) -> list[FileEntry]:

@@ -22,7 +22,11 @@ class PutMessageStatus(Enum):
 
 
 class AppendMessageStatus(Enum):
-    """``AppendMessageStatus``: what the append itself did."""
+    """``AppendMessageStatus``: what the append itself did.
+
+    The two for sizes never come about: 4.9.3 refuses such messages where they are encoded, before
+    an append, and returns none.
+    """
 
     PUT_OK = "PUT_OK"
     END_OF_FILE = "END_OF_FILE"

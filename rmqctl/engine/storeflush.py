@@ -188,7 +188,7 @@ class StoreFlusher:
             for structure in structures:
                 start = self._flushed[structure]
                 if structure == "commitlog":
-                    start = min(self._log.flushed_where, end)
+                    start = self._log.flushed_where
                     self._log.force(end)
                     self._advance(physic=self._log.store_timestamp)
                 elif structure == "queues" and self._reput.queues is not None:
@@ -198,6 +198,7 @@ class StoreFlusher:
                     self._reput.index.flush()
                     self._advance(index=self._reput.index_msg_timestamp)
                 self._flushed[structure] = end
-                ranges.append(FlushedRange(structure, start, end))
+                # A damaged unit may claim what lies behind the log.
+                ranges.append(FlushedRange(structure, min(start, end), end))
             self._write_checkpoint()
         return ranges

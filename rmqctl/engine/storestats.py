@@ -6,8 +6,23 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 
-#: Upper ends, in milliseconds, of ``putMessageDistributeTime``'s classes; the last has none.
-PUT_TIME_CLASSES = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+#: ``putMessageDistributeTime``'s classes, as the engine prints them, with their upper ends in
+#: milliseconds; the last has none.
+PUT_TIME_CLASSES = {
+    "<=0ms": 0,
+    "0~10ms": 10,
+    "10~50ms": 50,
+    "50~100ms": 100,
+    "100~200ms": 200,
+    "200~500ms": 500,
+    "500ms~1s": 1000,
+    "1~2s": 2000,
+    "2~3s": 3000,
+    "3~4s": 4000,
+    "4~5s": 5000,
+    "5~10s": 10_000,
+    "10s~": None,
+}
 
 
 class StoreStats:
@@ -22,7 +37,7 @@ class StoreStats:
         self.put_message_topic_size_total: Counter[str] = Counter()
         self.put_message_failed_times = 0
         self.put_message_entire_time_max = 0.0
-        self.put_message_distribute_time = [0] * (len(PUT_TIME_CLASSES) + 1)
+        self.put_message_distribute_time = [0] * len(PUT_TIME_CLASSES)
         self.flush_times = 0
         self.flush_time_total = 0.0
         self.flush_time_max = 0.0
@@ -69,6 +84,5 @@ def _time_class(elapsed: float) -> int:
     millis = int(elapsed)
     if millis <= 0:
         return 0
-    return next(
-        (i for i, end in enumerate(PUT_TIME_CLASSES) if millis < end), len(PUT_TIME_CLASSES)
-    )
+    ends = enumerate(PUT_TIME_CLASSES.values())
+    return next(number for number, end in ends if end is None or millis < end)

@@ -78,6 +78,11 @@ class StoreWriter:
             self.flusher.before_append,
         )
 
+    @property
+    def form(self) -> RecordForm:
+        """How records that are put end."""
+        return self._putter.form
+
     def write_in(self, form: RecordForm) -> None:
         """Records are put in this form from now on; without, in 4.9.3's."""
         self._putter.form = form
@@ -110,7 +115,7 @@ class StoreWriter:
         # Without the service nobody else would flush for a message that waits for nobody.
         may_go_on = self.flusher.group_commit.is_running
         waits = flush and any(one.is_wait_store_msg_ok or not may_go_on for one in messages)
-        self._await_disk([result for result in results if result.append is not None], waits)
+        self._await_disk([result for result in results if result.stored is not None], waits)
         failed = sum(not result.is_ok for result in results)
         self.stats.put_ended((perf_counter() - begin) * 1000, failed)
         return results
@@ -134,13 +139,13 @@ class StoreWriter:
                     one if isinstance(one, PutMessageResult) else self._putter.append(one)
                     for one in checked
                 ]
-            stored = [result.append for result in results if result.append is not None]
+            stored = [result.stored for result in results if result.stored is not None]
             for result in results:
-                if result.append is not None:
-                    self.stats.stored(result.topic, result.append.wrote_bytes)
+                if result.stored is not None:
+                    self.stats.stored(result.topic, result.stored.wrote_bytes)
             failure = self._dispatch(stored[0].wrote_offset, len(stored)) if stored else None
         if failure is not None:
-            return [failure if result.append is not None else result for result in results]
+            return [failure if result.stored is not None else result for result in results]
         return results
 
     def append_stream(
@@ -196,7 +201,7 @@ class StoreWriter:
     def _await_disk(self, stored: list[PutMessageResult], flush: bool) -> None:
         """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
         time becomes their status."""
-        appends = [result.append for result in stored if result.append is not None]
+        appends = [result.stored for result in stored if result.stored is not None]
         if not appends:
             return
         next_offset = appends[-1].wrote_offset + appends[-1].wrote_bytes

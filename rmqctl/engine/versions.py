@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from formats import constants
-from rmqctl.engine.message import CRC32_RESERVED_LENGTH, RecordForm
+from rmqctl.engine.message import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.paths import CONSUME_QUEUE
 from rmqctl.engine.record import Record
 from rmqctl.errors import UnsupportedStore
@@ -73,6 +73,18 @@ def check_understood(root: Path) -> None:
             raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
 
 
+def is_of_5(root: Path) -> bool:
+    """Whether a broker of 5.1.0 or later has run on the store: it makes a directory of its own."""
+    return (root / "compaction").is_dir()
+
+
+def abort_content(form: RecordForm) -> bytes:
+    """What a writer puts into its ``abort``: its process id where the store is of 5.x, which does
+    so (``DefaultMessageStore#createTempFile``), nothing as in 4.9.3 else. Nobody reads it but
+    people: that the file is there is what counts."""
+    return b"" if form == FORM_OF_4_9_3 else str(os.getpid()).encode()
+
+
 def record_form(root: Path, newest: Record | None) -> RecordForm:
     """The form in which the store's own version writes, read off its newest record.
 
@@ -85,6 +97,6 @@ def record_form(root: Path, newest: Record | None) -> RecordForm:
     return RecordForm(
         property_separator=data.endswith(constants.PROPERTY_SEPARATOR.encode()),
         property_crc=data[-CRC32_RESERVED_LENGTH:].startswith(crc_name),
-        long_topics=(root / "compaction").is_dir()
+        long_topics=is_of_5(root)
         or (newest is not None and newest.magic_code == constants.MESSAGE_MAGIC_CODE_V2),
     )

@@ -25,6 +25,7 @@ def query(
     since: int | None = None,
     until: int | None = None,
     body: str = "none",
+    decompress_limit: int | None = None,
 ) -> Iterator[Row]:
     """Rows ``message`` whose topic and key really match, in log order, then ``summary``.
 
@@ -44,7 +45,7 @@ def query(
         if len(found) == max_messages:
             break
     for record in sorted(found, key=itemgetter(0)):
-        yield message_row_with_body(store, record, body)
+        yield message_row_with_body(store, record, body, decompress_limit)
     yield {
         "type": "summary",
         "messages": len(found),

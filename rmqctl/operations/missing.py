@@ -55,13 +55,21 @@ def add_missing(
         known = _Known(store)
         if dry_run:
             return _run(store, known, what, None, progress)
-    with MessageStore(root, config, writable=True) as store:
+    # Opening must not catch up: a queue that is not there would begin with its last units.
+    with MessageStore(root, config, writable=True, catches_up=False) as store:
         reput = Reput(
             store.dispatcher,
             store.queues if what in ("queues", "all") else None,
             store.index if what in ("index", "all") else None,
         )
-        return _run(store, known, what, reput, progress)
+        reput.restoring = store.had_abort
+        try:
+            summary = _run(store, known, what, reput, progress)
+            # What was not asked for is caught up with as by any opening.
+            store.catch_up()
+        except OSError as error:
+            raise paths.writing_error(root, error) from error
+        return summary
 
 
 class _Known:

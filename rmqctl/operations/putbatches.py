@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from formats import constants
 from rmqctl.engine.bulkappend import Message, PlainMessage
-from rmqctl.engine.message import MessageExtBrokerInner, encoded_size
+from rmqctl.engine.message import MessageExtBrokerInner, RecordForm, encoded_size
+from rmqctl.engine.storestats import PUT_TIME_CLASSES
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.put import BulkPut, MessageMaker, NotAMessage, messages_of
 from rmqctl.operations.rows import Row, append_result_row
@@ -33,8 +34,9 @@ def put_batches(
     """
     messages = messages_of(lines, run, maker or MessageMaker())
     room = store.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
+    longest, form = min(store.config.max_message_size, room), store.writer.form
     try:
-        for batch in _batches(messages, size, min(store.config.max_message_size, room)):
+        for batch in _batches(messages, size, longest, form):
             if len(batch) > 1:
                 result = store.put_batch(batch, flush=flush)
             else:
@@ -53,7 +55,7 @@ def put_batches(
 
 
 def _batches(
-    messages: Iterable[Message | None], size: int, longest: int
+    messages: Iterable[Message | None], size: int, longest: int, form: RecordForm
 ) -> Iterator[list[MessageExtBrokerInner]]:
     """Messages in batches of at most ``longest`` bytes; when the input pauses (None), or fails,
     what has come is a batch."""
@@ -62,7 +64,7 @@ def _batches(
     try:
         for message in messages:
             one = message.full() if isinstance(message, PlainMessage) else message
-            own = 0 if one is None else encoded_size(one)
+            own = 0 if one is None else encoded_size(one, form)
             goes_on = one is not None and _can_follow(batch, one) and len(batch) < size
             if batch and not (goes_on and length + own <= longest):
                 yield batch
@@ -100,6 +102,8 @@ def stats_lines(stats: StoreStats) -> Iterator[str]:
         f"{stats.put_message_failed_times} failed, longest put "
         f"{stats.put_message_entire_time_max:.1f} ms"
     )
+    puts = zip(PUT_TIME_CLASSES, stats.put_message_distribute_time, strict=True)
+    yield "stats: puts by time: " + " ".join(f"[{name}]:{count}" for name, count in puts)
     yield (
         f"stats: {stats.flush_times} flushes of the log, {stats.flush_time_total:.1f} ms in all, "
         f"longest {stats.flush_time_max:.1f} ms"

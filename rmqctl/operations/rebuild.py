@@ -19,7 +19,11 @@ from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.filesizes import (
+    commit_log_file_size,
+    consume_queue_ext_file_size,
+    consume_queue_file_size,
+)
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.lock import StoreLock
 from rmqctl.engine.multipath import open_commit_log
@@ -37,6 +41,9 @@ from rmqctl.errors import (
 )
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from rmqctl.engine.dispatch import UnitBatch
     from rmqctl.engine.scanner import Batch, Scanner
 
@@ -62,6 +69,10 @@ class RebuildPlan:
     queue_id: int | None
     commit_log_file_size: int
     consume_queue_file_size: int
+    #: Size of the extension files that the queues get; None: they have plain tags codes.
+    consume_queue_ext_file_size: int | None
+    #: Whether the store has an extension, which goes with the queues that it belongs to.
+    has_consume_queue_ext: bool
     log_min_offset: int
     log_bytes: int
 
@@ -72,7 +83,9 @@ class RebuildPlan:
 
     @property
     def structures(self) -> list[str]:
-        return [paths.CONSUME_QUEUE] * self.queues + [paths.INDEX] * self.index
+        ext = self.has_consume_queue_ext or self.consume_queue_ext_file_size is not None
+        queues = [paths.CONSUME_QUEUE] + [paths.CONSUME_QUEUE_EXT] * ext
+        return queues * self.queues + [paths.INDEX] * self.index
 
 
 @dataclass(slots=True)
@@ -109,6 +122,9 @@ def plan_rebuild(
     if what == "index" and (topic is not None or queue_id is not None):
         raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
     narrowed = topic is not None or queue_id is not None
+    has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
+    is_said = config.is_explicit("enable_consume_queue_ext")
+    writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
     log = open_commit_log(root, config, commit_log_file_size(root, config))
     plan = RebuildPlan(
         root=root,
@@ -119,6 +135,10 @@ def plan_rebuild(
         queue_id=queue_id,
         commit_log_file_size=log.file_size,
         consume_queue_file_size=consume_queue_file_size(root, config),
+        consume_queue_ext_file_size=(
+            consume_queue_ext_file_size(root, config) if writes_ext else None
+        ),
+        has_consume_queue_ext=has_ext,
         log_min_offset=log.min_offset,
         log_bytes=log.files.end_offset - log.min_offset,
     )
@@ -210,7 +230,8 @@ def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
     queues = {
         where.path.relative_to(base)
         for base in (staging, plan.root)
-        for where in paths.queue_directories(base / paths.CONSUME_QUEUE)
+        for name in plan.structures
+        for where in paths.queue_directories(base / name)
         if plan.includes(where.topic, where.queue_id)
     }
     return sorted(queues)
@@ -269,7 +290,11 @@ class _Builder:
         queues = index = None
         if plan.queues:
             queues = ConsumeQueueTable(
-                output / paths.CONSUME_QUEUE, plan.consume_queue_file_size, writable_root=output
+                output / paths.CONSUME_QUEUE,
+                plan.consume_queue_file_size,
+                ext_directory=output / paths.CONSUME_QUEUE_EXT,
+                ext_file_size=plan.consume_queue_ext_file_size,
+                writable_root=output,
             )
         if plan.index:
             index = IndexService(
@@ -278,6 +303,7 @@ class _Builder:
         self._queues, self._index = queues, index
         self._reput = Reput(self._dispatcher, queues, index)
         self._pending: list[UnitBatch] = []
+        self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
 
     def run(self, progress: Progress | None) -> RebuildSummary:
@@ -312,6 +338,9 @@ class _Builder:
         if self._queues is not None:
             units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
             self._pending.append(units)
+            ext_timestamps = self._reput.ext_timestamps(batch, units)
+            if ext_timestamps is not None:
+                self._pending_ext.append(ext_timestamps)
             self._pending_units += len(units.size)
             if self._pending_units >= _BULK_UNITS:
                 self._put_pending(scanner)
@@ -339,8 +368,9 @@ class _Builder:
             return
         columns = zip(*self._pending, strict=True)
         bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
-        self._pending, self._pending_units = [], 0
-        self._reput.put_units(bulk, scanner.topics)
+        ext = np.concatenate(self._pending_ext) if self._pending_ext else None
+        self._pending, self._pending_ext, self._pending_units = [], [], 0
+        self._reput.put_units(bulk, scanner.topics, ext)
         self._summary.units += len(bulk.size)
 
     def _finish(self, scanner: Scanner) -> RebuildSummary:

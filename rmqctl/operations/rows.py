@@ -130,7 +130,7 @@ def damage_row(damage: Damage) -> Row:
 
 def append_result_row(result: PutMessageResult) -> Row:
     """What became of a put; offsets are None when nothing was stored."""
-    append = result.append
+    append = result.stored
     row: Row = {
         "type": "append_result",
         "status": result.status.value,

@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.message import MessageExtBrokerInner

@@ -61,7 +61,7 @@ def measure(spark: SparkSession, store: Path, repeat: int, runs: int, place: Pat
     path = ",".join([str(store)] * repeat)
     rows, size = 0, 0
 
-    log = open_log(store)
+    log = open_log(str(store), MessageStoreConfig())
     files = [(store, e.file_from_offset, e.file_from_offset + e.size) for e in log.files.entries]
     log.close()
 
@@ -128,7 +128,7 @@ def scan_file(file: tuple[Path, int, int]) -> tuple[int, int]:
     """Records of one file of a log and their bytes."""
     store, start, end = file
     rows = size = 0
-    log = open_log(store)
+    log = open_log(str(store), MessageStoreConfig())
     for entry in Scanner(log, Dispatcher(MessageStoreConfig()), properties=False).scan(start, end):
         if isinstance(entry, Batch):
             rows += len(entry)

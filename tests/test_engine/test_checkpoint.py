@@ -39,6 +39,16 @@ def test_fields_of_newer_brokers_stay(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint").read_bytes()[24:] == data[24:]
 
 
+@pytest.mark.parametrize("length", [0, 20, 32, 40, 100])
+def test_they_stay_in_a_file_that_is_cut_short(tmp_path: Path, length: int) -> None:
+    data = bytes(24) + (77).to_bytes(8, "big") + (88).to_bytes(8, "big") + b"\7" * 60
+    (tmp_path / "checkpoint").write_bytes(data[:length])
+    write_checkpoint(tmp_path, tmp_path / "checkpoint", Checkpoint(1, 2, 3))
+    written = (tmp_path / "checkpoint").read_bytes()
+    assert len(written) == 4096
+    assert written[24:] == data[24:length].ljust(4096 - 24, b"\0")
+
+
 def test_none_and_too_short(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "checkpoint") is None
     (tmp_path / "checkpoint").write_bytes(bytes(39))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.engine.consumequeue import PRE_BLANK, UNIT, ConsumeQueue, Unit
@@ -47,6 +47,7 @@ def rows_in_log_order(draw: st.DrawFn) -> Rows:
     return rows
 
 
+@example([[(100, 194, 0, 5)], [(5, 11, 0, 11), (106, 200, 0, 14), (106, 33, 0, 14)]], 100)
 @given(st.lists(rows_in_log_order(), min_size=1, max_size=3), st.sampled_from([0, 3, 100]))
 def test_arrays_give_what_one_at_a_time_gives(
     tmp_path_factory: pytest.TempPathFactory, bulks: list[Rows], max_gap: int

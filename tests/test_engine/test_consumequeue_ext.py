@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,9 @@ from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset
 from rmqctl.engine.getmessage import TagFilter
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.missing import add_missing
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import tree_content
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 from tests.test_engine.test_putmessage import full_disk
@@ -98,6 +102,23 @@ def test_a_unit_that_no_queue_unit_names_is_written_over(tmp_path: Path) -> None
     assert is_clean(root, EXT)
 
 
+@pytest.mark.parametrize("missing", [2, 12])
+def test_an_address_that_a_kill_has_cut_is_written_again(tmp_path: Path, missing: int) -> None:
+    """By the bulk of a catching up, too: with more than a few records missing."""
+    root = extension_store(tmp_path / "s")
+    before = {name: tree_content(root / name) for name in ("consumequeue", "consumequeue_ext")}
+    for queue_id in (0, 1):
+        files = sorted((root / f"consumequeue/T/{queue_id}").iterdir())
+        data = bytearray(b"".join(file.read_bytes() for file in files))
+        end = (12 - missing // 2) * 20
+        data[end - 4 :] = bytes(len(data) - end + 4)
+        for number, file in enumerate(files):
+            file.write_bytes(data[number * 200 : number * 200 + 200])
+    (root / "abort").touch()
+    small_store(root, EXT).close()
+    assert before == {name: tree_content(root / name) for name in before}
+
+
 def test_without_room_the_unit_has_the_plain_code(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with small_store(root, EXT) as store:
@@ -118,7 +139,7 @@ def test_without_room_the_unit_has_the_plain_code(tmp_path: Path) -> None:
     assert is_clean(tmp_path / "tiny", small)
 
 
-def test_a_broker_without_the_switch_reads_and_a_rebuild_writes_plain_codes(tmp_path: Path) -> None:
+def test_a_broker_without_the_switch_reads_and_writes_plain_codes(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with small_store(root, EXT) as store:
         store.put_messages([message(number) for number in range(6)])
@@ -127,8 +148,110 @@ def test_a_broker_without_the_switch_reads_and_a_rebuild_writes_plain_codes(tmp_
         found = store.get_message("T", 0, 0, 32, TagFilter("t1 || t6"))
         assert [record.queue_offset for record in found.records] == [1, 6]
     assert is_clean(root)
-    rebuild_to(plan_rebuild(root, EXT, "queues"), tmp_path / "rebuilt")
-    assert not (tmp_path / "rebuilt/consumequeue_ext").exists()
+
+
+def extension_store(root: Path) -> Path:
+    """Two queues with an extension over some files, and light queues without one."""
+    with small_store(root, EXT) as store:
+        for number in range(24):
+            one = message(number)
+            one.queue_id = number % 2
+            if number % 5 == 0:
+                one.properties["INNER_MULTI_DISPATCH"] = "%LMQ%x,U"
+            assert store.put_message(one).is_ok
+    return root
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_rebuild_writes_the_extension_as_the_puts_did(tmp_path: Path, said: bool) -> None:
+    """With the switch, or for a store that has an extension."""
+    root = extension_store(tmp_path / "s")
+    config = EXT if said else replace(EXT, enable_consume_queue_ext=False)
+    rebuild_to(plan_rebuild(root, config, "queues"), tmp_path / "rebuilt")
+    for name in ("consumequeue", "consumequeue_ext"):
+        assert tree_content(tmp_path / "rebuilt" / name) == tree_content(root / name)
+    assert len(tree_content(root / "consumequeue_ext")) == 6
+
+
+def test_a_broker_conf_without_the_switch_has_plain_codes_rebuilt(tmp_path: Path) -> None:
+    root = extension_store(tmp_path / "s")
+    explicit = EXT.explicit | {"enable_consume_queue_ext"}
+    config = replace(EXT, enable_consume_queue_ext=False, explicit=explicit)
+    before = tree_content(root / "consumequeue_ext")
+    (kept,) = rebuild_in_place(plan_rebuild(root, config, "queues")).kept
+    assert not (root / "consumequeue_ext").exists()
+    assert tree_content(kept / "consumequeue_ext") == before
+    assert is_clean(root, config)
+
+
+def test_one_queue_is_rebuilt_with_its_extension(tmp_path: Path) -> None:
+    root = extension_store(tmp_path / "s")
+    before = {name: tree_content(root / name) for name in ("consumequeue", "consumequeue_ext")}
+    (root / "consumequeue/T/1" / f"{0:020d}").unlink()
+    (root / "consumequeue_ext/T/1" / f"{0:020d}").write_bytes(bytes(96))
+    summary = rebuild_in_place(plan_rebuild(root, EXT, "queues", "T", 1))
+    assert summary.queues == 1
+    assert before == {name: tree_content(root / name) for name in before}
+
+
+def codes(root: Path) -> set[str]:
+    return {row.code for row in verify(root, EXT) if isinstance(row, Finding)}
+
+
+def test_verify_finds_a_flipped_bit_of_an_extension_unit(tmp_path: Path) -> None:
+    root = extension_store(tmp_path / "s")
+    assert codes(root) == set()
+    for path in sorted((root / "consumequeue_ext/T/1").iterdir()):
+        whole = path.read_bytes()
+        used = [at for at in range(0, 80, 20) if any(whole[at : at + 20])]
+        assert used
+        # All with HYPOTHESIS_PROFILE=deep, else every 13th: each bit of a byte in turn.
+        step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 13
+        for bit in range(0, used[-1] * 8 + 160, step):
+            data = bytearray(whole)
+            data[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            assert "unit-mismatch" in codes(root), f"bit {bit} of {path.name}"
+        path.write_bytes(whole)
+
+
+def test_verify_finds_extension_files_that_are_gone_or_nobodys(tmp_path: Path) -> None:
+    root = extension_store(tmp_path / "s")
+    files = sorted((root / "consumequeue_ext/T/0").iterdir())
+    behind = files[-1].with_name(f"{len(files) * 96:020d}")
+    behind.write_bytes(bytes(96))
+    assert codes(root) == set(), "made ahead"
+    behind.write_bytes(files[0].read_bytes())
+    assert codes(root) == {"extension-file-unclaimed"}
+    behind.unlink()
+    (root / "consumequeue_ext/T/7").mkdir()
+    nobodys = root / "consumequeue_ext/T/7" / f"{0:020d}"
+    nobodys.write_bytes(files[0].read_bytes())
+    assert codes(root) == {"extension-file-unclaimed"}
+    nobodys.write_bytes(files[0].read_bytes()[:-1])
+    (root / "consumequeue_ext/T/no").touch()
+    expected = {"extension-file-unclaimed", "file-length-mismatch", "foreign-file"}
+    assert codes(root) == expected
+    for path in (nobodys, nobodys.parent, root / "consumequeue_ext/T/no"):
+        path.rmdir() if path.is_dir() else path.unlink()
+    whole = files[1].read_bytes()
+    files[1].write_bytes(bytes(96))
+    assert codes(root) == {"unit-mismatch"}
+    files[1].unlink()
+    found = [row for row in verify(root, EXT) if isinstance(row, Finding)]
+    assert [row.code for row in found] == ["unit-mismatch"] * 4
+    assert "an address where the extension has no unit" in str(found[0].found)
+    files[1].write_bytes(whole)
+    assert codes(root) == set()
+
+
+def test_missing_units_get_their_extension(tmp_path: Path) -> None:
+    root = extension_store(tmp_path / "s")
+    before = {name: tree_content(root / name) for name in ("consumequeue", "consumequeue_ext")}
+    for name in before:
+        shutil.rmtree(root / name / "T/1")
+    add_missing(root, EXT, "queues")
+    assert before == {name: tree_content(root / name) for name in before}
 
 
 @pytest.mark.parametrize(

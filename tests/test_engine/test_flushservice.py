@@ -142,6 +142,27 @@ def test_past_its_deadline_a_putter_goes_on(tmp_path: Path, disk: Disk) -> None:
     assert is_clean(tmp_path / "s")
 
 
+def test_who_waits_for_anothers_flush_goes_on_at_its_own_deadline(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """Without the service: the flush that is under way has begun before, and does not count."""
+    store = begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
+    disk.gate.clear()
+    (leader,) = in_threads(1, lambda _: store.put_message(Message("T", b"first")) and None)
+    wait_for(lambda: disk.waiting == 1)
+    store.writer.config = replace(store.config, sync_flush_timeout=20)
+    result = store.put_message(Message("T", b"second"))
+    assert result.status is PutMessageStatus.FLUSH_DISK_TIMEOUT
+    assert disk.waiting == 1, "the first flush goes on"
+    disk.gate.set()
+    leader.join()
+    store.writer.config = store.config
+    assert store.put_message(Message("T", b"third")).is_ok
+    store.close()
+    assert is_clean(tmp_path / "s")
+    assert len(stored_bodies(tmp_path / "s")) == 4
+
+
 def test_a_request_ends_once() -> None:
     request = GroupCommitRequest(1, 0)
     assert request.wait() is PutMessageStatus.FLUSH_DISK_TIMEOUT
@@ -374,21 +395,23 @@ def test_a_record_is_stored_then_committed_then_flushed(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_full_file_gives_its_buffer_back_and_none_left_means_none_used(tmp_path: Path) -> None:
+def test_a_full_file_gives_its_buffer_back_and_none_left_means_a_commit(tmp_path: Path) -> None:
+    """No file is ever stored to directly while earlier records wait in buffers: a kill would leave
+    them as a hole before it."""
     pool = TransientStorePool(2, PAGE)
     log = pooled_log(tmp_path, pool)
-    for number in range(3):
-        # One record a file: the third file finds no buffer and is stored to directly.
+    for number in range(2):
+        # One record a file.
         record(log, bytes([number + 1]) * 3500)
     assert pool.available_buffer_nums == 0
     assert pool.borrow_buffer() is None
     assert log.committed_where == 0
+    record(log, b"\x03" * 3500)
+    assert log.committed_where == 2 * PAGE, "what the two buffers held"
+    assert pool.available_buffer_nums == 1
     log.commit_all()
-    assert pool.available_buffer_nums == 2
     assert log.committed_where == log.write_offset
     record(log, b"\x04" * 3500)
-    assert pool.available_buffer_nums == 1, "the next file has one again"
-    assert log.committed_where == 3 * PAGE
     assert log.force() and log.flushed_where == log.write_offset
     log.close()
     assert pool.available_buffer_nums == 2

@@ -16,10 +16,17 @@ import pytest
 from formats import constants
 from rmqctl.engine import mappedfile
 from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner, PutMessageResult, encoded_size
+from rmqctl.engine.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+    encode,
+    encoded_size,
+)
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.runningflags import RunningFlag, RunningFlags
-from rmqctl.engine.status import GetMessageStatus, PutMessageStatus
+from rmqctl.engine.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from rmqctl.engine.storestats import StoreStats
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
@@ -120,7 +127,7 @@ def put_many_light_queues(root: Path) -> PutMessageResult:
         for name in ("a", "b", "c"):
             # The limit is exceeded by the third: the engine compares before it is there.
             assert store.put_message(light(f"%LMQ%{name}")).is_ok
-        assert store.put_message(Message("T", b"no light queue")).is_ok
+        assert store.put_message(Message("T", b"none", properties={"TAGS": "x"})).is_ok
         return store.put_message(light("%LMQ%a"))
 
 
@@ -157,6 +164,12 @@ STATUSES: dict[PutMessageStatus, Callable[[Path], PutMessageResult]] = {
 }
 
 
+APPEND_STATUSES = {
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED: AppendMessageStatus.END_OF_FILE,
+    PutMessageStatus.UNKNOWN_ERROR: AppendMessageStatus.UNKNOWN_ERROR,
+}
+
+
 @pytest.mark.parametrize("status", PutMessageStatus)
 def test_every_status_comes_about(tmp_path: Path, status: PutMessageStatus) -> None:
     result = STATUSES[status](tmp_path / "s")
@@ -168,7 +181,13 @@ def test_every_status_comes_about(tmp_path: Path, status: PutMessageStatus) -> N
         PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
         PutMessageStatus.SLAVE_NOT_AVAILABLE,
     )
-    assert (result.append is not None) == (status in stored)
+    assert (result.stored is not None) == (status in stored)
+    # CommitLog#asyncPutMessage: only what the append callback was asked has its own status.
+    appended = APPEND_STATUSES.get(status, AppendMessageStatus.PUT_OK if result.stored else None)
+    assert (result.append.status if result.append is not None else None) is appended
+    if appended is AppendMessageStatus.END_OF_FILE:
+        assert result.append is not None
+        assert result.append.wrote_offset + result.append.wrote_bytes == 4096, "the blank"
     # Whatever it was, the next put goes on.
     assert put_one(tmp_path / "s", Message("T", b"next")).is_ok
     assert is_clean(tmp_path / "s")
@@ -246,8 +265,9 @@ def test_a_batch_goes_to_no_light_queues(tmp_path: Path) -> None:
     message = light("%LMQ%a", b"y" * 400)
     with MessageStore(tmp_path / "s", LMQ, writable=True, create=True) as store:
         size = encoded_size(message)
-        filler = 4096 - 8 - 3 * size - encoded_size(Message("T", b""))
-        assert store.put_message(Message("T", b"x" * filler)).is_ok
+        first = Message("T", b"", properties={"TAGS": "x"})
+        filler = 4096 - 8 - 3 * size - encoded_size(first)
+        assert store.put_message(replace(first, body=b"x" * filler)).is_ok
         result = store.put_batch([message] * 3)
         assert result.append is not None
         assert result.append.wrote_bytes == 3 * size
@@ -390,3 +410,57 @@ def test_the_configuration_is_read_from_a_broker_conf() -> None:
 def test_the_first_flags_value_is_javas() -> None:
     assert [int(flag) for flag in RunningFlag] == [1, 2, 4, 8, 16]
     assert constants.LMQ_PREFIX == "%LMQ%"
+
+
+# --- where a broker's dispatch would stop --------------------------------------------------
+
+
+def test_a_message_without_properties_is_refused_where_a_broker_would_stop(tmp_path: Path) -> None:
+    """4.9.3 with enableMultiDispatch fails on it for good (checkMultiDispatchQueue)."""
+    bare = Message("T", b"x")
+    with MessageStore(tmp_path / "s", LMQ, writable=True, create=True) as store:
+        for results in (
+            [store.put_message(bare)],
+            store.put_messages([replace(bare, properties={"TAGS": "t"}), bare], batch=True),
+            [bulk.refused for bulk in store.append_stream(iter([bare]))],
+        ):
+            assert [one.status for one in results if one] == [PutMessageStatus.MESSAGE_ILLEGAL]
+            assert "enableMultiDispatch" in results[0].reason  # type: ignore[union-attr]
+        assert store.max_offset == 0
+        prepared = replace(bare, sys_flag=constants.TRANSACTION_PREPARED_TYPE)
+        assert store.put_message(prepared).is_ok  # not dispatched
+        tagged = replace(bare, properties={"TAGS": "t"})
+        sent = list(store.append_stream(iter([tagged, tagged, bare, tagged])))
+        assert [(len(bulk.stored), bulk.refused is None) for bulk in sent] == [
+            (2, False),
+            (1, True),
+        ]
+        store.writer.write_in(RecordForm(property_separator=True))
+        assert store.put_message(bare).is_ok  # 5.x looks first
+    with MessageStore(tmp_path / "plain", SMALL, writable=True, create=True) as store:
+        assert store.put_message(bare).is_ok
+
+
+FORMS = [
+    RecordForm(separator, crc, long_topics)
+    for separator in (False, True)
+    for crc in (False, True)
+    for long_topics in (False, True)
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("topic", ["T", "%RETRY%" + "g" * 200])
+@pytest.mark.parametrize("properties", [{}, {"a": "b"}, {"a": "b", "__CRC32#": "1234567890"}])
+def test_the_size_of_a_record_is_known_before_it_is_encoded(
+    form: RecordForm, topic: str, properties: dict[str, str]
+) -> None:
+    message = Message(topic, b"body", properties=properties)
+    encoded = encode(message, 65536, form)
+    if len(topic) > 127 and not form.long_topics:
+        assert isinstance(encoded, PutMessageResult)
+        return
+    assert isinstance(encoded, EncodedMessage)
+    record = encoded.record(0, 0, 0)
+    assert encoded_size(message, form) == encoded.size == len(record)
+    assert record.count(b"__CRC32#") == (form.property_crc or "__CRC32#" in properties)

@@ -29,7 +29,6 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from formats.consumequeue_ext import EXT_UNIT
 from formats.text import decode_utf8, encode_properties, split_properties
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
@@ -37,7 +36,7 @@ from rmqctl.engine.record import HOSTS_V6_MASK, Record
 from rmqctl.operations.verify import Summary, verify
 from tests.conftest import Golden
 from tests.golden_data import STORES, broker_conf, expected, index_contents, tree_content
-from tests.test_golden.test_reading import with_plain_tags_codes
+from tests.test_golden.test_reading import assert_extension_is_the_engines
 
 #: Records whose properties no map gives back: ``metrics`` of ``broker`` was put in batches, and a
 #: batch's own properties are appended to each message's.
@@ -107,37 +106,11 @@ def written(name: str, root: Path, golden_root: Path) -> None:
     assert log == engine_log
     queues = golden_root / "consumequeue"
     if name == "cqext":
-        written_extension(root, golden_root)
+        assert_extension_is_the_engines(root, golden_root)
     else:
         assert tree_content(root / "consumequeue") == tree_content(queues)
         assert not (root / "consumequeue_ext").exists()
     assert index_contents(root / "index") == index_contents(golden_root / "index")
-
-
-def written_extension(root: Path, golden_root: Path) -> None:
-    """The engine wrote this store with a filter's bit maps, which a store without clients has none
-    of; the queues of the retry topic, which no filter knows, are the same to the byte."""
-    ext, engine_ext = root / "consumequeue_ext", golden_root / "consumequeue_ext"
-    for where in ("consumequeue", "consumequeue_ext"):
-        ours, engines = tree_content(root / where), tree_content(golden_root / where)
-        assert list(ours) == list(engines)
-        same = [path for path in ours if ours[path] == engines[path]]
-        assert [path for path in ours if path.startswith("%RETRY%")] == same
-        assert len(same) == 4
-    plain = with_plain_tags_codes(root / "consumequeue", ext)
-    assert plain == with_plain_tags_codes(golden_root / "consumequeue", engine_ext)
-    for path in tree_content(engine_ext):
-        assert ext_units(ext / path) == ext_units(engine_ext / path)
-
-
-def ext_units(path: Path) -> list[tuple[int, int]]:
-    """(tags code, store time) of each unit of an extension file."""
-    data, found, at = path.read_bytes(), [], 0
-    while data[at : at + 2] not in (b"\0\0", b"\xff\xff"):
-        unit = EXT_UNIT.parse(data[at:])
-        found.append((unit.tags_code, unit.msg_store_time))
-        at += unit.size
-    return found
 
 
 @pytest.mark.parametrize("name", STORES)

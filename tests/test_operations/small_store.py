@@ -70,7 +70,9 @@ def messages() -> Iterator[MessageExtBrokerInner]:
             message.properties["DELAY"] = str(number - 7)
         if number in (12, 13, 17):
             message.properties["INNER_MULTI_DISPATCH"] = "%LMQ%one,extra"
-        if number in (15, 16):
+        if number in (15, 16):  # without any, a broker of 4.9.3 would stop dispatching
+            message.properties = {"trace": "x"}
+        if number == 7:
             message.properties = {}
         yield message
 

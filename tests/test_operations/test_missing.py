@@ -52,9 +52,14 @@ def test_a_whole_store_gets_nothing(whole: Path) -> None:
     assert derived_files(whole) == before
 
 
-def test_a_queue_that_is_gone_comes_back(whole: Path) -> None:
+@pytest.mark.parametrize("number", [RECORDS - 1, RECORDS - 4, RECORDS - 2])
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_queue_that_is_gone_comes_back(whole: Path, number: int, abort: bool) -> None:
+    """Also the one of the newest message, which an opening store would begin to catch up."""
     before = derived_files(whole)
-    shutil.rmtree(whole / "consumequeue/topic1/0")
+    if abort:
+        (whole / "abort").touch()
+    shutil.rmtree(whole / f"consumequeue/topic{number % 3}/{number // 3 % 2}")
     assert counts(run(whole)) == (RECORDS // 6, 1, 0)
     assert derived_files(whole) == before
     assert_clean(whole, CONFIG)

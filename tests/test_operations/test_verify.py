@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,14 @@ from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
-from rmqctl.operations.verify import ERROR, INFO
+from rmqctl.operations.verify import ERROR, INFO, Finding, verify
+from tests.conftest import SEED
 from tests.test_operations.small_store import (
     CONFIG,
     GEOMETRY,
     findings_of,
     make_small_store,
+    messages,
 )
 
 
@@ -115,3 +118,33 @@ def test_what_the_engine_passes_over_in_an_empty_body_is_named(
     findings, summary = findings_of(store)
     assert [(f.code, f.physical_offset, f.severity) for f in findings] == [(code, 0, ERROR)]
     assert summary.records == 30  # the engine reads it as a record, and so do we
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_store_that_grows_meanwhile_is_sound(tmp_path: Path, number: int) -> None:
+    """Units, items and checkpoint of messages that a broker, or another writer, puts while the log
+    is read and after it."""
+    root, chance = tmp_path / "store", random.Random(f"{SEED} {number}")
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        puts = 0
+
+        def put(count: int) -> None:
+            nonlocal puts
+            for message in [*messages()][:count]:
+                assert writer.put_message(message, flush=False).is_ok
+                puts += 1
+            writer.flush()
+
+        put(30)
+
+        def progress(done: int) -> None:
+            if puts == 30 or (puts < 200 and chance.random() < 0.5):
+                put(chance.choice((3, 30)))
+
+        found = list(verify(root, CONFIG, progress))
+        assert {row.code for row in found[:-1] if isinstance(row, Finding)} <= {
+            "unclean-shutdown",
+            "dispatch-behind",
+            "index-behind",
+        }
+        assert puts > 30

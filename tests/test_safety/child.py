@@ -35,8 +35,10 @@ def main() -> None:
     config = parse_broker_conf(plan["conf"])
     with MessageStore(Path(plan["store"]), config, writable=True, create=True) as store:
         os.write(1, b"open\n")
+        if plan.get("services"):
+            store.start()
         stream = messages(plan["seed"], plan["bulk"], plan["body"])
-        for results in store.put_stream(stream, flush=True):
+        for results in store.put_stream(stream, flush=not plan.get("services")):
             rows = [
                 [r.append.wrote_offset, r.topic, r.queue_id, r.append.queue_offset]
                 for r in results

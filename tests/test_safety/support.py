@@ -37,6 +37,9 @@ def broker_conf(config: MessageStoreConfig) -> str:
         f"mappedFileSizeCommitLog={config.mapped_file_size_commit_log}\n"
         f"mappedFileSizeConsumeQueue={config.mapped_file_size_consume_queue}\n"
         f"maxHashSlotNum={config.max_hash_slot_num}\nmaxIndexNum={config.max_index_num}\n"
+        f"transientStorePoolEnable={config.transient_store_pool_enable}\n"
+        f"enableConsumeQueueExt={config.enable_consume_queue_ext}\n"
+        f"mappedFileSizeConsumeQueueExt={config.mapped_file_size_consume_queue_ext}\n"
     )
 
 

@@ -7,13 +7,19 @@ the model's messages, each under its queue offset and keys, and verify has nothi
 
 from __future__ import annotations
 
+import inspect
+import os
 import shutil
 import tempfile
+import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -21,12 +27,19 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from formats import constants
+from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.mappedfile import FileEntry, sync_files
 from rmqctl.engine.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.putmessage import MessagePutter
+from rmqctl.engine.retention import EXPIRED, remove
 from rmqctl.engine.status import PutMessageStatus
+from rmqctl.engine.storewriter import StoreWriter
+from rmqctl.operations.clean import Rule, plan_clean
 from tests.test_safety.conftest import MEMORY
 from tests.test_safety.support import Clock, assert_clean, small_config
 
@@ -75,12 +88,16 @@ class StoreModel(RuleBasedStateMachine):
         self.stored: list[Stored] = []
         self.ends: dict[tuple[str, int], int] = {}
         self.number = 0
+        self.on_disk: dict[Path, bytes] = {}
+        self.patch = patch("rmqctl.engine.logwriter.sync_files", self.sync_files)
+        self.patch.start()
         self.open()
 
     def open(self) -> None:
         self.store = MessageStore(
             self.root, self.config, writable=True, create=True, clock=self.clock
         )
+        self.found = self.store.writer._log.write_offset
         if self.services:
             self.store.start()
 
@@ -118,6 +135,7 @@ class StoreModel(RuleBasedStateMachine):
     def put(self, topic: str, queue_id: int, body: bytes, flush: bool) -> None:
         message = self.message(topic, queue_id, body)
         self.acknowledge(message, self.store.put_message(message, flush=flush))
+        assert not flush or self.store.writer._log.flushed_where > self.stored[-1].offset
 
     @rule(topic=TOPICS, queue_id=QUEUE_IDS, bodies=st.lists(BODIES, min_size=1, max_size=3))
     def put_batch(self, topic: str, queue_id: int, bodies: list[bytes]) -> None:
@@ -191,6 +209,8 @@ class StoreModel(RuleBasedStateMachine):
     def flush(self, structures: tuple[str, ...]) -> None:
         for done in self.store.flush_structures(structures):
             assert done.from_offset <= done.to_offset == self.store.max_offset
+        if "commitlog" in structures:
+            assert self.store.writer._log.flushed_where == self.store.max_offset
 
     @rule()
     def reopen(self) -> None:
@@ -215,17 +235,49 @@ class StoreModel(RuleBasedStateMachine):
                 self.ends[where.topic, where.queue_id] = queue.max_offset
 
     @precondition(lambda self: len(self.store.commit_log.files.entries) > 2)
-    @rule()
-    def clean(self) -> None:
-        """The oldest log file expires while the store is closed."""
+    @rule(files=st.integers(1, 3), killed=st.booleans())
+    def clean(self, files: int, killed: bool) -> None:
+        """The oldest log files expire while the store is closed; the queues, their extension and
+        the index follow, unless a kill comes before that."""
         self.store.close()
-        first = min((self.root / "commitlog").iterdir())
-        first.unlink()
-        end = int(first.name) + FILE
-        self.stored = [one for one in self.stored if one.offset >= end]
+        oldest = sorted((self.root / "commitlog").iterdir())[: min(files, len(self.log_files) - 2)]
+        for path in oldest:
+            os.utime(path, (0, 0))
+        plan = plan_clean(self.root, self.config, Rule(percent=50, manual=True))
+        removals = plan.retention.removals
+        assert [one.path for one in removals if one.reason == EXPIRED] == oldest
+        remove(removals[: len(oldest)] if killed else removals, lambda _: None)
+        self.stored = [one for one in self.stored if one.offset >= plan.retention.new_min_offset]
         self.open()
+        assert self.store.min_offset == plan.retention.new_min_offset
 
     # --- what must hold ----------------------------------------------------------------
+
+    @property
+    def log_files(self) -> list[FileEntry]:
+        return self.store.commit_log.files.entries
+
+    def sync_files(self, paths: Iterable[Path]) -> None:
+        """Does it, and remembers what the disk has of each file then."""
+        listed = list(paths)
+        content = {path: path.read_bytes() for path in listed}
+        sync_files(listed)
+        self.on_disk |= content
+
+    @invariant()
+    def what_counts_as_flushed_was_synced(self) -> None:
+        """Since the store was opened: a power failure would keep it."""
+        if not hasattr(self, "store"):
+            return
+        flushed = self.store.writer._log.flushed_where
+        for entry in self.log_files:
+            low, high = (
+                max(entry.file_from_offset, self.found),
+                min(entry.file_from_offset + FILE, flushed),
+            )
+            if low < high:
+                part = slice(low - entry.file_from_offset, high - entry.file_from_offset)
+                assert self.on_disk.get(entry.path, b"")[part] == entry.path.read_bytes()[part]
 
     @invariant()
     def everything_is_there(self) -> None:
@@ -253,6 +305,8 @@ class StoreModel(RuleBasedStateMachine):
             assert one.offset in [hit.hit.item.physical_offset for hit in hits if hit.matches]
 
     def teardown(self) -> None:
+        if hasattr(self, "patch"):
+            self.patch.stop()
         if not hasattr(self, "store"):
             return
         try:
@@ -276,3 +330,49 @@ TestStoreModel.settings = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
+
+
+MUTANTS = {
+    "dispatch before the buffers are committed": (
+        StoreWriter,
+        "_dispatch",
+        "self._log.commit_all()",
+        "pass",
+    ),
+    "a batch counts as one message": (
+        MessagePutter,
+        "append_batch",
+        "[key] = first + len(encoded)",
+        "[key] = first + 1",
+    ),
+    "a file that is full is not synced": (
+        CommitLogWriter,
+        "flush",
+        "sync_files([entry.path])",
+        "if end < entry.file_from_offset + entry.size: sync_files([entry.path])",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_model_sees_what_would_be_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of these lines changed in the engine is found."""
+    owner, method, old, new = MUTANTS[name]
+    original = getattr(owner, method)
+    source = textwrap.dedent(inspect.getsource(original))
+    assert source.count(old) == 1
+    found: dict[str, Any] = {}
+    exec(source.replace(old, new), original.__globals__, found)
+    monkeypatch.setattr(owner, method, found[method])
+    with pytest.raises(Exception):  # noqa: B017  # Whatever the model, or the store, says first.
+        run_state_machine_as_test(
+            StoreModel,
+            settings=settings(
+                TestStoreModel.settings,
+                max_examples=1000,
+                phases=[Phase.generate],
+                database=None,
+                report_multiple_bugs=False,
+            ),
+        )

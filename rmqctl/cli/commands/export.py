@@ -49,6 +49,7 @@ def command(
     --body`. The directory appears when all of it is written. Runs on Apache Spark, on this machine
     unless --master says otherwise. The stores are only read.
     """
+    source = settings.source_options
     with (
         settings.writer("table") as writer,
         settings.settings().progress("export", 1000, writer) as advance,
@@ -60,7 +61,7 @@ def command(
         rows = export.selected(
             spark,
             settings.stores,
-            settings.source_options,
+            source,
             wanted,
             topic=options["topic"],
             since=options["since"],

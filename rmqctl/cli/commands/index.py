@@ -10,6 +10,7 @@ from rmqctl.cli.options import (
     Whole,
     body_option,
     common,
+    decompress_options,
     group,
     time_range,
     topic_option,
@@ -33,6 +34,7 @@ def command() -> None:
     examples=[
         "rmqctl index query --store DIR --topic orders --key order-42",
         "rmqctl index query --topic orders --key order-42 --since -1d --body utf8 --json",
+        "rmqctl index query --topic orders --key order-42 --body utf8 --decompress",
         "rmqctl index query --topic orders --key order-42 --raw",
     ],
     exits={1: "nothing matched"},
@@ -51,6 +53,7 @@ def command() -> None:
 @time_range
 @click.option("--raw", is_flag=True, help="Show the index items of the key's hash.")
 @body_option
+@decompress_options
 @common
 def query(
     settings: Settings,
@@ -61,6 +64,7 @@ def query(
     until: int | None,
     raw: bool,
     body: str,
+    decompress_limit: int | None,
 ) -> int:
     """Find messages by topic and key.
 
@@ -78,7 +82,14 @@ def query(
             )
         else:
             rows = index.query(
-                store, topic, key, max_messages=max_messages, since=since, until=until, body=body
+                store,
+                topic,
+                key,
+                max_messages=max_messages,
+                since=since,
+                until=until,
+                body=body,
+                decompress_limit=decompress_limit,
             )
         summary = writer.rows(rows)
     found = summary["items"] if raw else summary["messages"]

@@ -19,6 +19,7 @@ from rmqctl.cli.options import (
     common,
 )
 from rmqctl.cli.options import command as make
+from rmqctl.cli.putstats import print_stats, stats_option
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With async or none: buffers off the page cache, committed to the files now and then.",
 )
-@click.option("--stats", is_flag=True, help="Print statistics to stderr at the end.")
+@stats_option
 @click.option("--create", is_flag=True, help="Make the store when there is none.")
 @common
 def command(
@@ -130,7 +131,7 @@ def command(
         row = put_one(store, message, flush=flush == "sync")
         writer.row(row)
     if stats:
-        _print_stats(store)
+        print_stats(store)
     return _status(settings, row)
 
 
@@ -202,17 +203,8 @@ def _put_stream(
         if run.refused is None:
             writer.summary(messages=run.stored)
     if stats:
-        _print_stats(store)
+        print_stats(store)
     return _status(settings, run.refused, run.line)
-
-
-def _print_stats(store: MessageStore) -> None:
-    """What the store counted, on stderr."""
-    from rmqctl.cli.output import note
-    from rmqctl.operations.putbatches import stats_lines
-
-    for line in stats_lines(store.writer.stats):
-        note(line)
 
 
 def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:

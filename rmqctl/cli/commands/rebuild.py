@@ -65,10 +65,13 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 def command(settings: SparkSettings, format: str, what: str, **options: Any) -> int:
     """Write queues and index anew from the commit log.
 
-    They are byte for byte what the broker would have written. With --output the store is only
-    read. With --in-place everything is built aside and put in place by renaming; the old files
-    stay in rmqctl-old-<time>/ until --purge. With --missing queues and index that lag behind the
-    log, or are not there, get what they lack, and the summary counts it.
+    They are byte for byte what the broker would have written. With enableConsumeQueueExt in the
+    broker.conf, or files in consumequeue_ext/, queues get their extension, without the bit maps of
+    a broker's filters; --master refuses such a store.
+
+    With --output the store is only read. With --in-place everything is built aside and put in place
+    by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing queues and
+    index that lag behind the log, or are not there, get what they lack, and the summary counts it.
 
     Prints rows of type damage for parts of the log that cannot be read, then a summary. With
     --master there may be several stores: each is built below a directory of its broker's name in
@@ -92,6 +95,12 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         rebuild.plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
         for one in stores
     ]
+    for plan in plans if options["master"] is not None else ():
+        if plan.queues and plan.consume_queue_ext_file_size is not None:
+            raise click.UsageError(
+                f"--master writes no consume queue extension, and {plan.root} has one "
+                "(enableConsumeQueueExt): leave --master out."
+            )
     outputs = _outputs(plans, output)
     if options["dry_run"]:
         with stores[0].writer(vertical=True) as writer:

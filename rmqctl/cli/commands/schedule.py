@@ -9,6 +9,7 @@ import click
 
 from rmqctl.cli.options import INT_MAX, WRITING_EXITS, Settings, Time, Whole, common
 from rmqctl.cli.options import command as make
+from rmqctl.cli.putstats import print_stats, stats_option
 from rmqctl.cli.sections import group
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
     help="Pass over messages for good, by queue offset; repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing, say what would be done.")
+@stats_option
 @common
 def deliver(
     settings: Settings,
@@ -112,6 +114,7 @@ def deliver(
     skip_delivered: bool,
     skip: tuple[tuple[int, int, int], ...],
     dry_run: bool,
+    stats: bool,
 ) -> int:
     """Put messages that are due into their real queues.
 
@@ -134,7 +137,10 @@ def deliver(
         dry_run,
     )
     with settings.open(writable=not dry_run) as store:
-        return _run(settings, store, delivery)
+        status = _run(settings, store, delivery)
+    if stats and not dry_run:
+        print_stats(store)
+    return status
 
 
 def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:

@@ -41,7 +41,7 @@ def command(
     is damage are places that cannot be read. Runs on Apache Spark, on this machine unless --master
     says otherwise. Bodies are shown as Base64.
     """
-    count = 0
+    count, source = 0, settings.source_options
     with (
         settings.writer(format, "row", bulk=True) as writer,
         settings.settings().progress("sql", 1000, writer) as advance,
@@ -50,7 +50,7 @@ def command(
         from rmqctl.spark import sql
         from rmqctl.spark.staging import in_new_directory
 
-        result = sql.query(spark, query, settings.stores, settings.source_options)
+        result = sql.query(spark, query, settings.stores, source)
         if output is not None:
             with in_new_directory(output) as place:
                 result.write.mode("errorifexists" if place == output else "overwrite").parquet(

@@ -57,6 +57,7 @@ def command(
     size, delay and duplicate_key, then a summary. A page opens without network.
     """
     rows: list[dict[str, Any]] = []
+    source = settings.source_options
     with (
         settings.writer(format, "topic") as quiet,
         settings.settings().progress("stats", 1000, quiet) as advance,
@@ -64,7 +65,7 @@ def command(
     ):
         from rmqctl.spark.stats import statistics
 
-        rows += statistics(spark, settings.stores, settings.source_options, top)
+        rows += statistics(spark, settings.stores, source, top)
     if html is not None:
         from rmqctl.spark.page import page
         from rmqctl.spark.remote import shown

@@ -26,7 +26,12 @@ def check_directories(
             yield finding("symbolic-link", path=name)
     for directory in log_directories or (root / paths.COMMIT_LOG,):
         yield from _check_files(root, directory, log_size)
-    base = root / paths.CONSUME_QUEUE
+    yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
+    yield from _check_index(root, root / paths.INDEX, index_size)
+
+
+def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Finding]:
+    """Names and lengths below ``consumequeue/``, or another directory of queues."""
     for topic in paths.scan_names(base):
         if (base / topic).is_symlink():
             yield finding("symbolic-link", path=(base / topic).relative_to(root))
@@ -38,10 +43,9 @@ def check_directories(
             if where.is_symlink():
                 yield finding("symbolic-link", path=where.relative_to(root))
             if paths.is_queue_id(number) and where.is_dir():
-                yield from _check_files(root, where, queue_size)
+                yield from _check_files(root, where, size)
             else:
                 yield _foreign(root, where, "no queue id")
-    yield from _check_index(root, root / paths.INDEX, index_size)
 
 
 def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:

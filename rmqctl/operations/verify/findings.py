@@ -85,11 +85,27 @@ CODES: dict[str, Code] = {
         "The body of this message is damaged. A broker that recovers over this place cuts the log "
         "here and deletes what follows: copy the store before you start one.",
     ),
+    "record-crc-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "the record is not what its own checksum says (`__CRC32#`, of 5.x)",
+        "A field, the topic, the properties or the checksum is damaged: the body is what was "
+        "stored. A broker with forceVerifyPropCRC that recovers over this place cuts the log here "
+        "and deletes what follows: copy the store before you start one.",
+    ),
     "properties-malformed": Code(
         ERROR,
         "commitlog",
         "the properties do not parse",
         "Tags or keys of this message are lost; a broker reads what it can of them.",
+    ),
+    "dispatch-stops": Code(
+        WARNING,
+        "commitlog",
+        "with enableMultiDispatch a broker's dispatch fails at this record again and again: in "
+        "4.9.3 at one without properties, in every version where offsets are no numbers",
+        "Nothing behind it reaches a queue once a broker dispatches it, and after a crash 4.9.3 "
+        "does not start. Start it with enableMultiDispatch=false until the record is deleted.",
     ),
     "topic-not-allowed": Code(
         ERROR,
@@ -198,6 +214,12 @@ CODES: dict[str, Code] = {
         "queue",
         "a unit does not say what its record says",
         "Consumers get another message, or none. " + _REBUILD_QUEUES,
+    ),
+    "extension-file-unclaimed": Code(
+        INFO,
+        "queue",
+        "an extension file with something in it that no unit of the queue points to",
+        "A kill leaves one; nothing reads it, and a starting broker removes it.",
     ),
     "unit-delivery-time-mismatch": Code(
         ERROR,

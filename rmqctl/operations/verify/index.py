@@ -6,20 +6,21 @@ nearest place at which they meet again is looked for; neighbours of one kind are
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.dispatch import KeyBatch
 from rmqctl.engine.indexfile import time_diff_seconds
 from rmqctl.engine.indexlinks import time_diff_array
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor
-from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.places import GrowingEnd, Ranges
 
 _NEAR = 64
 
@@ -57,6 +58,7 @@ class IndexChecker:
         service: IndexService,
         log_min: int,
         damaged: Ranges,
+        open_log: Callable[[], CommitLog],
         *,
         unclean: bool,
         waiting_from: int | None,
@@ -64,6 +66,7 @@ class IndexChecker:
         self._cursor = IndexCursor(root, service, unclean)
         self._log_min = log_min
         self._damaged = damaged
+        self._end = GrowingEnd(open_log)
         self._unclean = unclean
         self._waiting_from = waiting_from
         self._has_files = bool(service.paths)
@@ -245,10 +248,15 @@ class IndexChecker:
                 **more,
             )
 
-    def finish(self) -> Iterator[Finding]:
+    def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: items that are left, keys that have none."""
+        self._end.reached(log_end)
         while len(items := self._cursor.peek(_NEAR)):
             yield from self._cursor.drain()
+            later = self._later(items["physical_offset"])
+            if later:
+                self._cursor.take(later)
+                continue
             expired = items["physical_offset"] < self._log_min
             if expired.all() and not self._started:
                 self._cursor.take(len(items))
@@ -270,6 +278,15 @@ class IndexChecker:
             yield from self._report_gap("index-behind", severity=INFO)
         else:
             yield from self._report_gap("index-behind")
+
+    def _later(self, offsets: NDArray[np.int64]) -> int:
+        """How many of the next items are of records that were appended after the log was read."""
+        read_to = self._end.read_to
+        if read_to is None or offsets[0] < read_to:
+            return 0
+        self._end.look_again()
+        later = (offsets >= read_to) & (offsets < self._end.now)
+        return len(later) if later.all() else int(np.argmin(later))
 
     def close(self) -> None:
         self._cursor.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rmqctl.engine import paths
@@ -19,6 +20,7 @@ from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.record import Blank, Damage, End
 from rmqctl.engine.scanner import Batch, TopicTable
+from rmqctl.engine.versions import is_of_5, queues_not_understood
 from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
@@ -75,6 +77,7 @@ class LogSide(_Verification):
         self._log_size = sizes.log
         self._queue_size = sizes.queue
         self._unclean = sizes.unclean
+        self._is_of_5 = is_of_5(self._root)
         self._log = log
         self._damaged = Ranges()
         self._newest_timestamp = 0
@@ -185,13 +188,14 @@ class QueueSide(QueueChecker):
         self._table = TopicTable()
         super().__init__(
             root,
-            open_commit_log(root, sizes.config, sizes.log),
+            partial(open_commit_log, root, sizes.config, sizes.log),
             sizes.queue,
             self._table,
             sizes.waiting_from,
             ranges(damage),
+            queues_not_understood(root),
         )
-        self._log_end = log_end
+        self._end.reached(log_end)
 
     def number(self, topic: str) -> int:
         """The number that stands for a topic in :class:`UnitBatch`."""
@@ -199,6 +203,8 @@ class QueueSide(QueueChecker):
 
     def check(self, topic: str, queue_id: int, units: Iterable[UnitBatch]) -> Iterator[Finding]:
         """One queue: its units as the log asks for them, in log order, then its files."""
+        if self._unread(topic):
+            return
         for batch in units:
             yield from self.add(batch)
         yield from self._check_pending()
@@ -220,13 +226,15 @@ class QueueSide(QueueChecker):
 class IndexSide(IndexChecker):
     """Checks the index against all keys in log order."""
 
-    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_min: int) -> None:
+    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_min: int, log_end: int) -> None:
         root = Path(sizes.root)
+        self._log_end = log_end
         super().__init__(
             root,
             IndexService(root / paths.INDEX, sizes.config.index_geometry),
             log_min,
             ranges(damage),
+            partial(open_commit_log, root, sizes.config, sizes.log),
             unclean=sizes.unclean,
             waiting_from=sizes.waiting_from,
         )
@@ -235,6 +243,6 @@ class IndexSide(IndexChecker):
         try:
             for batch in keys:
                 yield from self.add(batch)
-            yield from self.finish()
+            yield from self.finish(self._log_end)
         finally:
             self.close()

@@ -1,10 +1,12 @@
-"""Ranges of the log in which nothing can be read: damage and missing files."""
+"""Places of the log: ranges in which nothing can be read, and its end, which may move."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 
-from rmqctl.engine.record import Damage
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.record import Damage, End
 
 
 class Ranges:
@@ -25,3 +27,27 @@ class Ranges:
     def __contains__(self, physical_offset: int) -> bool:
         at = bisect_right(self._starts, physical_offset) - 1
         return at >= 0 and physical_offset < self._ends[at]
+
+
+class GrowingEnd:
+    """The end of the log when it was read, and the end that it has by now: under a running broker
+    units and index items come in that the check of the log knew nothing of."""
+
+    def __init__(self, open_log: Callable[[], CommitLog]) -> None:
+        self._open_log = open_log
+        #: Up to where the log was checked; None: not all of it yet.
+        self.read_to: int | None = None
+        #: The end when it was last looked at.
+        self.now = 0
+
+    def reached(self, read_to: int) -> None:
+        """All of the log was read."""
+        self.read_to = self.now = read_to
+
+    def look_again(self) -> None:
+        """Follows the log from its end."""
+        log = self._open_log()  # It may have more files by now.
+        for entry in log.walk(self.now):
+            if isinstance(entry, End):
+                self.now = max(self.now, entry.physical_offset)
+        log.close()

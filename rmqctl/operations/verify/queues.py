@@ -6,7 +6,7 @@ has claimed is then looked at from the queue's side. Memory holds one range a qu
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,14 +18,15 @@ from formats import constants
 from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue, Unit, is_part_of
-from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, is_ext_addr
+from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
 from rmqctl.engine.dispatch import UnitBatch
 from rmqctl.engine.paths import queue_directories
 from rmqctl.engine.reput import group_by_queue
 from rmqctl.engine.scanner import TopicTable
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import Finding, finding
-from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.places import GrowingEnd, Ranges
+from rmqctl.operations.verify.queueext import check_ext_files, resolve_ext, say_ext
 
 Ints = NDArray[np.int64]
 
@@ -78,17 +79,21 @@ class QueueChecker:
     def __init__(
         self,
         root: Path,
-        log: CommitLog,
+        open_log: Callable[[], CommitLog],
         file_size: int,
         topics: TopicTable,
         waiting_from: int | None,
         damaged: Ranges,
+        unread: Callable[[str | None], bool],
     ) -> None:
+        """:param unread: tells the topics whose queues are of a kind that is not looked at."""
         self.root = root
+        self._unread = unread
         self.units = 0
-        self._log = log
+        # Its own maps: looking up a record must not close the file that is being scanned.
+        self._log = open_log()
         self._damaged = damaged
-        self._log_end: int | None = None
+        self._end = GrowingEnd(open_log)
         self._file_size = file_size
         self._topics = topics
         self._waiting_from = waiting_from
@@ -111,6 +116,8 @@ class QueueChecker:
         bulk = UnitBatch(*(np.concatenate(columns) for columns in zip(*self._pending, strict=True)))
         self._pending, self._pending_units = [], 0
         for topic_id, queue_id, rows in group_by_queue(bulk.topic_id, bulk.queue_id):
+            if self._unread(self._topics.names[topic_id]):
+                continue
             state = self._state(self._topics.names[topic_id], queue_id)
             wanted = UnitBatch(*(column[rows] for column in bulk))
             yield from self._check_queue(state, wanted)
@@ -206,7 +213,7 @@ class QueueChecker:
             )
             codes = window["tags_code"].astype(np.int64)
             if state.queue.ext is not None:
-                codes = _resolve_ext(state.queue, window, codes)
+                codes = resolve_ext(state.queue, self._log, window, codes)
             same &= codes == run.tags_code[at:end]
             count = len(same) if same.all() else int(np.argmin(same))
             matched += count
@@ -236,7 +243,9 @@ class QueueChecker:
             return 1
         moved = self._shift_to(state, wanted, place)
         state.shift += moved
-        code, expected, found = "unit-mismatch", _say(wanted), _say(unit) if unit else "nothing"
+        code, expected, found = "unit-mismatch", _say(wanted), "nothing"
+        if unit is not None:
+            found = _say(unit) + say_ext(state.queue, unit)
         is_schedule = state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC
         if is_schedule and unit is not None and unit[:2] == wanted[:2]:
             code = "unit-delivery-time-mismatch"
@@ -333,10 +342,12 @@ class QueueChecker:
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: what no record claimed."""
-        self._log_end = log_end
+        self._end.reached(log_end)
         yield from self._check_pending()
         yield from self._missing_queues()
         for where in queue_directories(self.root / paths.CONSUME_QUEUE):
+            if self._unread(where.topic):
+                continue
             state = self._state(where.topic, where.queue_id)
             if state.queue is not None:
                 yield from self._finish_queue(state)
@@ -347,6 +358,9 @@ class QueueChecker:
                 found=f"{self._behind} records",
             )
 
+    def close(self) -> None:
+        self._log.close()
+
     def _finish_queue(self, state: _State) -> Iterator[Finding]:
         """What no record of the queue claimed."""
         assert state.queue is not None
@@ -355,6 +369,7 @@ class QueueChecker:
             state.place = max(state.queue.files.min_offset, 0) // UNIT_SIZE
         end = state.queue.files.end_offset // UNIT_SIZE
         yield from self._unclaimed(state, state.place, end, tail=True)
+        yield from check_ext_files(self.root, state.queue)
         state.queue.close()
 
     def _missing_queues(self) -> Iterator[Finding]:
@@ -416,6 +431,7 @@ class QueueChecker:
             pre_blank = (offset == 0) & (size == constants.PRE_BLANK_UNIT[1])
             written = (offset >= 0) & (size > 0)
             quiet = pre_blank | (written & (offset < log_min))
+            quiet |= written & self._came_later(offset)
             if tail:
                 # Zeros up to the end of the last file are the rest that is still to be written.
                 marked = np.flatnonzero((offset != 0) | (size != 0) | (window["tags_code"] != 0))
@@ -428,6 +444,15 @@ class QueueChecker:
             for row in np.flatnonzero(~quiet).tolist():
                 yield start + row, Unit._make(window[row].tolist())
             start += len(window)
+
+    def _came_later(self, offset: Ints) -> NDArray[np.bool_]:
+        """Units of records that were appended after the log was read."""
+        read_to = self._end.read_to
+        if read_to is None or not (offset >= read_to).any():
+            return np.zeros(len(offset), bool)
+        self._end.look_again()
+        later: NDArray[np.bool_] = (offset >= read_to) & (offset < self._end.now)
+        return later
 
     def _anything_written(self, state: _State, start: int, end: int) -> bool:
         assert state.queue is not None
@@ -443,7 +468,8 @@ class QueueChecker:
     def _classify(self, unit: Unit, state: _State) -> str:
         if not unit.is_written:
             return "unit-hole"
-        if self._log_end is not None and unit.physical_offset >= self._log_end:
+        read_to = self._end.read_to
+        if read_to is not None and unit.physical_offset >= read_to:
             return "unit-points-past-log-end"
         record = self._log.find_record(unit.physical_offset)
         if record is None:
@@ -466,17 +492,6 @@ class QueueChecker:
 
 def _say(unit: Unit) -> str:
     return f"offset {unit.physical_offset}, size {unit.size}, tags code {unit.tags_code}"
-
-
-def _resolve_ext(queue: ConsumeQueue, window: NDArray[np.void], codes: Ints) -> Ints:
-    """Tags codes with addresses looked up; one that leads nowhere stays as it is."""
-    for row in np.flatnonzero(codes <= constants.MAX_ADDR).tolist():
-        unit = Unit._make(window[row].tolist())
-        assert is_ext_addr(unit.tags_code)
-        code = queue.tags_code(unit)
-        if code is not None:
-            codes[row] = code
-    return codes
 
 
 def newest_unit_end(root: Path, file_size: int) -> int:

@@ -11,24 +11,39 @@ from pathlib import Path
 import numpy as np
 
 from formats import layouts
+from formats.constants import (
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    RETRY_GROUP_TOPIC_PREFIX,
+    RMQ_SYS_SCHEDULE_TOPIC,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    TRANSACTION_TYPE_MASK,
+)
 from rmqctl.engine import paths
 from rmqctl.engine.bytecolumns import take
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.dispatchtail import unordered_bytes
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.multidispatch import offsets_are_numbers
 from rmqctl.engine.multipath import log_directories, open_commit_log
+from rmqctl.engine.propertycrc import property_crc_mismatches
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, Scanner
-from rmqctl.engine.versions import not_understood, queues_not_understood
+from rmqctl.engine.versions import is_of_5, not_understood, queues_not_understood
 from rmqctl.operations.verify.directories import check_directories, shown
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker, newest_unit_end
 
+#: Topics of which 5.x puts no message into light queues (``isNeedHandleMultiDispatch``).
+_NO_LIGHT_QUEUES = (RETRY_GROUP_TOPIC_PREFIX, "rmq_sys_", RMQ_SYS_SCHEDULE_TOPIC)
+_QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 _INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
 
 #: Called with the bytes of log done so far.
@@ -67,26 +82,17 @@ class Summary:
         }
 
 
-_QUEUE_FILES = paths.CONSUME_QUEUE + "/"
-
-
 def verify(
     root: Path, config: MessageStoreConfig, progress: Progress | None = None
 ) -> Iterator[Finding | Summary]:
     """Findings of the whole store, then one :class:`Summary`.
-
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
     paths.check_store(root)
     verification = _Verification(root, config, progress)
-    unread = queues_not_understood(root)
     for found in verification.run():
-        # What the log says of queues that cannot be read is no finding.
-        of_queue = found.structure == "queue" or (found.path or "").startswith(_QUEUE_FILES)
-        if of_queue and unread(found.topic):
-            continue
         verification.summary.severities[found.severity] += 1
         yield found
     yield verification.summary
@@ -101,7 +107,11 @@ class _Verification:
         self._log_size = commit_log_file_size(root, config)
         self._queue_size = consume_queue_file_size(root, config)
         self._unclean = (root / paths.ABORT).exists()
-        self._log = open_commit_log(root, config, self._log_size)
+        self._is_of_5 = is_of_5(root)
+        # Read before the log: a running broker writes it every second.
+        self._has_checkpoint = (root / paths.CHECKPOINT).exists()
+        self._read_checkpoint = read_checkpoint(root / paths.CHECKPOINT)
+        self._log = self._open_log()
         self._damaged = Ranges()
         self._newest_timestamp = 0
         self._dispatched_to = newest_unit_end(root, self._queue_size)
@@ -112,13 +122,18 @@ class _Verification:
     def before(self) -> Iterator[Finding]:
         """Before anything is read of the log."""
         index_size = self._config.index_geometry.file_size
-        yield from check_directories(
+        unread = queues_not_understood(self._root)
+        for found in check_directories(
             self._root,
             self._log_size,
             self._queue_size,
             index_size,
             log_directories(self._root, self._config).all,
-        )
+        ):
+            # Of queues in RocksDB, which may lie there, nothing is known.
+            if not (unread(None) and (found.path or "").startswith(_QUEUE_FILES)):
+                yield found
+        yield from check_ext_directory(self._root, self._config)
         for name, what in not_understood(self._root):
             yield finding("not-understood", path=name, found=what)
         if self._unclean:
@@ -133,18 +148,19 @@ class _Verification:
         scanner = Scanner(self._log, dispatcher, check=True)
         queues = QueueChecker(
             self._root,
-            # Its own maps: looking up a record must not close the file that is being scanned.
-            open_commit_log(self._root, self._config, self._log_size),
+            self._open_log,
             self._queue_size,
             scanner.topics,
             self._waiting_from(),
             self._damaged,
+            queues_not_understood(self._root),
         )
         index = IndexChecker(
             self._root,
             index_service,
             self._log.min_offset,
             self._damaged,
+            self._open_log,
             unclean=self._unclean,
             waiting_from=self._waiting_from(),
         )
@@ -160,12 +176,16 @@ class _Verification:
                 self._report_progress(entry)
             yield from queues.finish(self.summary.max_offset)
             if self._config.message_index_enable:
-                yield from index.finish()
+                yield from index.finish(self.summary.max_offset)
             yield from self._checkpoint()
             self.summary.units, self.summary.index_items = queues.units, index.items
         finally:
             index.close()
+            queues.close()
             self._log.close()
+
+    def _open_log(self) -> CommitLog:
+        return open_commit_log(self._root, self._config, self._log_size)
 
     def _waiting_from(self) -> int | None:
         """From where on records may have no unit yet; None when all must have theirs."""
@@ -200,6 +220,8 @@ class _Verification:
                 self._suspect = bad
             else:
                 yield bad
+        yield from self._record_crcs(batch)
+        yield from self._dispatch_stops(batch)
         yield from self._empty_parts(batch)
         for row in batch.malformed.tolist():
             yield self._record_finding("properties-malformed", batch, row)
@@ -207,6 +229,38 @@ class _Verification:
         if not allowed.all():
             for row in np.flatnonzero(~allowed[batch.topic_id]).tolist():
                 yield self._record_finding("topic-not-allowed", batch, row)
+
+    def _record_crcs(self, batch: Batch) -> Iterator[Finding]:
+        """Records that are not as their own checksum says; where the body is damaged that has been
+        said."""
+        for row, wanted, stored in property_crc_mismatches(batch):
+            if batch.crc_matches[row]:
+                bad = self._record_finding("record-crc-mismatch", batch, row)
+                yield bad._replace(expected=_property(wanted), found=_property(stored))
+
+    def _dispatch_stops(self, batch: Batch) -> Iterator[Finding]:
+        """Records on which a broker's dispatch fails, again and again, with enableMultiDispatch: of
+        4.9.3 one without properties (``DefaultMessageStore#checkMultiDispatchQueue``), of any
+        version one whose offsets of further queues are no numbers (``multiDispatchLmqQueue``)."""
+        if not self._config.enable_multi_dispatch:
+            return
+        kind = batch.sys_flag & TRANSACTION_TYPE_MASK
+        has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
+        bare = has_unit & (batch.properties_length == 0) & (not self._is_of_5)
+        for row in np.flatnonzero(bare).tolist():
+            yield self._record_finding("dispatch-stops", batch, row)._replace(
+                expected="properties", found="none"
+            )
+        for row in batch.multi_dispatch_rows.tolist():
+            record = batch.record(row)
+            properties = record.properties
+            if self._is_of_5 and record.topic.startswith(_NO_LIGHT_QUEUES):
+                continue
+            if has_unit[row] and not offsets_are_numbers(properties):
+                yield self._record_finding("dispatch-stops", batch, row)._replace(
+                    expected="numbers in INNER_MULTI_QUEUE_OFFSET",
+                    found=properties[PROPERTY_INNER_MULTI_QUEUE_OFFSET],
+                )
 
     def _empty_parts(self, batch: Batch) -> Iterator[Finding]:
         """What the engine passes over where a body or properties are empty: a negative length,
@@ -305,10 +359,9 @@ class _Verification:
     # --- the checkpoint ------------------------------------------------------------------
 
     def _checkpoint(self) -> Iterator[Finding]:
-        path = self._root / paths.CHECKPOINT
-        checkpoint = read_checkpoint(path)
+        checkpoint = self._read_checkpoint
         if checkpoint is None:
-            if path.exists():
+            if self._has_checkpoint:
                 yield finding("checkpoint-unreadable", path=paths.CHECKPOINT, position=0)
             elif self.summary.records:
                 yield finding("checkpoint-missing", path=paths.CHECKPOINT)
@@ -325,3 +378,9 @@ class _Verification:
                 )
         if self.summary.records and checkpoint[:3] == Checkpoint()[:3]:
             yield finding("checkpoint-zero", path=paths.CHECKPOINT, position=0)
+
+
+def _property(data: bytes) -> str:
+    """A stored property as ``name=value``; other bytes than text are shown as escapes."""
+    text = data.rstrip(b"\2").replace(b"\1", b"=")
+    return text.decode("ascii", "backslashreplace")

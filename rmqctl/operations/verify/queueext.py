@@ -1,0 +1,94 @@
+"""The extension of the queues: what units say through it, and its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import constants
+from rmqctl.engine import paths
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.consumequeue import ConsumeQueue, Unit
+from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset, is_ext_addr
+from rmqctl.engine.filesizes import consume_queue_ext_file_size
+from rmqctl.operations.verify.directories import check_queue_directories
+from rmqctl.operations.verify.findings import Finding, finding
+
+_UNCLAIMED = "extension-file-unclaimed"
+
+
+def resolve_ext(
+    queue: ConsumeQueue, log: CommitLog, window: NDArray[np.void], codes: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Tags codes with addresses looked up; one that leads nowhere, or to another message's unit,
+    stays as it is. Bit maps follow from a broker's filters and not from the log."""
+    assert queue.ext is not None
+    for row in np.flatnonzero(codes <= constants.MAX_ADDR).tolist():
+        unit = Unit._make(window[row].tolist())
+        found = queue.ext.get(unit.tags_code)
+        record = log.find_record(unit.physical_offset) if found is not None else None
+        if found is not None and record is not None:
+            is_own = found.msg_store_time == record.store_timestamp
+            codes[row] = found.tags_code if is_own else codes[row]
+    return codes
+
+
+def say_ext(queue: ConsumeQueue, unit: Unit) -> str:
+    """What stands in the extension for a unit, for a finding; empty without an address."""
+    if not is_ext_addr(unit.tags_code):
+        return ""
+    found = queue.ext.get(unit.tags_code) if queue.ext is not None else None
+    if found is None:
+        return " (an address where the extension has no unit)"
+    return f" (in the extension: tags code {found.tags_code}, store time {found.msg_store_time})"
+
+
+def check_ext_directory(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
+    """Names and lengths of the extension's files, and those of queues that are not there."""
+    base = root / paths.CONSUME_QUEUE_EXT
+    if not base.is_dir():
+        return
+    yield from check_queue_directories(root, base, consume_queue_ext_file_size(root, config))
+    for where in paths.queue_directories(base):
+        if not (root / paths.CONSUME_QUEUE / where.topic / str(where.queue_id)).is_dir():
+            yield from _unclaimed(root, where.path, where.topic, where.queue_id, -1)
+
+
+def check_ext_files(root: Path, queue: ConsumeQueue) -> Iterator[Finding]:
+    """Extension files of a queue behind the last address that one of its newest units has, or of a
+    queue whose units have none: a broker removes them (``ConsumeQueueExt#truncateByMaxAddress``).
+    Files before the first unit's are left by retention, which takes them later."""
+    if queue.ext is None:
+        return
+    newest = queue.newest_address()
+    offset = ext_offset(newest) if newest is not None else None
+    yield from _unclaimed(
+        root,
+        queue.ext.files.directory,
+        queue.topic,
+        queue.queue_id,
+        -1 if offset is None else offset,
+    )
+
+
+def _unclaimed(
+    root: Path, directory: Path, topic: str, queue_id: int, newest: int
+) -> Iterator[Finding]:
+    ext = ConsumeQueueExt(directory)
+    try:
+        for number, entry in enumerate(ext.files.entries):
+            # A file of zeros was made ahead.
+            if entry.file_from_offset > newest and ext.files.file(number).end_of_data(0):
+                yield finding(
+                    _UNCLAIMED,
+                    path=entry.path.relative_to(root),
+                    topic=topic,
+                    queue_id=queue_id,
+                    position=0,
+                )
+    finally:
+        ext.close()

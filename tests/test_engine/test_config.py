@@ -1,0 +1,32 @@
+"""The page of the configuration names every property that is read, and its default."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+
+PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
+ROW = re.compile(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)
+
+
+def test_the_page_has_every_property_with_its_default() -> None:
+    rows = {name: default for name, default, _ in ROW.findall(PAGE.read_text())}
+    config = MessageStoreConfig()
+    found = {}
+    for name, default in rows.items():
+        read = parse_broker_conf(f"{name}={default}")
+        (field,) = read.explicit
+        assert getattr(read, field) == getattr(config, field), name
+        found[field] = name
+    assert sorted(found) == sorted(f.name for f in fields(config) if f.name != "explicit")
+    # Every name is the broker's: this page's rows are no more than the fields.
+    assert len(rows) == len(found)
+
+
+def test_both_spellings_of_mapped_are_told() -> None:
+    text = PAGE.read_text()
+    for name in re.findall(r"`(mappedFile\w+)`", text):
+        assert name.replace("mapped", "maped") in text

@@ -1,0 +1,227 @@
+"""verify on stores in the form of 5.x: the checksum of a record, queues that are not read, and
+records at which a broker's dispatch stops."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from formats import constants
+from rmqctl.engine.dispatch import Dispatcher, UnitBatch, unit_batch
+from rmqctl.engine.message import MessageExtBrokerInner, RecordForm
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.paths import queue_directories
+from rmqctl.engine.record import Record
+from rmqctl.engine.reput import group_by_queue
+from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.operations.put import BulkPut
+from rmqctl.operations.putbatches import put_batches
+from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, parts, verify
+from tests.conftest import SEED
+from tests.test_operations.small_store import CONFIG, V6, messages
+
+WITH_CRC = RecordForm(property_separator=True, property_crc=True, long_topics=True)
+
+
+def findings_of(root: Path, **changes: object) -> tuple[list[Finding], Summary]:
+    *findings, summary = verify(root, replace(CONFIG, **changes))  # type: ignore[arg-type]
+    assert isinstance(summary, Summary)
+    return [found for found in findings if isinstance(found, Finding)], summary
+
+
+def findings_in_parts(root: Path) -> list[Finding]:
+    """The same by the parts that Spark gives to its tasks; the index is left out."""
+    side = parts.StoreSide(root, CONFIG, None)
+    found = list(side.before())
+    dispatcher = Dispatcher(CONFIG)
+    scanner, log = Scanner(side.log, dispatcher, check=True), parts.LogSide(side.sizes, side.log)
+    units: dict[tuple[str, int], list[UnitBatch]] = defaultdict(list)
+    for where in queue_directories(root / "consumequeue"):
+        units[where.topic, where.queue_id] = []
+    for entry in scanner.scan():
+        log.add(entry)
+        if isinstance(entry, Batch):
+            batch = unit_batch(entry, dispatcher)
+            for topic_id, queue_id, rows in group_by_queue(batch.topic_id, batch.queue_id):
+                key = scanner.topics.names[topic_id], queue_id
+                units[key].append(UnitBatch(*(column[rows] for column in batch)))
+    part = log.finish()
+    found += side.join([part])
+    queues = parts.QueueSide(side.sizes, part.damage, side.summary.max_offset)
+    for (topic, queue_id), batches in units.items():
+        number = queues.number(topic)
+        renumbered = (one._replace(topic_id=one.topic_id * 0 + number) for one in batches)
+        found += queues.check(topic, queue_id, renumbered)
+    found += side.together([queues.waits()])
+    found += side.after()
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Every kind of message, the latter half with a checksum: the option was set in between."""
+    root = tmp_path / "store"
+    (root / "compaction").mkdir(parents=True)
+    (root / "commitlog").mkdir()
+    with MessageStore(root, CONFIG, writable=True) as writer:
+        for number, message in enumerate(messages()):
+            if number == 15:
+                writer.writer.write_in(WITH_CRC)
+            assert writer.put_message(message, flush=False).is_ok
+        long_topic = MessageExtBrokerInner("%RETRY%" + "g" * 150, b"body", born_host=V6)
+        assert writer.put_message(long_topic, flush=False).is_ok
+    return root
+
+
+def records_with_crc(root: Path) -> list[Record]:
+    with MessageStore(root, CONFIG) as opened:
+        records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
+    assert len(records) == 31
+    return [record for record in records if b"__CRC32#\1" in record.properties_bytes]
+
+
+def test_any_bit_of_a_record_that_flips_is_found(store: Path) -> None:
+    findings, summary = findings_of(store)
+    assert not findings and summary.is_clean
+    records, chance = records_with_crc(store), random.Random(f"{SEED} crc")
+    assert len(records) == 16
+    codes = set()
+    for record in records:
+        start = record.physical_offset - record.physical_offset % 2048
+        at = record.physical_offset - start
+        # Anywhere, and in the checksum's own twenty bytes.
+        places = [chance.randrange(record.total_size - 20), record.total_size - 1]
+        places += [record.total_size - 1 - chance.randrange(20) for _ in range(2)]
+        with (store / "commitlog" / f"{start:020d}").open("r+b", buffering=0) as file:
+            for place in places:
+                file.seek(at + place)
+                (byte,) = file.read(1)
+                for value in (byte ^ 1 << chance.randrange(8), byte):
+                    file.seek(at + place)
+                    file.write(bytes((value,)))
+                    if value != byte:
+                        found = [
+                            one
+                            for one in findings_of(store)[0]
+                            if one.physical_offset == record.physical_offset
+                        ]
+                        assert any(one.severity != "info" for one in found), (record, place)
+                        codes |= {one.code for one in found}
+    assert "record-crc-mismatch" in codes
+    assert findings_of(store) == (findings, summary)
+
+
+def test_what_a_damaged_record_is_said_to_be(store: Path) -> None:
+    """A time that nothing else in the store repeats: only the checksum knows."""
+    record = next(r for r in records_with_crc(store) if r.body_length)
+    start = record.physical_offset - record.physical_offset % 2048
+    position = record.physical_offset - start
+    with (store / "commitlog" / f"{start:020d}").open("r+b") as file:
+        file.seek(position + 47)  # BORNTIMESTAMP
+        file.write(b"\7")
+    (found,), summary = findings_of(store)
+    assert (found.code, found.severity) == ("record-crc-mismatch", ERROR)
+    assert (found.physical_offset, found.position) == (record.physical_offset, position)
+    assert found.found == f"__CRC32#={record.properties['__CRC32#']}"
+    assert (found.expected or "").startswith("__CRC32#=") and found.expected != found.found
+    assert not summary.is_clean
+    # What else ends like a checksum is none.
+    with MessageStore(store, CONFIG, writable=True) as writer:
+        writer.writer.write_in(RecordForm(property_separator=True))
+        for name in ("_________", "__CRC_2_", "deadline"):
+            message = MessageExtBrokerInner("T", b"", properties={name: "1700000000"})
+            assert writer.put_message(message).is_ok
+    assert findings_of(store)[0] == [found] == findings_in_parts(store)
+
+
+def test_queues_that_are_not_read_are_not_missed(store: Path) -> None:
+    """Topics with batch queues have none of the other kind, nor need there be another topic."""
+    for topic in [entry.name for entry in (store / "consumequeue").iterdir()]:
+        (store / "batchconsumequeue" / topic / "0").mkdir(parents=True)
+        (store / "batchconsumequeue" / topic / "0" / f"{0:020d}").touch()
+        for queue in (store / "consumequeue" / topic).iterdir():
+            for path in queue.iterdir():
+                path.unlink()
+            queue.rmdir()
+        (store / "consumequeue" / topic).rmdir()
+    findings, summary = findings_of(store)
+    assert [found.code for found in findings] == ["not-understood"]
+    assert findings_in_parts(store) == findings
+    assert summary.is_clean and summary.units == 0
+    (store / "batchconsumequeue" / "TopicA" / "0" / f"{0:020d}").unlink()
+    (store / "batchconsumequeue" / "TopicA" / "0").rmdir()
+    (store / "batchconsumequeue" / "TopicA").rmdir()
+    findings, summary = findings_of(store)
+    assert [found.code for found in findings] == ["not-understood", "consumequeue-missing"]
+    assert findings[1].expected == "2 queues"
+    assert findings_in_parts(store) == findings
+
+
+def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
+    """What was put without enableMultiDispatch, before a broker that has it."""
+    root = tmp_path / "store"
+    light = {constants.PROPERTY_INNER_MULTI_DISPATCH: "%LMQ%a,b"}
+    offsets = constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET
+    sent = [
+        MessageExtBrokerInner("T", b"sound", properties={"TAGS": "x"}),
+        MessageExtBrokerInner("T", b"bare"),
+        MessageExtBrokerInner("T", b"", sys_flag=constants.TRANSACTION_PREPARED_TYPE),
+        MessageExtBrokerInner("T", b"no number", properties={**light, offsets: ",5"}),
+        MessageExtBrokerInner("T", b"not as many", properties={**light, offsets: "x"}),
+        MessageExtBrokerInner("%RETRY%g", b"", properties={**light, offsets: "5,"}),
+        MessageExtBrokerInner("%RETRY%g", b"", properties={**light, offsets: "5,x"}),
+    ]
+    config = {"enable_multi_dispatch": False}
+    with MessageStore(root, replace(CONFIG, **config), writable=True, create=True) as writer:  # type: ignore[arg-type]
+        for message in sent:
+            assert writer.put_message(message, flush=False).is_ok
+    with MessageStore(root, CONFIG) as reader:
+        places = [e.physical_offset for e in reader.commit_log.walk() if isinstance(e, Record)]
+    assert not findings_of(root, **config)[0]
+
+    def stops() -> list[tuple[int | None, str, str | None]]:
+        found = [one for one in findings_of(root)[0] if one.code == "dispatch-stops"]
+        return [(one.physical_offset, one.severity, one.found) for one in found]
+
+    assert stops() == [
+        (places[1], WARNING, "none"),
+        (places[3], WARNING, ",5"),
+        (places[6], WARNING, "5,x"),
+    ]
+    in_parts = [one for one in findings_in_parts(root) if one.code == "dispatch-stops"]
+    assert [one.physical_offset for one in in_parts] == [places[1], places[3], places[6]]
+    (root / "compaction").mkdir()  # 5.x
+    assert stops() == [(places[3], WARNING, ",5")]
+
+
+def test_abort_is_as_the_stores_version_writes_it(store: Path) -> None:
+    """4.9.3's is empty, 5.x's holds the process id (``DefaultMessageStore#createTempFile``)."""
+    for expected in (str(os.getpid()), ""):
+        with MessageStore(store, CONFIG, writable=True):
+            assert (store / "abort").read_text() == expected
+        assert not (store / "abort").exists()
+        store = store.parent / "other"
+        with MessageStore(store, CONFIG, writable=True, create=True):
+            pass
+
+
+def test_batches_keep_room_for_the_form_of_the_store(store: Path) -> None:
+    """A separator and a checksum in each record count towards the largest batch."""
+    config = replace(CONFIG, max_message_size=1000)
+    lines = [
+        json.dumps({"topic": "T", "body": "y" * size, "properties": {"TAGS": "t"}}).encode()
+        for size in range(20, 120)
+    ]
+    run = BulkPut("lines")
+    with MessageStore(store, config, writable=True) as writer:
+        assert writer.writer.form == WITH_CRC
+        batches = list(put_batches(writer, lines, run, size=50))
+    assert (run.stored, run.refused) == (100, None)
+    assert len(batches) < 40
+    assert findings_of(store)[1].is_clean
