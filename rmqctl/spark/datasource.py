@@ -33,6 +33,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
+from rmqctl.engine.multipath import is_spread
 from rmqctl.spark import columns, pushdown, remote, splits
 from rmqctl.spark.arrow import arrow_schema
 from rmqctl.spark.staging import is_remote
@@ -150,10 +151,16 @@ class RocketMQDataSource(DataSource):
         path = options.get("path", "")
         if not path:
             raise ValueError("no path: give the store's directory to load()")
+        stores, config = expand(path), broker_config(options.get("brokerConf", ""))
+        if is_spread(config) and (len(stores) > 1 or any(map(is_remote, stores))):
+            raise ValueError(
+                "storePathCommitLog lists the directories of one store on this machine: read it "
+                "alone, or give a broker.conf without that line"
+            )
         return splits.ReadSettings(
             structure=self._structure,
-            stores=expand(path),
-            config=broker_config(options.get("brokerConf", "")),
+            stores=stores,
+            config=config,
             check_crc=_flag(options.get("checkCrc", "false"), "checkCrc"),
             split_bytes=_number(options.get("splitBytes", ""), "splitBytes", splits.SPLIT_BYTES),
             clock_slack=_number(

@@ -20,12 +20,13 @@ from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.message import (
     EncodedMessage,
     MessageExtBrokerInner,
-    delay_rewritten,
+    PutMessageResult,
     encode,
     parse_host,
 )
-from rmqctl.engine.multidispatch import add_queue_offsets
+from rmqctl.engine.multidispatch import add_queue_offsets, multi_queue_names
 from rmqctl.engine.paths import check_topic_directory
+from rmqctl.engine.putmessage import check_message, room_of
 from rmqctl.engine.recordruns import ROW, Rows
 from rmqctl.engine.sorting import stable_order
 from rmqctl.errors import TopicNotAllowed
@@ -100,11 +101,10 @@ class RowEncoder:
         return {constants.PROPERTY_CRC32} if self._settings.as_stored else set()
 
     def _encode(self, columns: MessageColumns) -> Encoded:
-        limit = min(
-            self._config.max_message_size,
-            self._config.mapped_file_size_commit_log - constants.END_FILE_MIN_BLANK_LENGTH,
-        )
-        is_odd = columns.is_odd | (columns.size > limit)
+        is_odd = columns.is_odd | (columns.size > min(self._config.max_message_size, self._room))
+        if self._config.enable_multi_dispatch:
+            # What may be stored without properties is said by check_message.
+            is_odd |= columns.properties_length == 0
         plain = np.flatnonzero(~is_odd)
         odd = {int(row): self._message(columns.row(int(row))) for row in np.flatnonzero(is_odd)}
         queue = np.full(len(columns), -1, np.int64)
@@ -190,57 +190,57 @@ class RowEncoder:
     def _record(self, one: _Odd, offset: int, multi_offsets: list[int] | None) -> bytes:
         encoded = one.encoded
         if multi_offsets is not None:
-            encoded = self._encoded(add_queue_offsets(encoded.message, multi_offsets))
+            message = add_queue_offsets(encoded.message, multi_offsets)
+            again = encode(message, self._config.max_message_size)
+            if isinstance(again, PutMessageResult) or again.size > self._room:
+                reason = "with the offsets of its further queues the message is too long"
+                raise RowRefused(f"a message of topic {message.topic} is refused: {reason}")
+            encoded = again
         return encoded.record(offset, 0, self._settings.timestamp)
 
     def _message(self, row: dict[str, Any]) -> _Odd:
-        """A row as a checked message, as ``MessageStore#check`` does it."""
+        """A row as a checked message."""
         try:
             message = self._message_of(row)
-            if message.queue_id < 0:
-                raise ValueError(f"queue id {message.queue_id} is negative")
-            check_topic_directory(message.topic)
-            has_unit = _has_unit(message.sys_flag)
-            if message.delay_time_level > 0 and has_unit and not self._settings.as_stored:
-                message = delay_rewritten(message, len(self._dispatcher.delay_levels))
-            multi = self._multi_queues(message) if has_unit else []
-            for name, _ in multi:
-                check_topic_directory(name)
+            encoded = check_message(
+                message,
+                self._config,
+                self._dispatcher,
+                self._config.mapped_file_size_commit_log,
+                as_stored=self._settings.as_stored,
+            )
+            if isinstance(encoded, PutMessageResult):
+                raise ValueError(f"a message is refused ({encoded.status.value}: {encoded.reason})")
+            return _Odd(encoded, self._multi_queues(encoded.message))
         except TopicNotAllowed as error:
             raise RowRefused(str(error)) from error
         except ValueError as error:
             raise RowRefused(f"{error}, in the row {_brief(row)}") from error
-        return _Odd(self._encoded(message), multi)
 
-    def _encoded(self, message: MessageExtBrokerInner) -> EncodedMessage:
-        encoded = encode(message, self._config.max_message_size)
-        if not isinstance(encoded, EncodedMessage):
-            raise RowRefused(f"a message is refused ({encoded.status.value}: {encoded.reason})")
-        room = self._config.mapped_file_size_commit_log - constants.END_FILE_MIN_BLANK_LENGTH
-        if encoded.size > room:
-            reason = f"the record has {encoded.size} bytes, a commit log file holds {room}"
-            raise RowRefused(f"a message is refused (MESSAGE_ILLEGAL: {reason})")
-        return encoded
+    @property
+    def _room(self) -> int:
+        return room_of(self._config.mapped_file_size_commit_log)
 
     def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+        """The further queues that the record gets places in."""
+        if not _has_unit(message.sys_flag):
+            return []
+        names = multi_queue_names(message)
         if self._settings.as_stored:
             found = self._dispatcher.multi_dispatch(message.properties, message.queue_id)
-            places = [(name, queue_id) for name, queue_id, _ in found]
+            for name, _, _ in found:
+                check_topic_directory(name)
             # Only what has an offset for each name can be given others.
-            parts = names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
-            return places if len(places) == len(parts) else []
-        if not self._config.enable_multi_dispatch or not names.strip():
-            return []
-        return [
-            (name, self._dispatcher.multi_queue_id(name, message.queue_id))
-            for name in names.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
-        ]
+            names = names if len(found) == len(names) else []
+        elif not self._config.enable_multi_dispatch:
+            names = []
+        number = message.queue_id
+        return [(name, self._dispatcher.multi_queue_id(name, number)) for name in names]
 
     def _message_of(self, row: dict[str, Any]) -> MessageExtBrokerInner:
         """What is null is left to its default; :raises ValueError: a value is none of its field."""
         if row["topic"] is None:
-            raise RowRefused(f"a row has no topic: {_brief(row)}")
+            raise ValueError("a row has no topic")
         properties = dict(row.get("properties") or ())
         for column, name in SINGLE.items():
             if row.get(column):

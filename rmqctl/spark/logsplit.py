@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.engine import paths
 from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.record import Damage, End, find_next
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.errors import RmqctlError
@@ -47,7 +47,7 @@ def log_batches(
     source = settings.source(split.store)
     log = None
     try:
-        log = open_log(split.store)
+        log = open_log(split.store, settings.config)
         if log.files.index_of(split.start) < 0:
             text = f"no commit log file holds offset {split.start} on this machine"
             yield problem_batch(schema, source, text, physical_offset=split.start)
@@ -60,11 +60,11 @@ def log_batches(
             log.close()
 
 
-def open_log(store: str | Path) -> CommitLog:
-    """The log of a store for reading; the size of its files is theirs."""
-    if isinstance(store, str) and is_remote(store):
+def open_log(store: str, config: MessageStoreConfig) -> CommitLog:
+    """The log of a store for reading, wherever its files lie; their size is theirs."""
+    if is_remote(store):
         return remote.RemoteStore(store).log()
-    return CommitLog(Path(store) / paths.COMMIT_LOG, 1)
+    return open_commit_log(Path(store), config, 1)
 
 
 def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:

@@ -91,9 +91,9 @@ class MessageColumns:
         self._properties = texts.data
         self.is_odd |= texts.is_odd
         self._body_length = _lengths(self._body)
-        self._properties_length = _lengths(self._properties)
-        self.is_odd |= self._properties_length > constants.MAX_PROPERTIES_LENGTH
-        self.size = self._body_length + self._properties_length + 2
+        self.properties_length = _lengths(self._properties)
+        self.is_odd |= self.properties_length > constants.MAX_PROPERTIES_LENGTH
+        self.size = self._body_length + self.properties_length + 2
         self.size += np.array([len(tail) for tail in self._tails], np.int64)[self.topic_code]
         prefix_size = np.zeros(constants.HOST_V6_MASK + 1, np.int64)
         prefix_size[list(_PREFIX)] = [dtype.itemsize for dtype in _PREFIX.values()]
@@ -147,7 +147,7 @@ class MessageColumns:
             prefix[f"{which}_address"] = addresses[code[rows]]
             prefix[f"{which}_port"] = np.array([host[1] for host in hosts], np.int64)[code[rows]]
         tails = pa.array(self._tails, BYTES).take(pa.array(self.topic_code[rows]))
-        lengths = self._properties_length[rows].astype(">i2")
+        lengths = self.properties_length[rows].astype(">i2")
         return pc.binary_join_element_wise(
             _fixed(prefix), body, tails, _fixed(lengths), properties, _NOTHING
         )

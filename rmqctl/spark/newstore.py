@@ -31,6 +31,7 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.multipath import is_spread
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.recordruns import (
     Run,
@@ -148,6 +149,12 @@ class NewStore:
             ConsumeQueueTable(
                 root / paths.CONSUME_QUEUE,
                 config.mapped_file_size_consume_queue,
+                ext_directory=root / paths.CONSUME_QUEUE_EXT,
+                ext_file_size=(
+                    config.mapped_file_size_consume_queue_ext
+                    if config.enable_consume_queue_ext
+                    else None
+                ),
                 writable_root=root,
             ),
             IndexService(root / paths.INDEX, config.index_geometry, writable_root=root)
@@ -226,30 +233,36 @@ def write_store(
     :raises OutputExists: there is something. :raises WriteRefused: a row, or a column, is none of a
         message.
     """
-    from rmqctl.spark.rebuild import _stop_tasks, build
+    from rmqctl.spark.rebuild import build, stop_tasks
 
-    check_columns(rows.schema, path)
+    spark, config = rows.sparkSession, config or MessageStoreConfig()
+    check_new_store(path, rows.schema, config)
     if is_remote(path):
         raise WriteRefused(path=path, reason="a store is files that are mapped: give a directory")
-    spark, config = rows.sparkSession, config or MessageStoreConfig()
     with in_new_directory(path) as place:
         new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
         new.begin()
         try:
             records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
-            if records:
+            if records and config.enable_consume_queue_ext:
+                # Tasks know no place in an extension that others write to as well.
+                new.dispatch()
+            elif records:
                 built = build(spark, _Plan(Path(place), config), Path(place))
                 assert (built.records, built.damage) == (records, []), built
         except BaseException:
             # Nothing may be written after the clean-up.
-            _stop_tasks(spark)
+            stop_tasks(spark)
             raise
         new.finish()
     return records
 
 
-def check_columns(schema: StructType, path: str) -> None:
-    """:raises WriteRefused: the columns make no messages."""
+def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:
+    """:raises WriteRefused: the columns make no messages, or the log would lie elsewhere."""
+    if is_spread(config):
+        reason = "its log would lie in other directories: take storePathCommitLog out of its conf"
+        raise WriteRefused(path=path, reason=reason)
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in REQUIRED:
         if name not in types:

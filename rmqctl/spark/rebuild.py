@@ -33,6 +33,7 @@ from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.indexfile import IndexFile, IndexHeader, first_header
 from rmqctl.engine.logparts import LogPart, PartScan
 from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.multipath import log_directories, open_commit_log
 from rmqctl.engine.record import Damage
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.errors import CannotRead
@@ -143,7 +144,7 @@ def build(spark: SparkSession, plan: Plan, output: Path, part_bytes: int | None 
     try:
         return _build(spark, plan, job, part_bytes)
     except BaseException:
-        _stop_tasks(spark)
+        stop_tasks(spark)
         for directory in made:
             shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -151,7 +152,7 @@ def build(spark: SparkSession, plan: Plan, output: Path, part_bytes: int | None 
         shutil.rmtree(attempts, ignore_errors=True)
 
 
-def _stop_tasks(spark: SparkSession) -> None:
+def stop_tasks(spark: SparkSession) -> None:
     """Nothing may be written after the clean-up."""
     context = getattr(spark, "_sc", None)
     if context is not None:
@@ -162,7 +163,7 @@ def _stop_tasks(spark: SparkSession) -> None:
 
 
 def _build(spark: SparkSession, plan: Plan, job: _Job, part_bytes: int | None) -> Built:
-    log = CommitLog(plan.root / paths.COMMIT_LOG, plan.commit_log_file_size)
+    log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
     arguments = {} if part_bytes is None else {"part_bytes": part_bytes}
     gathered = gather(spark, log, _kernel(job), **arguments)
     try:
@@ -188,7 +189,7 @@ def _build(spark: SparkSession, plan: Plan, job: _Job, part_bytes: int | None) -
 
 def _kernel(job: _Job) -> Callable[[LogPart], Iterator[Fact]]:
     def scan(part: LogPart) -> Iterator[Fact]:
-        log = open_log(job.root, job.log_file_size, part)
+        log = open_log(job.root, job.config, job.log_file_size, part)
         dispatcher = Dispatcher(job.config)
         scanner = Scanner(log, dispatcher)
         packer = Packer(
@@ -233,13 +234,13 @@ def _last_key(batch: Batch, otherwise: int) -> int:
     return int(keys.physical_offset[-1]) if len(keys.physical_offset) else otherwise
 
 
-def open_log(root: str, file_size: int, part: LogPart) -> CommitLog:
+def open_log(root: str, config: MessageStoreConfig, file_size: int, part: LogPart) -> CommitLog:
     """The log as this node sees it; :raises CannotRead: it has not the file of the part."""
-    log = CommitLog(Path(root) / paths.COMMIT_LOG, file_size)
+    log = open_commit_log(Path(root), config, file_size)
     known = {entry.file_from_offset for entry in log.files.entries}
     if log.files.index_of(part.start) < 0 and part.start not in known:
         raise CannotRead(
-            path=f"{root}/{paths.COMMIT_LOG}",
+            path=", ".join(map(str, log_directories(Path(root), config).all)),
             reason=f"a worker of Spark does not see the file with offset {part.start}; every node "
             "must see the store under the same path",
         )

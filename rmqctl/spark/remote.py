@@ -359,6 +359,10 @@ class RemoteFile(MappedFile):
         self.load(position, max(position, 0) + max(size, 0))
         return super().read(position, size)
 
+    def read_aside(self, position: int, size: int) -> bytes:
+        self.load(position, position + size)
+        return super().read_aside(position, size)
+
     def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The pieces of a range that hold data, fetched one after the other. They overlap by some
         bytes, so that what is searched for is found where two of them meet."""

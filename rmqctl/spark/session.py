@@ -200,7 +200,7 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
                     context = SparkContext(gateway=gateway, conf=settings)
                 if not is_local(master):
                     # Executors fetch it from its place when they start; Java removes it at its end.
-                    context.addPyFile(_code(context._temp_dir))
+                    context.addPyFile(code_zip(context._temp_dir))
             except BaseException:
                 _end(gateway)
                 raise
@@ -232,7 +232,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
             builder = builder.config(name, value)
         spark = builder.create()
         with tempfile.TemporaryDirectory() as directory:
-            spark.addArtifacts(_code(directory), pyfile=True)
+            spark.addArtifacts(code_zip(directory), pyfile=True)
     except Exception as error:
         raise SparkFailed(reason=_first_line(error)) from error
     return spark, spark.stop
@@ -280,8 +280,8 @@ def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _code(directory: str) -> str:
-    """This package as a zip in a directory."""
+def code_zip(directory: str) -> str:
+    """This package as a zip in a directory, for executors that have none; its path."""
     path = Path(directory) / "rmqctl-code.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for package in _PACKAGES:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rmqctl.errors import CannotWrite, OutputExists, RmqctlError
 
-_BESIDE = ".rmqctl-new"
+#: What a directory is called while it is built, behind its name.
+BESIDE = ".rmqctl-new"
 
 
 class NotShared(RmqctlError):
@@ -52,10 +53,10 @@ def in_new_directory(path: str) -> Iterator[str]:
     place = Path(path.removeprefix("file://")).absolute()
     if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
         raise OutputExists(path=str(place))
-    building = place.with_name(place.name + _BESIDE)
+    building = place.with_name(place.name + BESIDE)
     lock = -1
     try:
-        lock = _made_anew(building, place)
+        lock = made_anew(building, place)
         try:
             yield str(building)
             if place.exists():
@@ -70,7 +71,7 @@ def in_new_directory(path: str) -> Iterator[str]:
             os.close(lock)
 
 
-def _made_anew(building: Path, place: Path) -> int:
+def made_anew(building: Path, place: Path) -> int:
     """Makes an empty directory in place of what a killed run has left; a descriptor with its lock.
 
     :raises OutputInUse: whoever made it is alive.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -88,7 +87,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         result = dict(start)
         waiting = []
         for store, end in ends.items():
-            low = open_log(Path(store)).min_offset
+            low = open_log(store, self._settings.config).min_offset
             begin = max(start.get(store, low), low)
             if begin > end and self._target is None:
                 raise ValueError(
@@ -109,7 +108,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         found: list[InputPartition] = []
         for store, stop in end.items():
-            log = open_log(Path(store))
+            log = open_log(store, self._settings.config)
             begin = start.get(store, log.min_offset)
             if begin >= stop:
                 continue
@@ -136,7 +135,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _logs(self) -> Iterator[tuple[str, CommitLog]]:
         """The stores that have files of a log."""
         for store in expand(self._path):
-            log = open_log(Path(store))
+            log = open_log(store, self._settings.config)
             if log.files.entries:
                 yield store, log
 
@@ -147,7 +146,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first record's start, or end of a file, at or after a place."""
         if wanted >= end:
             return end
-        place = meet(open_log(Path(store)), wanted, self._settings.config)
+        place = meet(open_log(store, self._settings.config), wanted, self._settings.config)
         return min(max(place, begin), end)
 
 

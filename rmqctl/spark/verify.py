@@ -101,7 +101,7 @@ def _kernel(sizes: Any, rules: ModuleType) -> Any:
     log_side = rules.LogSide
 
     def scan(part: LogPart) -> Iterator[Fact]:
-        log = open_log(sizes.root, sizes.log, part)
+        log = open_log(sizes.root, sizes.config, sizes.log, part)
         dispatcher = Dispatcher(sizes.config)
         scanner = Scanner(log, dispatcher, check=True)
         side = log_side(sizes, log)
@@ -185,12 +185,12 @@ def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:
 
 def _index(gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType) -> Iterator[Any]:
     """All keys in log order against all items."""
-    sizes, log_min = side.sizes, side.log.min_offset
+    sizes, log_min, log_end = side.sizes, side.log.min_offset, side.summary.max_offset
     index_side = rules.IndexSide
     keys = gathered.facts.where("kind = 'keys'").select("part", "seq", "data")
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        checker = index_side(sizes, damage, log_min)
+        checker = index_side(sizes, damage, log_min, log_end)
 
         def told() -> Iterator[Told]:
             for finding in checker.check(keys_of(row["data"]) for row in rows_of(batches)):

@@ -33,11 +33,11 @@ from rmqctl.spark.newstore import (
     NewStore,
     SetAside,
     WriteRefused,
-    check_columns,
+    check_new_store,
     task_name,
     with_threads,
 )
-from rmqctl.spark.staging import _BESIDE, _made_anew
+from rmqctl.spark.staging import BESIDE, made_anew
 
 __all__ = ["RocketMQWriter", "WriteRefused"]
 
@@ -63,23 +63,24 @@ class RocketMQWriter(DataSourceArrowWriter):
     ) -> None:
         """``timestamp`` is the store time of all messages, the time of the call by default.
 
-        :raises WriteRefused: the path holds something, or the columns make no messages.
+        :raises WriteRefused: the path holds something, or the columns make no messages,
+            or the log would lie elsewhere.
         :raises OutputInUse: an import is making a store there.
         """
         if path == Path():
             raise WriteRefused(path="", reason="give its directory to save()")
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise WriteRefused(path=str(path), reason="something is there already")
-        check_columns(schema, str(path))
+        check_new_store(str(path), schema, config)
         self._path = path = path.absolute()
         # Another job to the same path fails when its directory goes: the later one wins.
-        self._staging = path.with_name(path.name + _BESIDE)
+        self._staging = path.with_name(path.name + BESIDE)
         place = self._staging / uuid.uuid4().hex
         stored_at = system_clock() if timestamp is None else timestamp
         self._new = NewStore(str(place), str(path), EncodeSettings(config, stored_at, as_stored))
         try:
             # Tasks and commit run in other processes, so the lock cannot be kept.
-            os.close(_made_anew(self._staging, path))
+            os.close(made_anew(self._staging, path))
             place.mkdir()
             self._new.begin()
         except OSError as error:

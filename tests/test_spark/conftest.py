@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
+#: Sessions of tests are short: what the second compiler of Java makes comes too late for them.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def why_not() -> str | None:
@@ -62,10 +64,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
@@ -76,10 +80,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.dataSource.register(RocketMQDataSource)
     yield session
     session.stop()
-
-
-#: Sessions of tests are short: what the second compiler of Java makes comes too late for them.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def wait_until(
@@ -107,37 +107,99 @@ def children(pid: int) -> list[int]:
     return found
 
 
-#: Runs command lines one after the other in one session: a session takes seconds, a job does not.
-_SEVERAL = """
+#: Answers lines of JSON in one session: a command's words, or ``-c``, a program and its arguments.
+_SESSION = """
 import contextlib, io, json, sys
 from rmqctl.cli.main import run
 from rmqctl.spark import session
-master, conf, lines = json.load(sys.stdin)
+master, conf = json.loads(sys.stdin.readline())
 with session.session(master, conf) as spark:
     session.session = lambda *_: contextlib.nullcontext(spark)
-    for line in lines:
-        out, err = (io.TextIOWrapper(io.BytesIO()) for _ in "12")
+    for line in sys.stdin:
+        words, python = json.loads(line)
+        if python:
+            usual, spark.sparkContext.pythonExec = spark.sparkContext.pythonExec, python
+        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in "12")
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run([*line, "--master", master])
-        print(json.dumps([code, *(one.buffer.getvalue().decode() for one in (out, err))]))
+            if words[0] == "-c":
+                code = exec(words[1], {"spark": spark, "arguments": words[2:]}) or 0
+            else:
+                code = run([*words, "--master", master])
+        if python:
+            spark.sparkContext.pythonExec = usual
+        texts = [one.buffer.getvalue().decode() for one in (out, err)]
+        print(json.dumps([code, *texts]), flush=True)
 """
+Answer = tuple[int, str, str]
+
+
+class Session:
+    """A process with one session of Spark that runs commands one after the other: a session takes
+    seconds, a job does not."""
+
+    def __init__(self, master: str, environment: dict[str, str], **conf: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _SESSION],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._send([master, {"spark.sql.shuffle.partitions": "2"} | conf])
+
+    def begin(self, *words: str, python: str = "") -> None:
+        """Starts a command; ``python`` is what executors are to run for it."""
+        self._send([words, python])
+
+    def answer(self) -> Answer:
+        """Exit code, stdout and stderr of the command, when it has ended."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()
+        code, out, err = json.loads(line)
+        return code, out, err
+
+    def run(self, *words: str, python: str = "") -> Answer:
+        self.begin(*words, python=python)
+        return self.answer()
+
+    def close(self) -> None:
+        out, err = self.process.communicate(timeout=100)
+        assert (self.process.returncode, out, err) == (0, "", "")
+
+    def _send(self, value: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(value) + "\n")
+        self.process.stdin.flush()
 
 
 def run_several(
     master: str, environment: dict[str, str], lines: list[list[str]], **conf: str
-) -> list[tuple[int, str, str]]:
-    """Exit code, stdout and stderr of each of some commands, run in one session."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SEVERAL],
-        input=json.dumps([master, {"spark.sql.shuffle.partitions": "4"} | conf, lines]),
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+) -> list[Answer]:
+    """What some commands answer, run in one session."""
+    session = Session(master, environment, **conf)
+    answers = [session.run(*line) for line in lines]
+    session.close()
+    return answers
+
+
+#: Follows the log of a store to its end: ``root out checkpoint``.
+STREAM = """
+import json
+from rmqctl.spark import RocketMQDataSource
+from rmqctl.spark.columns import ddl
+root, out, checkpoint = arguments
+spark.dataSource.register(RocketMQDataSource)
+stream = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "48k")
+frame = stream.schema(ddl("commitlog", ["physical_offset", "status"])).load(root)
+query = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+query = query.trigger(availableNow=True).start(out)
+query.awaitTermination()
+rows = spark.read.parquet(out).collect()
+print(json.dumps(sorted([row.physical_offset, row.status] for row in rows)))
+"""
 
 
 def java_environment(temporary: Path) -> dict[str, str]:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,72 +27,176 @@ from tests import golden_data
 from tests.conftest import Golden
 from tests.test_spark.conftest import (
     ROOT,
+    STREAM,
+    Answer,
     Cluster,
+    Session,
     engine_rows,
     java_environment,
     python_without,
-    run_several,
     wait_until,
 )
+from tests.test_spark.test_encode import kept_of
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.slow]
 
 
 def environment(cluster: Cluster, python: str) -> dict[str, str]:
     return java_environment(cluster.temporary) | {"PYSPARK_PYTHON": python}
 
 
-def start(cluster: Cluster, python: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", *arguments, "--master", cluster.master],
-        cwd=ROOT,
-        env=environment(cluster, python),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def test_the_commands_say_and_write_what_the_engine_does(
-    cluster: Cluster, bare_python: str, golden: Golden, tmp_path: Path
-) -> None:
-    damaged = golden_data.copy_tree(golden("basic"), tmp_path / "damaged")
-    golden_data.apply_damage(damaged, golden_data.damage_case("hole")["ops"])
-    stores = {"basic": golden("basic"), "damaged": damaged, "crash": golden("crash")}
-    confs: dict[str, MessageStoreConfig] = {}
-    lines = []
-    for name, root in stores.items():
-        base = "basic" if name == "damaged" else name
-        confs[name] = golden_data.broker_conf(base)
-        conf = tmp_path / f"{name}.conf"
-        conf.write_text(golden_data.broker_conf_text(base))
-        source = ["--store", str(root), "--broker-conf", str(conf)]
-        lines.append(["rebuild", "all", *source, "--output", str(tmp_path / f"{name}-built")])
-        lines.append(["verify", *source, "--format", "ndjson"])
-        lines.append(["export", *source, "--to", str(tmp_path / f"{name}-out"), "--format=ndjson"])
-    answers = iter(run_several(cluster.master, environment(cluster, bare_python), lines))
-    for name, root in stores.items():
-        is_damaged = name == "damaged"
-        code, text, err = next(answers)
-        assert (code, err) == (int(is_damaged), ""), text
-        assert_rebuilt_alike(root, confs[name], tmp_path / f"{name}-built", tmp_path / name)
-
-        code, text, err = next(answers)
-        *rows, summary = [json.loads(line) for line in text.splitlines()]
-        *findings, expected = verify(root, confs[name])
-        assert sorted(row["code"] for row in rows) == sorted(one.code for one in findings)
-        assert {_finding(row) for row in rows} == {_finding(one._asdict()) for one in findings}
-        assert summary == {"type": "summary"} | expected.row()
-        assert (code, err) == (int(not expected.is_clean), "")
-
-        code, text, err = next(answers)
-        walked = engine_rows("commitlog", root, confs[name])
-        messages = [row for row in walked if row["status"] != "damage"]
-        assert (code, err) == (int(is_damaged), ""), text
-        assert _exported(tmp_path / f"{name}-out") == sorted(
-            (row["physical_offset"], row["msg_id"], row["topic"]) for row in messages
-        )
+@pytest.fixture(scope="module")
+def session(cluster: Cluster, bare_python: str) -> Iterator[Session]:
+    """One driver for the commands of this module; the cluster has no room for a second one."""
+    made = Session(cluster.master, environment(cluster, bare_python))
+    yield made
+    made.close()
     wait_until(cluster.is_quiet)
+
+
+CONF = "mappedFileSizeCommitLog=524288\nmaxHashSlotNum=1000\nmaxIndexNum=6001\n"
+MESSAGES = 12_000
+
+
+@pytest.fixture(scope="session")
+def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that takes a cluster of two cores some seconds: parts of half a mebibyte."""
+    root = tmp_path_factory.mktemp("large") / "store"
+    with MessageStore(root, parse_broker_conf(CONF), writable=True, create=True) as store:
+        messages = (
+            MessageExtBrokerInner(
+                f"t{n % 7}", b"%d" % n + b"x" * 100, n % 3, properties={"KEYS": f"k{n} l{n % 100}"}
+            )
+            for n in range(MESSAGES)
+        )
+        assert all(bulk.refused is None for bulk in store.append_stream(messages, flush=False))
+    return root
+
+
+# --- kills ---------------------------------------------------------------------------------
+
+
+def test_drivers_and_executors_are_killed(
+    cluster: Cluster,
+    bare_python: str,
+    large_store: Path,
+    golden: Golden,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The driver's death leaves its staging, which the rerun removes; executors' deaths, in the
+    middle of whatever job, only cost time. The first test here: it comes before the session."""
+    config, work = parse_broker_conf(CONF), tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "broker.conf").write_text(CONF)
+    conf = ["--broker-conf", str(tmp_path / "broker.conf")]
+    built, exported, imported = work / "built", work / "exported", work / "imported"
+    before = golden_data.state(large_store)
+
+    rebuild = ["rebuild", "all", "--store", str(large_store), *conf, "--output", str(built)]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "rmqctl", *rebuild, "--master", cluster.master],
+        cwd=ROOT,
+        env=environment(cluster, bare_python),
+    )
+    wait_until((work / "built.rmqctl-new" / "consumequeue").exists, driver)
+    driver.kill()
+    driver.wait(60)
+    assert not built.exists()
+    wait_until(cluster.is_quiet)
+
+    session: Session = request.getfixturevalue("session")
+
+    def killed(*moments: Callable[[], Any]) -> Answer:
+        """What the running command answers when an executor is killed at each of some moments."""
+        for number, moment in enumerate(moments):
+            wait_until(moment, session.process)
+            busy = wait_until(lambda: cluster.executors(busy=True), session.process)
+            os.kill(busy[-number], signal.SIGKILL)
+        assert not any(place.exists() for place in places), "it was over before"
+        return session.answer()
+
+    # While the log is scanned, and while files are written.
+    places = [built]
+    session.begin(*rebuild)
+    code, out, err = killed(lambda: True, (work / "built.rmqctl-new" / "consumequeue").exists)
+    assert (code, err) == (0, ""), out
+    assert_rebuilt_alike(large_store, config, built, tmp_path / "large")
+
+    places = [exported]
+    session.begin(
+        "export", "--store", str(large_store), *conf, "--to", str(exported), "--format=ndjson"
+    )
+    code, out, err = killed(lambda: [*work.glob("exported.rmqctl-new/**/part-*")])
+    assert (code, err) == (0, ""), out
+    assert _exported(exported) == _messages(large_store, config)
+
+    places = [imported]
+    session.begin(
+        "import", "--store", str(imported), *conf, "--from", str(exported), "--input=ndjson"
+    )
+    code, out, err = killed(lambda: [*work.glob("imported.rmqctl-new/rmqctl-runs/*")])
+    assert (code, err) == (0, ""), out
+    assert kept_of(imported, config) == kept_of(large_store, config)
+    *findings, summary = verify(imported, config)
+    assert (findings, summary.records) == ([], MESSAGES)
+
+    root, checkpoint = golden("basic"), work / "checkpoint"
+    places = [checkpoint / "offsets" / "9"]
+    session.begin("-c", STREAM, str(root), str(work / "stream"), str(checkpoint))
+    code, out, err = killed((checkpoint / "offsets" / "1").exists)
+    assert (code, err) == (0, ""), out
+    messages = _messages(root, golden_data.broker_conf("basic"))
+    assert json.loads(out) == [[offset, "ok"] for offset, _, _ in messages]
+
+    names = {"built", "exported", "imported", "checkpoint", "stream"}
+    assert {path.name for path in work.iterdir()} == names
+    assert golden_data.state(large_store) == before
+
+
+def _messages(root: Path, config: MessageStoreConfig) -> list[tuple[int, str, str]]:
+    """What :func:`_exported` must give."""
+    rows = engine_rows("commitlog", root, config)
+    return [
+        (row["physical_offset"], row["msg_id"], row["topic"])
+        for row in rows
+        if row["status"] != "damage"
+    ]
+
+
+# --- results -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["basic", "damaged"])
+def test_the_commands_say_and_write_what_the_engine_does(
+    session: Session, golden: Golden, tmp_path: Path, name: str
+) -> None:
+    is_damaged, root = name == "damaged", golden("basic")
+    if is_damaged:
+        root = golden_data.copy_tree(root, tmp_path / "damaged")
+        golden_data.apply_damage(root, golden_data.damage_case("hole")["ops"])
+    config, conf = golden_data.broker_conf("basic"), tmp_path / "broker.conf"
+    conf.write_text(golden_data.broker_conf_text("basic"))
+    source = ["--store", str(root), "--broker-conf", str(conf)]
+
+    code, text, err = session.run("verify", *source, "--format", "ndjson")
+    *rows, summary = [json.loads(line) for line in text.splitlines()]
+    *findings, expected = verify(root, config)
+    assert sorted(row["code"] for row in rows) == sorted(one.code for one in findings)
+    assert {_finding(row) for row in rows} == {_finding(one._asdict()) for one in findings}
+    assert summary == {"type": "summary"} | expected.row()
+    assert (code, err) == (int(not expected.is_clean), "")
+
+    to = tmp_path / "out"
+    code, text, err = session.run("export", *source, "--to", str(to), "--format=ndjson")
+    assert (code, err) == (int(is_damaged), ""), text
+    assert _exported(to) == _messages(root, config)
+
+    if is_damaged:
+        built = tmp_path / "built"
+        code, text, err = session.run("rebuild", "all", *source, "--output", str(built))
+        assert (code, err) == (1, ""), text
+        assert_rebuilt_alike(root, config, built, tmp_path / "engine")
 
 
 def _finding(row: dict[str, Any]) -> str:
@@ -119,83 +224,26 @@ def assert_rebuilt_alike(
     assert {path.name for path in built.iterdir()} == {"consumequeue", "index"}
 
 
-CONF = "mappedFileSizeCommitLog=1048576\nmaxHashSlotNum=1000\nmaxIndexNum=20001\n"
-
-
-@pytest.fixture(scope="session")
-def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that takes a cluster of two cores some seconds: parts of one mebibyte."""
-    root = tmp_path_factory.mktemp("large") / "store"
-    with MessageStore(root, parse_broker_conf(CONF), writable=True, create=True) as store:
-        messages = (
-            MessageExtBrokerInner(
-                f"t{n % 7}", b"x" * 100, n % 3, properties={"KEYS": f"k{n} l{n % 100}"}
-            )
-            for n in range(100_000)
-        )
-        assert all(bulk.refused is None for bulk in store.append_stream(messages, flush=False))
-    return root
-
-
-def test_a_driver_and_both_executors_are_killed(
-    cluster: Cluster, bare_python: str, large_store: Path, tmp_path: Path
-) -> None:
-    """The driver's death leaves its staging, which the rerun removes; the executors' deaths, one
-    while the log is scanned and one while files are written, only cost time."""
-    conf, output = tmp_path / "broker.conf", tmp_path / "output"
-    conf.write_text(CONF)
-    arguments = ["rebuild", "all", "--store", str(large_store), "--broker-conf", str(conf)]
-    arguments += ["--output", str(output)]
-    before = golden_data.state(large_store)
-    building = tmp_path / "output.rmqctl-new"
-
-    driver = start(cluster, bare_python, *arguments)
-    wait_until((building / "consumequeue").exists, driver)
-    driver.send_signal(signal.SIGKILL)
-    driver.communicate(timeout=60)
-    assert not output.exists()
-    wait_until(cluster.is_quiet)
-
-    driver = start(cluster, bare_python, *arguments)
-    os.kill(wait_until(lambda: cluster.executors(busy=True), driver)[0], signal.SIGKILL)
-    wait_until((building / "consumequeue").exists, driver)
-    os.kill(wait_until(lambda: cluster.executors(busy=True), driver)[-1], signal.SIGKILL)
-    out, err = driver.communicate(timeout=300)
-    assert (driver.returncode, err) == (0, ""), out
-    assert_rebuilt_alike(large_store, parse_broker_conf(CONF), output, tmp_path / "large")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "broker.conf",
-        "output",
-        "large-expected",
-    }
-    assert golden_data.state(large_store) == before
-    wait_until(cluster.is_quiet)
-
-
 # --- bad input: one line, with the next step -----------------------------------------------
 
 
-#: The first failure is told at once, and few tasks are started.
-HASTE = ("--conf", "spark.task.maxFailures=1")
-
-
-def assert_told(done: subprocess.Popen[str], text: str) -> None:
-    out, err = done.communicate(timeout=200)
-    assert (done.returncode, len(err.splitlines())) == (5, 1), (out, err)
+def assert_told(answer: Answer, text: str) -> None:
+    code, out, err = answer
+    assert (code, len(err.splitlines())) == (5, 1), (out, err)
     assert text in err
 
 
 def test_a_package_is_missing_on_the_nodes(
-    cluster: Cluster, golden: Golden, tmp_path: Path
+    session: Session, golden: Golden, tmp_path: Path
 ) -> None:
     python = python_without(tmp_path / "venv", "rmqctl", "formats", "isal")
-    done = start(cluster, python, "verify", "--store", str(golden("basic")), *HASTE)
-    assert_told(done, "the Python of its executors has no module isal. Install what rmqctl needs")
+    answer = session.run("verify", "--store", str(golden("basic")), python=python)
+    assert_told(answer, "the Python of its executors has no module isal. Install what rmqctl needs")
 
 
-def test_the_nodes_have_no_such_python(cluster: Cluster, golden: Golden) -> None:
-    done = start(cluster, "/no/such/python", "verify", "--store", str(golden("basic")), *HASTE)
-    assert_told(done, "a node has no Python /no/such/python. Set PYSPARK_PYTHON")
+def test_the_nodes_have_no_such_python(session: Session, golden: Golden) -> None:
+    answer = session.run("verify", "--store", str(golden("basic")), python="/no/such/python")
+    assert_told(answer, "a node has no Python /no/such/python. Set PYSPARK_PYTHON")
 
 
 def blind_python(directory: Path, python: str, hidden: Path) -> str:
@@ -211,28 +259,24 @@ def blind_python(directory: Path, python: str, hidden: Path) -> str:
 
 
 def test_the_nodes_do_not_see_store_or_output(
-    cluster: Cluster, bare_python: str, golden: Golden, tmp_path: Path
+    session: Session, bare_python: str, tmp_path: Path
 ) -> None:
     """What a task would write on such a node must not be missed in silence."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    copy = golden_data.copy_tree(golden("basic"), hidden / "store")
-    store = ["--store", str(golden("basic"))]
+    # Few tasks: each is tried four times, by a Python of its own.
+    with MessageStore(tmp_path / "store", writable=True, create=True) as small:
+        small.put_messages([MessageExtBrokerInner("t", b"body")])
+    copy = golden_data.copy_tree(tmp_path / "store", hidden / "store")
+    store = ["--store", str(tmp_path / "store")]
     python = blind_python(tmp_path, bare_python, hidden)
-    lines = [
+    for words in (
         ["verify", "--store", str(copy)],
         ["rebuild", "queues", *store, "--output", str(hidden / "built")],
         ["export", *store, "--to", str(hidden / "exported")],
-    ]
-    answers = run_several(
-        cluster.master,
-        environment(cluster, python),
-        lines,
-        **{"spark.task.maxFailures": "1"},
-    )
-    for code, _, err in answers:
+    ):
+        code, _, err = session.run(*words, python=python)
         assert (code, len(err.splitlines())) == (5, 1), err
         assert "a worker of Spark does not see" in err
         assert "under the same path" in err or "sees under" in err
     assert [path.name for path in hidden.iterdir()] == ["store"]
-    wait_until(cluster.is_quiet)

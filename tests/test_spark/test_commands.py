@@ -20,6 +20,7 @@ from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists
 from rmqctl.operations import rebuild as in_process
 from rmqctl.operations.verify import parts, verify
 from tests import golden_data
+from tests.test_docs import ROOT, sections
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ CASES = [(name, name) for name in golden_data.STORES if name != "defaults"] + [
     (case, golden_data.damage_case(case)["base"]) for case in golden_data.DAMAGE_CASES
 ]
 Golden = Callable[[str], Path]
+REFERENCE = ROOT / "docs" / "reference"
 
 
 def store_of(case: str, base: str, golden: Golden, directory: Path) -> Path:
@@ -67,7 +69,7 @@ def assert_rebuilt_alike(
 
 @pytest.mark.parametrize(("case", "base"), CASES, ids=[case for case, _ in CASES])
 def test_rebuild_and_verify_are_the_engines(
-    spark: SparkSession, golden: Golden, tmp_path: Path, case: str, base: str
+    spark: SparkSession, here: None, golden: Golden, tmp_path: Path, case: str, base: str
 ) -> None:
     from rmqctl.spark import verify as on_spark
 
@@ -77,7 +79,14 @@ def test_rebuild_and_verify_are_the_engines(
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
-    if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
+    if case == "cqext":
+        conf = tmp_path / "broker.conf"
+        conf.write_text(golden_data.broker_conf_text(base))
+        words = ("rebuild", "all", "--store", str(root), "--broker-conf", str(conf))
+        _, _, error = run(*words, "--output", str(tmp_path / "new"), "--master", "local[2]")
+        assert "--master writes no consume queue extension" in str(error)
+        assert not (tmp_path / "new").exists()
+    elif case == base or case in ("hole", "bad-size-late", "first-files-expired"):
         assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
 
 
@@ -245,21 +254,24 @@ def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> 
 def here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands run on the session of the tests."""
     from rmqctl.cli import spark_options
-    from rmqctl.cli.commands import rebuild as command
+    from rmqctl.cli.commands import import_, rebuild, sql, stats
 
     @contextmanager
     def session(*_: object) -> Iterator[SparkSession]:
         yield spark
 
-    monkeypatch.setattr(spark_options, "spark_session", session)
-    monkeypatch.setattr(command, "spark_session", session)
+    for module in (spark_options, import_, rebuild, sql, stats):
+        monkeypatch.setattr(module, "spark_session", session)
 
 
 def fleet(root: Path) -> Path:
     """Two stores; in the second a unit points elsewhere."""
     for name in ("broker-a", "broker-b"):
         with MessageStore(root / name / "store", writable=True, create=True) as store:
-            store.put_messages([MessageExtBrokerInner(name, b"%d" % n) for n in range(3)])
+            keys = {"KEYS": "k"}
+            store.put_messages(
+                [MessageExtBrokerInner(name, b"%d" % n, properties=keys) for n in range(3)]
+            )
     (queue,) = (root / "broker-b" / "store" / "consumequeue" / "broker-b" / "0").iterdir()
     with queue.open("r+b") as file:
         file.seek(7)
@@ -267,14 +279,43 @@ def fleet(root: Path) -> Path:
     return root
 
 
+#: What the pages of rows document, and what of it was printed.
+PAGE, GENERAL = (
+    {heading: columns for heading, columns, _ in sections((REFERENCE / name).read_text())}
+    for name in ("rows-on-spark.md", "rows.md")
+)
+SEEN: dict[str, set[str]] = {heading: set() for heading in PAGE}
+
+
+def assert_documented(command: str, row: dict[str, Any]) -> None:
+    kind = row["type"]
+    heading = f"{kind} ({command})"
+    columns = PAGE[heading]
+    SEEN[heading] |= row.keys() & {column.name for column in columns}
+    if kind in ("finding", "damage"):
+        columns = columns + GENERAL[kind][1:]
+    if kind == "row":
+        return
+    assert list(row) == [c.name for c in columns if not c.is_optional or c.name in row], heading
+    assert [c for c in columns if c.name in row and not c.fits(row[c.name])] == [], heading
+
+
+def assert_all_were_printed(command: str) -> None:
+    for heading, columns in PAGE.items():
+        if heading.endswith(f" ({command})"):
+            assert SEEN[heading] == {column.name for column in columns}, heading
+
+
 def run(*words: str) -> tuple[Any, list[dict[str, Any]], BaseException | None]:
-    """What a command returns, its rows, and the error that ends it."""
+    """What a command returns, its rows, which are documented, and the error that ends it."""
     from click.testing import CliRunner
 
     from rmqctl.cli.main import cli
 
     answer = CliRunner().invoke(cli, [*words, "--format", "ndjson"], standalone_mode=False)
     rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    for row in rows:
+        assert_documented(words[0], row)
     return answer.return_value, rows, answer.exception
 
 
@@ -294,6 +335,7 @@ def test_verify_of_several(here: None, tmp_path: Path, spark: SparkSession) -> N
     assert (rows[-1]["stores"], rows[-1]["records"]) == (2, 6)
     kept = spark.read.parquet(str(tmp_path / "found")).select("store", "code").collect()
     assert sorted(map(tuple, kept)) == sorted(found)
+    assert_all_were_printed("verify")
 
 
 def test_several_need_spark(tmp_path: Path) -> None:
@@ -332,8 +374,17 @@ def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
     ) == golden_data.tree_content(root / "broker-a" / "store" / "consumequeue")
     _, _, error = run(*words, "--in-place")
     assert isinstance(error, NeedsConsent)
-    code, rows, _ = run(*words, "--in-place", "--yes")
-    assert code == 0
+    (log,) = (root / "broker-a" / "store" / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.write(b"\xff")
+    code, rows, _ = run(*words, "--in-place", "--yes", "--purge")
+    assert code == 1
+    assert [(row["type"], row["store"]) for row in rows[:3]] == [
+        ("damage", f"{root}/broker-a/store"),
+        ("store", f"{root}/broker-a/store"),
+        ("store", f"{root}/broker-b/store"),
+    ]
+    assert_all_were_printed("rebuild")
     *findings, _ = verify(root / "broker-b" / "store", MessageStoreConfig())
     assert [one.code for one in findings if one.severity != "info"] == []
     # Two of one name would go to one place.
@@ -342,3 +393,20 @@ def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
     _, _, error = run(*words, *more, "--output", str(tmp_path / "third"))
     assert "several of the stores are of a broker 'broker-a'" in str(error)
     assert not (tmp_path / "third").exists()
+
+
+def test_rows_are_documented(here: None, tmp_path: Path) -> None:
+    root, on = fleet(tmp_path / "fleet"), ("--master", "local[2]")
+    code, rows, _ = run("stats", "--store", f"{root}/*/store", *on)
+    assert (code, rows[-1]["duplicate_keys"]) == (0, 2)
+    assert_all_were_printed("stats")
+    source = ("--store", str(root / "broker-a" / "store"))
+    query, messages = "SELECT topic, body FROM messages", tmp_path / "messages"
+    code, rows, _ = run("sql", *source, query, *on)
+    assert rows[0] == {"type": "row", "topic": "broker-a", "body": "MA=="}
+    code, rows, _ = run("sql", *source, query, "--output", str(messages), *on)
+    assert rows == [{"type": "summary", "output": str(messages)}]
+    assert_all_were_printed("sql")
+    code, rows, _ = run("import", "--store", str(tmp_path / "new"), "--from", str(messages), *on)
+    assert (code, rows[0]["messages"]) == (0, 3)
+    assert_all_were_printed("import")

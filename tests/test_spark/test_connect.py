@@ -5,35 +5,47 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqctl.spark.session import code_zip
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_spark.conftest import java_environment, run_several, wait_until, why_not
+from tests.test_spark.conftest import (
+    ROOT,
+    engine_rows,
+    java_environment,
+    run_several,
+    wait_until,
+    why_not,
+)
 
 pytest.importorskip("grpc", reason="pip install 'rmqctl[test]'")
 
 pytestmark = [
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark-processes"),
     pytest.mark.slow,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 
 
-@pytest.fixture
-def server(tmp_path: Path, bare_python: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, bare_python: str) -> Iterator[str]:
     """The URL of a Connect server on the loopback address."""
     import pyspark
 
+    tmp_path = tmp_path_factory.mktemp("connect")
     (tmp_path / "temporary").mkdir()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
         "spark.sql.warehouse.dir": str(tmp_path / "temporary" / "warehouse"),
     }
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
@@ -73,7 +85,7 @@ def test_the_commands_run_on_a_connect_server(server: str, golden: Golden, tmp_p
         ["export", *source, "--to", str(tmp_path / "out"), "--columns", "msg_id"],
         ["rebuild", "queues", *source, "--output", str(tmp_path / "built")],
     ]
-    answers = run_several(server, java_environment(tmp_path / "temporary"), lines)
+    answers = run_several(server, java_environment(tmp_path), lines)
     assert [(code, err) for code, _, err in answers] == [(0, "")] * 4
     row = json.loads(answers[0][1].splitlines()[0])
     messages = len(golden_data.expected("basic")["message"])
@@ -81,3 +93,40 @@ def test_the_commands_run_on_a_connect_server(server: str, golden: Golden, tmp_p
     assert f"messages={messages}" in answers[2][1]
     queues = golden_data.tree_content(root / "consumequeue")
     assert golden_data.tree_content(tmp_path / "built" / "consumequeue") == queues
+
+
+_OWN_SESSION = """
+import json, sys
+from pyspark.sql import SparkSession
+from rmqctl.spark import RocketMQDataSource, scan
+url, code, root, new = sys.argv[1:]
+spark = SparkSession.builder.remote(url).getOrCreate()
+spark.addArtifacts(code, pyfile=True)
+spark.dataSource.register(RocketMQDataSource)
+source = spark.read.format("rocketmq").option("columns", "physical_offset,topic,body,status")
+rows = source.load(root).where("topic = 'TopicA'").orderBy("physical_offset")
+read = [[row.physical_offset, bytes(row.body).hex(), row.status] for row in rows.collect()]
+where = [("topic", "=", "TopicA")]
+scanned = scan(spark, root, columns=["topic", "body"], where=where)
+scanned.coalesce(1).write.format("rocketmq").mode("append").save(new)
+print(json.dumps([read, scanned.count()]))
+"""
+
+
+def test_the_data_source_in_a_session_of_ones_own(
+    server: str, golden: Golden, tmp_path: Path
+) -> None:
+    root, new = golden("basic"), tmp_path / "new"
+    arguments = [server, code_zip(str(tmp_path)), str(root), str(new)]
+    done = subprocess.run(
+        [sys.executable, "-c", _OWN_SESSION, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [row for row in engine_rows("commitlog", root) if row["topic"] == "TopicA"]
+    read = [[row["physical_offset"], row["body"].hex(), row["status"]] for row in rows]
+    assert json.loads(done.stdout) == [read, len(rows)]
+    assert [row["body"] for row in engine_rows("commitlog", new)] == [row["body"] for row in rows]

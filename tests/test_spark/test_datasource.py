@@ -308,7 +308,7 @@ def test_a_body_that_holds_records_deceives_no_split(tmp_path: Path) -> None:
         found = [
             row["physical_offset"]
             for split in module.log_splits(
-                open_log(root), str(root), split_bytes, 0, end, log_end=end
+                open_log(str(root), settings.config), str(root), split_bytes, 0, end, log_end=end
             )
             for batch in module.read(
                 split, replace(settings, split_bytes=split_bytes), Bounds(), schema

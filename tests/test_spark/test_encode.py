@@ -125,6 +125,8 @@ def rows(draw: st.DrawFn) -> dict[str, Any]:
     row: dict[str, Any] = {name: draw(st.sampled_from(choices)) for name, choices in some.items()}
     row["topic"] = draw(st.sampled_from(["t0", "t1", "tö" * 20]))
     row["properties"] = draw(st.sampled_from([None, properties]))
+    if not (row["properties"] or row["tags"] or row["keys"]):
+        row["tags"] = "B"  # With enableMultiDispatch a message needs a property.
     return row
 
 
@@ -184,10 +186,18 @@ REFUSED = [
 
 @pytest.mark.parametrize(("wrong", "text"), REFUSED)
 def test_a_row_that_is_no_message(wrong: dict[str, Any], text: str) -> None:
-    good = {"topic": "t", "body": b"b"}
+    good = {"topic": "t", "body": b"b", "keys": "k"}
     encoder = RowEncoder(EncodeSettings(CONF, NOW))
     with pytest.raises(RowRefused, match=text):
         encoder.encode(batch_of([good, good | wrong, good]))
+
+
+def test_a_row_that_the_engine_refuses_for_its_configuration(tmp_path: Path) -> None:
+    with MessageStore(tmp_path / "store", CONF, writable=True, create=True) as store:
+        result = store.put_message(MessageExtBrokerInner("t", b"b"))
+    assert not result.is_ok
+    with pytest.raises(RowRefused, match=result.reason):
+        RowEncoder(EncodeSettings(CONF, NOW)).encode(batch_of([{"topic": "t", "body": b"b"}]))
 
 
 def test_a_text_that_is_not_utf8() -> None:

@@ -16,7 +16,7 @@ from tests.conftest import Golden
 from tests.test_safety.test_disk_full import mounted
 from tests.test_spark.conftest import ROOT, java_environment, run_several, why_not
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-processes")
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
