@@ -55,7 +55,7 @@ FEATURES = {
     "lock": Feature("The lock: an engine keeps writers out, a writer keeps the engine out"),
     "broker": Feature(
         "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"
-        " delivered, reading commands run beside it"
+        " delivered, failed ones come again, transactions end, reading commands run beside it"
     ),
     "pull": Feature(
         "Answers of a pull",
@@ -67,7 +67,7 @@ FEATURES = {
     ),
     "crc": Feature(
         "Checksum of the record (`enabledAppendPropCRC`)",
-        "`put` follows the store's newest record; `verify` checks the body's checksum, not this",
+        "`put` follows the store's newest record; `verify` checks it where a record has it",
         "5.3.3",
     ),
     "long-topics": Feature("Retry topics of more than 127 bytes", "", "5.3.3"),
@@ -76,7 +76,7 @@ FEATURES = {
     ),
     "checkpoint": Feature(
         "Checkpoint with five fields, `abort` with a process id",
-        "`put` leaves the further fields as they are; its own `abort` is empty",
+        "`put` leaves the further fields as they are, and makes such an `abort` on a 5.x store",
         "5.3.3",
     ),
     "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),

@@ -37,6 +37,8 @@ _JAVA = [
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
+    # A consumer would look for its retry topic after twenty seconds.
+    "-Drocketmq.client.rebalance.waitInterval=1000",
 ]
 
 
@@ -175,6 +177,11 @@ class EngineStore:
     def look(self, offset: int) -> Row | None:
         """``lookMessageByOffset``: the row of the message; None when there is none."""
         row: Row | None = self.engine.ask("look", store=self.name, offset=offset)
+        return row
+
+    def query(self, topic: str, key: str) -> Row:
+        """The row of a query by a key."""
+        row: Row = self.engine.ask("query", store=self.name, topic=topic, key=key)
         return row
 
     def settle(self) -> None:

@@ -238,14 +238,19 @@ final class Dump {
             }
         }
         for (List<String> pair : asked) {
-            QueryMessageResult found = store.queryMessage(pair.get(0), pair.get(1), 64, 0, Long.MAX_VALUE);
-            JsonObject row = row("query");
-            row.addProperty("topic", pair.get(0));
-            row.addProperty("key", pair.get(1));
-            row.add("physicalOffsets", offsets(found.getMessageBufferList()));
-            print(out, row);
-            found.release();
+            print(out, query(pair.get(0), pair.get(1)));
         }
+    }
+
+    /** What a query by a key of a topic gives. */
+    JsonObject query(String topic, String key) {
+        QueryMessageResult found = store.queryMessage(topic, key, 64, 0, Long.MAX_VALUE);
+        JsonObject row = row("query");
+        row.addProperty("topic", topic);
+        row.addProperty("key", key);
+        row.add("physicalOffsets", offsets(found.getMessageBufferList()));
+        found.release();
+        return row;
     }
 
     private static JsonArray offsets(List<ByteBuffer> buffers) {

@@ -153,13 +153,13 @@ abstract class Engine {
         });
         starter.setDaemon(true);
         starter.start();
-        starter.join(8_000);
+        starter.join(20_000);
         return why[0];
     }
 
     /** Waits until every record has its unit and its index items. */
     void settle() throws InterruptedException {
-        long patience = System.currentTimeMillis() + 20_000;
+        long patience = System.currentTimeMillis() + 60_000;
         while (store.dispatchBehindBytes() > 0) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the engine does not get on with its dispatch");

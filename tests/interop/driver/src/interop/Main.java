@@ -59,6 +59,9 @@ public final class Main {
                 return new Dump(store(request).store).write(Path.of(request.get("to").getAsString()));
             case "look":
                 return new Dump(store(request).store).messageAt(request.get("offset").getAsLong());
+            case "query":
+                return new Dump(store(request).store).query(
+                    request.get("topic").getAsString(), request.get("key").getAsString());
             case "settle":
                 store(request).settle();
                 return new JsonObject();
@@ -72,6 +75,8 @@ public final class Main {
                 return new JsonObject();
             case "send":
                 return node.send(request.getAsJsonArray("messages"));
+            case "transact":
+                return node.transact(request.getAsJsonArray("messages"));
             case "consume":
                 return node.consume(request);
             case "offsets":

@@ -12,14 +12,20 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -60,6 +66,10 @@ final class Node {
         config.setBrokerName(NAME);
         config.setBrokerIP1("127.0.0.1");
         config.setRocketmqHome(own.toString());
+        // 5.x gathers what ends transactions for three seconds, else; 4.9.3 does not know the name.
+        Properties hurry = new Properties();
+        hurry.setProperty("transactionOpBatchInterval", "100");
+        MixAll.properties2Object(hurry, config);
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(freePort());
         broker = new BrokerController(config, server, new NettyClientConfig(), store);
@@ -100,15 +110,49 @@ final class Node {
         return producer;
     }
 
+    private static Message message(JsonObject row) {
+        Message message = new Message(
+            row.get("topic").getAsString(), Base64.getDecoder().decode(row.get("body").getAsString()));
+        for (Map.Entry<String, JsonElement> entry : row.getAsJsonObject("properties").entrySet()) {
+            MessageAccessor.putProperty(message, entry.getKey(), entry.getValue().getAsString());
+        }
+        return message;
+    }
+
+    /** Half messages, each with what its producer then says: COMMIT_MESSAGE, ROLLBACK_MESSAGE, UNKNOW. */
+    JsonArray transact(JsonArray rows) throws Exception {
+        TransactionMQProducer transactional = new TransactionMQProducer("interop-transactions");
+        transactional.setNamesrvAddr(address);
+        transactional.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object state) {
+                return (LocalTransactionState) state;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.UNKNOW;
+            }
+        });
+        transactional.start();
+        JsonArray statuses = new JsonArray();
+        for (JsonElement row : rows) {
+            String state = row.getAsJsonObject().get("state").getAsString();
+            Message message = message(row.getAsJsonObject());
+            statuses.add(transactional
+                .sendMessageInTransaction(message, LocalTransactionState.valueOf(state))
+                .getSendStatus().name());
+        }
+        transactional.shutdown();
+        return statuses;
+    }
+
     JsonArray send(JsonArray rows) throws Exception {
         JsonArray results = new JsonArray();
         for (JsonElement element : rows) {
             JsonObject row = element.getAsJsonObject();
             String topic = row.get("topic").getAsString();
-            Message message = new Message(topic, Base64.getDecoder().decode(row.get("body").getAsString()));
-            for (Map.Entry<String, JsonElement> entry : row.getAsJsonObject("properties").entrySet()) {
-                MessageAccessor.putProperty(message, entry.getKey(), entry.getValue().getAsString());
-            }
+            Message message = message(row);
             SendResult sent = producer(topic).send(message, new MessageQueue(topic, NAME, row.get("queueId").getAsInt()));
             JsonObject result = new JsonObject();
             result.addProperty("status", sent.getSendStatus().name());
@@ -119,14 +163,19 @@ final class Node {
         return results;
     }
 
-    /** What a push consumer of a group gets, until there are "count" messages or time is up. */
+    /**
+     * What a push consumer of a group gets, until there are "count" messages or time is up. With
+     * "failing" it wants each message again, a second later, when it gets it first.
+     */
     JsonArray consume(JsonObject request) throws Exception {
         List<MessageExt> got = new ArrayList<>();
         String topic = request.get("topic").getAsString();
+        boolean failing = request.get("failing").getAsBoolean();
         producer(topic);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.get("group").getAsString());
         consumer.setNamesrvAddr(address);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPollNameServerInterval(1_000);
         consumer.setAwaitTerminationMillisWhenShutdown(3_000);
         consumer.subscribe(topic, request.get("expression").getAsString());
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -134,16 +183,25 @@ final class Node {
                 got.addAll(messages);
                 got.notifyAll();
             }
+            if (failing && messages.get(0).getReconsumeTimes() == 0) {
+                context.setDelayLevelWhenNextConsume(1);
+                return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        long end = System.currentTimeMillis() + 20_000;
+        long end = System.currentTimeMillis() + 60_000;
         int count = request.get("count").getAsInt();
         synchronized (got) {
             while (got.size() < count && System.currentTimeMillis() < end) {
                 got.wait(end - System.currentTimeMillis());
             }
         }
+        List<MessageExt> consumed;
+        synchronized (got) {
+            consumed = List.copyOf(got);
+        }
+        awaitCommit(consumer, topic, consumed);
         consumer.shutdown();
         JsonArray rows = new JsonArray();
         synchronized (got) {
@@ -153,11 +211,29 @@ final class Node {
                 row.addProperty("topic", message.getTopic());
                 row.addProperty("queueId", message.getQueueId());
                 row.addProperty("queueOffset", message.getQueueOffset());
+                row.addProperty("reconsumeTimes", message.getReconsumeTimes());
                 row.addProperty("body", Base64.getEncoder().encodeToString(message.getBody()));
                 rows.add(row);
             }
         }
         return rows;
+    }
+
+    /**
+     * Waits until the broker has noted what was consumed. A consumer that stops tells it without waiting
+     * for an answer, and closes the connection.
+     */
+    private void awaitCommit(DefaultMQPushConsumer consumer, String topic, List<MessageExt> got) throws Exception {
+        String place = topic + "@" + consumer.getConsumerGroup();
+        for (int tries = 0; tries < 400; tries++) {
+            consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+            Map<Integer, Long> noted =
+                broker.getConsumerOffsetManager().getOffsetTable().getOrDefault(place, new ConcurrentHashMap<>());
+            if (got.stream().allMatch(m -> noted.getOrDefault(m.getQueueId(), 0L) > m.getQueueOffset())) {
+                return;
+            }
+            Thread.sleep(25);
+        }
     }
 
     /** "topic@group" → queue id → offset, as the broker has it now. */
