@@ -139,7 +139,7 @@ def test_verify_names_what_was_done_and_changes_nothing(
     before, bytes_before = state(root), tree_content(root)
     started = time.monotonic()
     findings, summary = findings_of(root, description["base"])
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert state(root) == before
     assert tree_content(root) == bytes_before
 

@@ -249,5 +249,5 @@ def read_everything(root: Path, output: Path) -> dict[str, RmqctlError | None]:
             command()
         except RmqctlError as error:
             raised[name] = error
-        assert time.monotonic() - started < 5, f"{name} took too long"
+        assert time.monotonic() - started < 60, f"{name} took too long"
     return raised
