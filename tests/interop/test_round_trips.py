@@ -114,9 +114,11 @@ def test_the_engine_writes_and_rmqctl_reads(
     engine.kill()
     summary = assert_clean(root, config, allowed=KILLED + CUT_SHORT)
     assert summary.records == count or ends == "killed in the pool"
-    codes = {found.code for found in verify(root, config) if isinstance(found, Finding)}
+    findings = [found for found in verify(root, config) if isinstance(found, Finding)]
+    cut = [found.path or "" for found in findings if found.code == CUT_SHORT[0]]
     before: dict[str, list[Row]] = {}
-    if CUT_SHORT[0] in codes:  # rmqctl refuses such a file as 4.9.3 does, 5.3.3 deletes it
+    # Such a file 4.9.3 refuses, and rmqctl one of a queue; 5.3.3 deletes it.
+    if any(path.startswith("consumequeue/") for path in cut):
         with pytest.raises(FileLengthContradiction):
             rows_of(root, config, {})
     else:
@@ -125,7 +127,7 @@ def test_the_engine_writes_and_rmqctl_reads(
     # What rmqctl sees after the kill is what the engine's own recovery finds.
     store = start_engine().open(root, values)
     if not store.is_open:
-        assert CUT_SHORT[0] in codes
+        assert cut
         return
     said = assert_agree(store, values)
     assert len(said["message"]) == summary.records
