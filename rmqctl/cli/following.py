@@ -7,7 +7,6 @@ printed; the exit code is 130 then.
 from __future__ import annotations
 
 import select
-import signal
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -17,6 +16,7 @@ import click
 
 from rmqctl.cli.options import Settings
 from rmqctl.cli.output import note
+from rmqctl.cli.signals import stop_signals
 from rmqctl.cli.sink import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ class Following:
         self._ended = False
         self._interval = interval
         self._waiting = False
-        self._handlers: dict[int, Any] = {}
+        self._signals = stop_signals(self._stop)
         self._poll: select.poll | None = None
         try:
             descriptor = sys.stdout.fileno()
@@ -65,16 +65,11 @@ class Following:
             self._poll = None
 
     def __enter__(self) -> Following:
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._stop)
-        except ValueError:
-            pass  # Not the main thread: signals are not ours.
+        self._signals.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._signals.__exit__(None, None, None)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if self._waiting or self._ended:

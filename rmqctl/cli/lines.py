@@ -10,12 +10,11 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
 import stat
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
+from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
 
 _BLOCK = 1 << 18
@@ -33,7 +32,7 @@ class LineSource:
         self.name = "standard input" if path == "-" else path
         self.interrupted = False
         self._reading = False
-        self._handlers: dict[int, Any] = {}
+        self._signals = stop_signals(self._stop)
         try:
             self._descriptor = 0 if path == "-" else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             if stat.S_ISDIR(os.fstat(self._descriptor).st_mode):
@@ -45,16 +44,11 @@ class LineSource:
             ) from error
 
     def __enter__(self) -> LineSource:
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._handlers[number] = signal.signal(number, self._stop)
-        except ValueError:
-            pass  # Not the main thread: signals are not ours.
+        self._signals.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+        self._signals.__exit__(None, None, None)
         if self._descriptor:
             os.close(self._descriptor)
 
