@@ -18,6 +18,7 @@ from isal.isal_zlib import crc32
 from formats import constants
 from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.commitlog import RECORD_HEAD
+from rmqctl.engine.dispatchtail import BULK_BYTES
 from rmqctl.engine.mappedfile import RESERVE_CHUNK, MappedFile
 from rmqctl.engine.message import (
     EncodedMessage,
@@ -31,9 +32,8 @@ from rmqctl.engine.record import PREFIXES
 if TYPE_CHECKING:
     from rmqctl.engine.putmessage import MessagePutter
 
-#: A bulk is dispatched after so many records or bytes of log, whichever comes first.
+#: A bulk is dispatched after so many records or BULK_BYTES of log, whichever comes first.
 BULK_RECORDS = 8192
-BULK_BYTES = 4 << 20
 _RESERVE = 1 << 20
 _KNOWN_SHAPES = 4096
 #: Properties that make a message more than plain.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.bulkappend import BULK_BYTES
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.logwriter import CommitLogWriter
@@ -19,6 +18,8 @@ from rmqctl.engine.reput import Reput
 if TYPE_CHECKING:
     from rmqctl.engine.scanner import Scanner
 
+#: What one bulk of appends leaves undispatched at most, but for its last record.
+BULK_BYTES = 4 << 20
 #: What one step of a recovery dispatches at most, but for its last record.
 _SCANNED_BYTES = 16 << 20
 #: So few are not worth the import of the scanner.

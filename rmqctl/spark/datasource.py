@@ -34,7 +34,7 @@ from pyspark.sql.types import StructType
 
 from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
 from rmqctl.engine.multipath import is_spread
-from rmqctl.spark import columns, pushdown, remote, splits
+from rmqctl.spark import columns, pushdown, remote, split, splits
 from rmqctl.spark.arrow import arrow_schema
 from rmqctl.spark.staging import is_remote
 
@@ -141,7 +141,7 @@ class RocketMQDataSource(DataSource):
         structure: str = self.options.get("structure", "commitlog")
         return structure
 
-    def _settings(self) -> splits.ReadSettings:
+    def _settings(self) -> split.ReadSettings:
         options = self.options
         unknown = {name.lower() for name in options} - _OPTIONS
         if unknown:
@@ -157,15 +157,13 @@ class RocketMQDataSource(DataSource):
                 "storePathCommitLog lists the directories of one store on this machine: read it "
                 "alone, or give a broker.conf without that line"
             )
-        return splits.ReadSettings(
+        return split.ReadSettings(
             structure=self._structure,
             stores=stores,
             config=config,
             check_crc=_flag(options.get("checkCrc", "false"), "checkCrc"),
-            split_bytes=_number(options.get("splitBytes", ""), "splitBytes", splits.SPLIT_BYTES),
-            clock_slack=_number(
-                options.get("clockSlackMs", ""), "clockSlackMs", splits.CLOCK_SLACK
-            ),
+            split_bytes=_number(options.get("splitBytes", ""), "splitBytes", split.SPLIT_BYTES),
+            clock_slack=_number(options.get("clockSlackMs", ""), "clockSlackMs", split.CLOCK_SLACK),
         )
 
 
@@ -213,7 +211,7 @@ class RocketMQReader(DataSourceReader):
 
     def __init__(
         self,
-        settings: splits.ReadSettings,
+        settings: split.ReadSettings,
         schema: StructType,
         bounds: pushdown.Bounds | None = None,
     ) -> None:
@@ -227,5 +225,5 @@ class RocketMQReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         # Without any split Spark reads one empty partition.
-        if isinstance(partition, splits.Split):
+        if isinstance(partition, split.Split):
             yield from splits.read(partition, self._settings, self._bounds, self._schema)

@@ -23,7 +23,7 @@ from rmqctl.spark.pushdown import Bounds
 from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
-    from rmqctl.spark.splits import ReadSettings, Split
+    from rmqctl.spark.split import ReadSettings, Split
 
 # Longer than any record that a broker takes by default: one that reaches over a split's first
 # place begins behind it.

@@ -7,17 +7,13 @@ begins, so a store of few big files keeps all cores busy. Damage travels as rows
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import is_offset_name
 from rmqctl.engine.messagestore import MessageStore
@@ -25,78 +21,15 @@ from rmqctl.engine.record import Damage, Record
 from rmqctl.errors import RmqctlError
 from rmqctl.spark import remote
 from rmqctl.spark.arrow import problem_batch
-from rmqctl.spark.columns import Source, broker_of
 from rmqctl.spark.logsplit import log_batches
 from rmqctl.spark.pushdown import Bounds
+from rmqctl.spark.split import Part, ReadSettings, Split
 from rmqctl.spark.staging import is_remote
 from rmqctl.spark.tables import index_batches, open_index_file, queue_batches
 
-SPLIT_BYTES = 256 << 20
-#: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
-CLOCK_SLACK = 3_600_000
 # So many records at the start of a file say when it begins: the time of one may be damaged.
 _WITNESSES = 8
 _EVERYTHING = (0, 2**63 - 1)
-
-
-@dataclass(frozen=True)
-class ReadSettings:
-    """What a reader was told; plain values, for it travels to the executors.
-
-    ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
-    means that they say nothing about places.
-    """
-
-    structure: str
-    stores: list[str]
-    config: MessageStoreConfig
-    check_crc: bool = False
-    split_bytes: int = SPLIT_BYTES
-    clock_slack: int = CLOCK_SLACK
-
-    def source(self, store: str) -> Source:
-        """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
-        name = remote.shown(store)
-        given = self.config.broker_name if len(self.stores) == 1 else ""
-        return Source(name, given or broker_of(name))
-
-
-class Part(NamedTuple):
-    """Files ``[start, end)`` of a queue by their numbers, or items of an index file."""
-
-    name: str
-    queue_id: int
-    start: int
-    end: int
-
-
-class Split(InputPartition):
-    """A part of one store: ``[start, end)`` of the log, or parts of queues or of an index file.
-
-    ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
-    and have to be met with the neighbour. ``damage`` stands for a stretch that has no file, and
-    ``problem`` for a store that cannot be read.
-    """
-
-    def __init__(
-        self,
-        store: str,
-        *,
-        start: int = 0,
-        end: int = 0,
-        meets_start: bool = False,
-        meets_end: bool = False,
-        parts: tuple[Part, ...] = (),
-        problem: str = "",
-    ) -> None:
-        super().__init__(None)
-        self.store = store
-        self.start = start
-        self.end = end
-        self.meets_start = meets_start
-        self.meets_end = meets_end
-        self.parts = parts
-        self.problem = problem
 
 
 def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:

@@ -16,7 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.spark.columns import STRUCTURES
 from rmqctl.spark.datasource import broker_config, scan
 from rmqctl.spark.remote import RemoteStore
-from rmqctl.spark.splits import ReadSettings
+from rmqctl.spark.split import ReadSettings
 from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:

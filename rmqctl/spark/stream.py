@@ -31,7 +31,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record, crc_matches
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.errors import RmqctlError
-from rmqctl.spark import splits
+from rmqctl.spark import split, splits
 from rmqctl.spark.arrow import arrow_schema
 from rmqctl.spark.datasource import expand
 from rmqctl.spark.logsplit import meet, open_log
@@ -48,7 +48,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self,
-        settings: splits.ReadSettings,
+        settings: split.ReadSettings,
         schema: StructType,
         *,
         path: str,
@@ -123,7 +123,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, splits.Split)
+        assert isinstance(partition, split.Split)
         yield from splits.read(partition, self._settings, Bounds(), self._schema)
 
     def commit(self, end: Offsets) -> None:
@@ -150,7 +150,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(max(place, begin), end)
 
 
-def whole_end(store: str, settings: splits.ReadSettings) -> int:
+def whole_end(store: str, settings: split.ReadSettings) -> int:
     """Where the last whole record of a log ends, damage before it or not.
 
     :raises RmqctlError: the store cannot be read.

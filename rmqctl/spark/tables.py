@@ -25,7 +25,7 @@ from rmqctl.spark.pushdown import Bounds
 from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
-    from rmqctl.spark.splits import Part, ReadSettings, Split
+    from rmqctl.spark.split import Part, ReadSettings, Split
 
 _ROWS = 1 << 16
 _STATES = pa.array(["ok", "pre-blank"], pa.string())

@@ -34,7 +34,8 @@ from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.columns import STRUCTURES, ddl
 from rmqctl.spark.datasource import expand
 from rmqctl.spark.properties import PropertyEntries
-from rmqctl.spark.splits import ReadSettings, Split, plan
+from rmqctl.spark.split import ReadSettings, Split
+from rmqctl.spark.splits import plan
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
 import pyarrow as pa
 
-from rmqctl.spark import splits
+from rmqctl.spark import split
 from rmqctl.spark.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.messagecolumns import COLUMNS
 from rmqctl.spark.newstore import NewStore, with_threads
@@ -244,7 +244,7 @@ def test_records_stay_what_they_were(
 ) -> None:
     """Every golden store, read as Spark reads it and written as import writes it."""
     source, config = golden(name), golden_data.broker_conf(name)
-    read = splits.ReadSettings(structure="commitlog", stores=[str(source)], config=config)
+    read = split.ReadSettings(structure="commitlog", stores=[str(source)], config=config)
     found = [row for row in read_rows(read) if row["status"] != "damage"]
     for row in found:
         row["properties"] = list(row["properties"].items())

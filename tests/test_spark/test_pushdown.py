@@ -33,7 +33,8 @@ from pyspark.sql import datasource as sources
 
 from rmqctl.spark import scan
 from rmqctl.spark.pushdown import _FILTERS, Bounds, Condition, decode, encode
-from rmqctl.spark.splits import ReadSettings, plan
+from rmqctl.spark.split import ReadSettings
+from rmqctl.spark.splits import plan
 from tests.test_spark.conftest import Rows, moment, read_rows
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from rmqctl.spark import remote, scan
 from rmqctl.spark.columns import STRUCTURES, broker_of
 from rmqctl.spark.datasource import RocketMQDataSource, expand
 from rmqctl.spark.pushdown import Bounds, decode, encode
-from rmqctl.spark.splits import ReadSettings
+from rmqctl.spark.split import ReadSettings
 from tests.test_spark.conftest import Rows, engine_rows, read_rows
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.columns import ddl
 from rmqctl.spark.newstore import WriteRefused, write_store
-from rmqctl.spark.splits import ReadSettings
+from rmqctl.spark.split import ReadSettings
 from rmqctl.spark.stream import RocketMQStreamReader
 
 if TYPE_CHECKING:
