@@ -18,7 +18,8 @@ so loses rows. So ask for columns and filters with :func:`scan`, whose result is
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from rmqctl.spark.staging import is_remote
 NAME = "rocketmq"
 _OPTIONS = {
     "path",
+    "paths",
     "structure",
     "columns",
     "brokerconf",
@@ -55,13 +57,15 @@ _OPTIONS = {
 
 def scan(
     spark: SparkSession,
-    path: str,
+    path: str | Sequence[str],
     structure: str = "commitlog",
     columns: Iterable[str] | None = None,
     where: Iterable[pushdown.Condition] | str = (),
     **options: str,
 ) -> DataFrame:
     """The wanted columns of a structure; the source is registered if it is not yet.
+
+    ``path`` is one text, as ``load`` takes it, or the stores one by one.
 
     ``where`` are conditions that all hold, such as ``("topic", "=", "orders")`` (or their text, as
     ``pushdown.encode`` makes it): they skip what they can (splits by physical offset, by queue and
@@ -85,7 +89,10 @@ def scan(
     reader = spark.read.format(NAME).option("structure", structure).options(**options)
     if conditions:
         reader = reader.option("where", pushdown.encode(conditions))
-    frame = reader.schema(schema).load(path)
+    if isinstance(path, str):
+        frame = reader.schema(schema).load(path)
+    else:
+        frame = reader.schema(schema).option("paths", json.dumps(list(path))).load()
     for name, comparison, value in conditions:
         frame = frame.where(pushdown.judge(col(name), comparison, value))
     return frame if wanted == read else frame.select(*wanted)
@@ -148,10 +155,13 @@ class RocketMQDataSource(DataSource):
             raise ValueError(
                 f"unknown option {min(unknown)}: there are {', '.join(sorted(_OPTIONS))}"
             )
-        path = options.get("path", "")
-        if not path:
+        path, several = options.get("path", ""), options.get("paths", "")
+        if not (path or several):
             raise ValueError("no path: give the store's directory to load()")
-        stores, config = expand(path), broker_config(options.get("brokerConf", ""))
+        # Spark's own form of load([…]), in which a comma is a part of a name.
+        names = json.loads(several) if several else None
+        stores = [s for name in names for s in _stores(name)] if names else expand(path)
+        config = broker_config(options.get("brokerConf", ""))
         if is_spread(config) and (len(stores) > 1 or any(map(is_remote, stores))):
             raise ValueError(
                 "storePathCommitLog lists the directories of one store on this machine: read it "
@@ -185,18 +195,21 @@ def expand(path: str) -> list[str]:
 
     :raises ValueError: a pattern matches nothing. :raises RmqctlError: a URL cannot be listed.
     """
-    stores: list[str] = []
-    for pattern in path.split(","):
-        pattern = pattern.strip()
-        if is_remote(pattern):
-            stores += remote.expand_url(pattern)
-            continue
-        pattern = pattern.removeprefix("file://")
-        found = sorted(p for p in glob.glob(pattern) if Path(p).is_dir())
-        if not found:
-            raise ValueError(f"{pattern}: no such directory on this machine")
-        stores += found
-    return stores
+    names = [path] if Path(path).is_dir() else path.split(",")
+    return [store for name in names for store in _stores(name.strip())]
+
+
+def _stores(pattern: str) -> list[str]:
+    """What one pattern names: a directory of just that name before any other."""
+    if is_remote(pattern):
+        return remote.expand_url(pattern)
+    pattern = pattern.removeprefix("file://")
+    if Path(pattern).is_dir():
+        return [pattern]
+    found = sorted(p for p in glob.glob(pattern) if Path(p).is_dir())
+    if not found:
+        raise ValueError(f"{pattern}: no such directory on this machine")
+    return found
 
 
 def broker_config(text: str) -> MessageStoreConfig:

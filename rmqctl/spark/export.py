@@ -51,7 +51,7 @@ def selected(
     ]
     where = [limit for limit in limits if limit[2] is not None]
     wanted = list(dict.fromkeys([*columns, *_NEEDED]))
-    return scan(spark, ",".join(stores), "commitlog", wanted, where, **options)
+    return scan(spark, stores, "commitlog", wanted, where, **options)
 
 
 def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> tuple[int, int]:

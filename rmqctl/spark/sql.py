@@ -50,9 +50,7 @@ def _make_views(
         ]
         # A count needs a column, too: a narrow one.
         wanted = columns or [STRUCTURES[structure][0].name]
-        scan(spark, ",".join(stores), structure, wanted, (), **options).createOrReplaceTempView(
-            view
-        )
+        scan(spark, stores, structure, wanted, (), **options).createOrReplaceTempView(view)
 
 
 def _named(result: DataFrame) -> set[str] | None:

@@ -56,7 +56,7 @@ def statistics(
     The sections with an order of their own (hour, size, delay) come whole, the others with the
     ``top`` groups of most messages.
     """
-    rows = scan(spark, ",".join(stores), "commitlog", _COLUMNS, (), **options)
+    rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
     everything = _groups(rows).persist()
     try:
         groups = everything.where("not is_damage")

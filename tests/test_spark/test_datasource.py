@@ -274,6 +274,19 @@ def test_paths(tmp_path: Path) -> None:
         expand(f"{tmp_path}/file")
 
 
+def test_a_name_is_itself_before_it_is_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["a,b", "s[1]", "s1"]
+    stores = [str(small_store(tmp_path / name, name[0] + str(len(name)), 1)) for name in names]
+    for store in stores:
+        assert expand(store) == [store]
+        (row,) = scan(spark, [store], columns=["store"]).collect()
+        assert row["store"] == store
+    rows = scan(spark, stores, columns=["store", "topic"]).collect()
+    assert sorted((row["store"], row["topic"]) for row in rows) == sorted(
+        zip(stores, ["a3", "s4", "s2"], strict=True)
+    )
+
+
 # --- places where splits meet --------------------------------------------------------------
 
 
