@@ -56,10 +56,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     from rmqctl.spark import RocketMQDataSource
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    known = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = f"{ROOT}{os.pathsep}{known}" if known else str(ROOT)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -76,7 +72,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("rmqctl tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    known = os.environ.get("PYTHONPATH")
+    # Java takes these over when it starts; what other tests start must not find them.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{known}" if known else str(ROOT))
+        session = builder.getOrCreate()
     session.dataSource.register(RocketMQDataSource)
     yield session
     session.stop()
