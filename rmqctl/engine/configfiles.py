@@ -11,6 +11,7 @@ although fastjson passes over those. Sizes, depth and the length of numbers are 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -284,7 +285,10 @@ class _Parser:
             return self._whole_number(match[1], match.start())
         if len(match[0]) > _MAX_DIGITS:
             raise _Problem("the number is too long", match.start())
-        return float(match[0])
+        value = float(match[0])
+        if math.isinf(value):
+            raise _Problem("the number is too large", match.start())
+        return value
 
     def _whole_number(self, digits: str, at: int) -> int:
         if len(digits) > _MAX_DIGITS:

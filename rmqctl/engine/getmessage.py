@@ -16,6 +16,7 @@ from formats.text import tags_code
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record import Record
 from rmqctl.engine.status import GetMessageStatus
+from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqctl.engine.commitlog import CommitLog
@@ -67,23 +68,26 @@ class GetMessageResult:
 
 class TagFilter:
     """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
-    as the client does (``SubscriptionData``)."""
+    as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
+
+    :raises UsageError: the expression names no tag: nothing could ever match.
+    """
 
     errors = 0
 
     def __init__(self, expression: str) -> None:
-        tags = [tag.strip() for tag in expression.split("||")]
-        self.tags = frozenset(tag for tag in tags if tag)
-        if "*" in self.tags:
-            self.tags = frozenset()
+        self._is_all = expression in ("", "*")
+        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+        if not (self._is_all or self.tags):
+            raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
         self._codes = frozenset(tags_code(tag) for tag in self.tags)
 
     def matches_code(self, code: int | None) -> bool:
         """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
-        return not self.tags or code is None or code in self._codes
+        return self._is_all or code is None or code in self._codes
 
     def matches(self, record: Record) -> bool:
-        return not self.tags or record.properties.get(PROPERTY_TAGS) in self.tags
+        return self._is_all or record.properties.get(PROPERTY_TAGS) in self.tags
 
 
 def total_physical_memory_size() -> int:

@@ -14,6 +14,7 @@ from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.sqlfilter import SqlFilter
 from rmqctl.engine.status import GetMessageStatus
+from rmqctl.errors import UsageError
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 22,
@@ -155,3 +156,15 @@ def test_colliding_tags_are_told_apart(tmp_path: Path) -> None:
 def test_without_a_word_the_memory_is_this_machines(store: MessageStore) -> None:
     assert total_physical_memory_size() > 1 << 28
     assert not store.get_message("small", 0, 0).suggest_pulling_from_slave
+
+
+@pytest.mark.parametrize("expression", [" ", "||", " || "])
+def test_an_expression_without_a_tag_is_refused(expression: str) -> None:
+    with pytest.raises(UsageError, match="names no tag"):
+        TagFilter(expression)
+
+
+def test_a_star_among_tags_is_a_tag() -> None:
+    """``FilterAPI#buildSubscriptionData`` takes it for all only where it stands alone."""
+    assert TagFilter("*").matches_code(0)
+    assert not TagFilter("a || *").matches_code(0)

@@ -20,6 +20,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.store.AppendMessageResult;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -60,6 +61,9 @@ abstract class Engine {
     abstract void setPropertiesString(MessageExt message, String properties);
 
     abstract PutMessageResult put(MessageExt message);
+
+    /** A consumer's filter as the broker makes it; the type is TAG or SQL92. */
+    abstract MessageFilter filter(String type, String expression) throws Exception;
 
     /** What the broker does before the store gets a message, where 4.9.3's store did it itself. */
     void prepare(MessageExt message) {

@@ -1,9 +1,13 @@
 package interop;
 
+import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
+import org.apache.rocketmq.broker.filter.ExpressionMessageFilter;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.filter.FilterAPI;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
@@ -28,5 +32,13 @@ final class Engine4 extends Engine {
     @Override
     PutMessageResult put(MessageExt message) {
         return store.putMessage((MessageExtBrokerInner) message);
+    }
+
+    @Override
+    MessageFilter filter(String type, String expression) throws Exception {
+        return new ExpressionMessageFilter(
+            FilterAPI.build("topic", expression, type),
+            ConsumerFilterManager.build("topic", "interop", expression, type, 1),
+            new ConsumerFilterManager());
     }
 }

@@ -6,6 +6,8 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.broker.filter.ConsumerFilterManager;
+import org.apache.rocketmq.broker.filter.ExpressionMessageFilter;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.compression.CompressionType;
@@ -16,8 +18,10 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.remoting.protocol.filter.FilterAPI;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.RocksDBMessageStore;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
@@ -80,5 +84,13 @@ final class Engine5 extends Engine {
             message.setTopic(TopicValidator.RMQ_SYS_SCHEDULE_TOPIC);
             message.setQueueId(message.getDelayTimeLevel() - 1);
         }
+    }
+
+    @Override
+    MessageFilter filter(String type, String expression) throws Exception {
+        return new ExpressionMessageFilter(
+            FilterAPI.build("topic", expression, type),
+            ConsumerFilterManager.build("topic", "interop", expression, type, 1),
+            new ConsumerFilterManager());
     }
 }

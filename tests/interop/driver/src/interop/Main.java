@@ -62,6 +62,14 @@ public final class Main {
             case "query":
                 return new Dump(store(request).store).query(
                     request.get("topic").getAsString(), request.get("key").getAsString());
+            case "pull":
+                store(request).settle();
+                return Answers.pull(store(request), request.getAsJsonArray("pulls"));
+            case "matches":
+                return Answers.matches(
+                    request.getAsJsonArray("expressions"), request.getAsJsonArray("properties"));
+            case "json":
+                return Answers.json(request.getAsJsonArray("texts"));
             case "settle":
                 store(request).settle();
                 return new JsonObject();
