@@ -11,6 +11,7 @@ bucket among 64 or more.
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from formats.constants import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
@@ -57,6 +58,7 @@ def string_hash_code(text: str) -> int:
     return code - 0x1_0000_0000 if code & 0x8000_0000 else code
 
 
+@lru_cache(512)
 def tags_code(tags: str) -> int:
     """Return the tags code of a TAGS property (`MessageExtBrokerInner#tagsString2tagsCode`)."""
     return string_hash_code(tags)
@@ -75,13 +77,18 @@ def hash_map_order(names: Iterable[str]) -> list[str]:
     The names are put in the given order; a repeated one keeps its first place. Order is by bucket,
     and within a bucket by insertion, which growing the table preserves.
     """
+    return list(_hash_map_order(tuple(names)))
+
+
+@lru_cache(512)
+def _hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
     spread_by_name = {}
     for name in names:
         if name not in spread_by_name:
             code = string_hash_code(name)
             spread_by_name[name] = code ^ ((code & 0xFFFFFFFF) >> 16)
     mask = _table_capacity(list(spread_by_name.values())) - 1
-    return sorted(spread_by_name, key=lambda name: spread_by_name[name] & mask)
+    return tuple(sorted(spread_by_name, key=lambda name: spread_by_name[name] & mask))
 
 
 def _table_capacity(spreads: list[int]) -> int:

@@ -103,7 +103,10 @@ class CannotRead(RmqctlError):
 
 
 class CannotWrite(RmqctlError):
-    template = "cannot write {path}: {reason}. The store stays valid; free space and try again."
+    template = (
+        "cannot write {path}: {reason}. The store stays valid. Check owner, mount and free space, "
+        "then try again."
+    )
 
 
 class SymbolicLinkRefused(RmqctlError):
@@ -124,6 +127,16 @@ class DamagedStore(RmqctlError):
     """Data on which going on would lose something."""
 
     template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
+
+
+class CommitLogMissing(DamagedStore):
+    """Queues without a log: a broker would destroy them (``CommitLog#recoverNormally``)."""
+
+    template = (
+        "{path} has no file, and there are queues with units. Nothing was changed. If the log lies "
+        "elsewhere (storePathCommitLog) give the broker's configuration with --broker-conf, or "
+        "mount its disk."
+    )
 
 
 class AmbiguousLog(RmqctlError):

@@ -20,6 +20,8 @@ DEFAULT_LIMIT = 64 << 20
 _PIECE = 1 << 16
 #: Its decoder bounds no output: four bytes may become 128 KiB, so it is fed little at once.
 _ZSTD_PIECE = 256
+#: The longest header of a frame.
+_ZSTD_HEADER = 18
 #: What follows a frame comes back as a copy: so that many empty frames take no longer.
 _LZ4_PIECE = 1 << 12
 #: Memory that a ZSTD frame may ask for: what the highest usual level needs.
@@ -51,6 +53,10 @@ class _Damaged(Exception):
     """The compressed bytes are none, or not all."""
 
 
+class _OverLimit(Exception):
+    """To decompress it takes more memory than the limit allows."""
+
+
 class _NoCodec(Exception):
     """The package that reads them is not installed."""
 
@@ -73,6 +79,8 @@ def decompress(stored: bytes, sys_flag: int, limit: int = DEFAULT_LIMIT) -> Body
                 return Body(None, name, BodyStatus.OVER_LIMIT, reason)
     except _Damaged as error:
         return Body(None, name, BodyStatus.DAMAGED, str(error))
+    except _OverLimit as error:
+        return Body(None, name, BodyStatus.OVER_LIMIT, str(error))
     except _NoCodec as error:
         return Body(None, name, BodyStatus.NO_CODEC, str(error))
     return Body(bytes(found), name, BodyStatus.DECOMPRESSED)
@@ -123,21 +131,38 @@ def _zstd(stored: bytes, limit: int) -> Iterator[bytes]:
         import zstandard
     except ImportError as error:
         raise _NoCodec("ZSTD needs the package zstandard: `pip install rmqctl[codecs]`") from error
-    context = zstandard.ZstdDecompressor(max_window_size=max(limit, _LEAST_WINDOW))
+    window = max(limit, _LEAST_WINDOW)
+    context = zstandard.ZstdDecompressor(max_window_size=window)
     decoder = context.decompressobj()
-    at = 0
+    at = frame = 0
     while at < len(stored):
         if decoder.eof:  # Frames may follow each other.
-            decoder = context.decompressobj()
+            decoder, frame = context.decompressobj(), at
         given = stored[at : at + _ZSTD_PIECE]
         try:
             piece = decoder.decompress(given)
         except zstandard.ZstdError as error:
+            asked = _zstd_window(stored[frame : frame + _ZSTD_HEADER])
+            if asked > window:
+                raise _OverLimit(
+                    f"its frame asks for a window of {asked} bytes, more than {window}; raise "
+                    "--decompress-limit to see it"
+                ) from error
             raise _Damaged(str(error)) from error
         at += len(given) - len(decoder.unused_data)
         yield piece
     if not decoder.eof:
         raise _Damaged(_TOO_SHORT)
+
+
+def _zstd_window(header: bytes) -> int:
+    """Bytes that the frame with this header must be given to look back; 0 when it is none."""
+    import zstandard
+
+    try:
+        return int(zstandard.get_frame_parameters(header).window_size)
+    except zstandard.ZstdError:
+        return 0
 
 
 _CODECS: dict[int, tuple[str, Callable[[bytes, int], Iterator[bytes]]]] = {

@@ -21,13 +21,15 @@ from rmqctl.engine.commitlog import RECORD_HEAD
 from rmqctl.engine.dispatchtail import BULK_BYTES
 from rmqctl.engine.mappedfile import RESERVE_CHUNK, MappedFile
 from rmqctl.engine.message import (
+    AppendMessageResult,
     EncodedMessage,
     Host,
     MessageExtBrokerInner,
     PutMessageResult,
     RecordForm,
 )
-from rmqctl.engine.record import PREFIXES
+from rmqctl.engine.record import PREFIXES, offset_msg_id
+from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 
 if TYPE_CHECKING:
     from rmqctl.engine.putmessage import MessagePutter
@@ -53,6 +55,18 @@ class Appended(NamedTuple):
     wrote_bytes: int
     queue_offset: int
     store_timestamp: int
+
+    def result(self) -> PutMessageResult:
+        """As a single put answers."""
+        append = AppendMessageResult(
+            AppendMessageStatus.PUT_OK,
+            self.wrote_offset,
+            self.wrote_bytes,
+            offset_msg_id(*self.store_host, self.wrote_offset),
+            self.store_timestamp,
+            self.queue_offset,
+        )
+        return PutMessageResult(PutMessageStatus.PUT_OK, append, self.topic, self.queue_id)
 
 
 class PlainMessage(NamedTuple):

@@ -24,7 +24,7 @@ from rmqctl.engine.record import (
     find_next,
     read_entry,
 )
-from rmqctl.errors import FileLengthContradiction, NoRecordAt
+from rmqctl.errors import NoRecordAt
 
 #: So far behind the end a store is looked at when it is opened.
 NEAR = 1 << 20
@@ -80,14 +80,7 @@ class CommitLog:
 
         :raises FileLengthContradiction: a file has another length than its neighbours.
         """
-        for entry in self.files.entries:
-            if entry.size != self.file_size:
-                raise FileLengthContradiction(
-                    path=str(entry.path),
-                    found=entry.size,
-                    expected=self.file_size,
-                    why="every commit log file has the same length",
-                )
+        self.files.check_lengths("commit log")
 
     # --- reading -------------------------------------------------------------------------
 
@@ -122,6 +115,15 @@ class CommitLog:
             return None
         entry = self.entry_at(physical_offset)
         return entry if isinstance(entry, Record) else None
+
+    def holds(self, physical_offset: int, size: int) -> bool:
+        """Whether a range lies in one file, so that a broker gives out its bytes, whatever they are
+        (``CommitLog#getMessage``)."""
+        number = self.files.index_of(physical_offset)
+        if number < 0:
+            return False
+        entry = self.files.entries[number]
+        return physical_offset + size <= entry.file_from_offset + entry.size
 
     def body(self, record: Record) -> bytes:
         """A copy of the stored body."""
@@ -186,7 +188,7 @@ class CommitLog:
         following = mapped.size if takes_rest else find_next(mapped, position + 1)
         if following < mapped.size:
             return Step(entry._replace(length=following - position), number, following)
-        if takes_rest or self._holds_entries(number + 1):
+        if takes_rest or self._holds_data(number + 1):
             rest = entry._replace(length=mapped.size - position)
             return Step(rest, *self._next_file(number))
         mapped = self.files.file(number)  # Looking at the later ones may have closed it.
@@ -204,11 +206,12 @@ class CommitLog:
         )
         return number + 1, 0 if adjacent else -1
 
-    def _holds_entries(self, number: int) -> bool:
-        """Whether any file from ``number`` on has a record or blank in it."""
+    def _holds_data(self, number: int) -> bool:
+        """Whether anything is written in a file from ``number`` on: an append that a crash cut off
+        leaves nothing there."""
         for later in range(number, len(self.files.entries)):
             mapped = self.files.file(later)
-            if find_next(mapped, 0) < mapped.size:
+            if mapped.first_nonzero(0, mapped.size) < mapped.size:
                 return True
         return False
 

@@ -94,10 +94,9 @@ class MessageStoreConfig:
         levels = []
         for text in self.message_delay_level.split():
             number, unit = text[:-1], text[-1:]
-            if unit not in _UNITS or not number.isdecimal():
-                raise BrokerConfError(
-                    path="messageDelayLevel", reason=f"{text!r} is not a number and one of s m h d"
-                )
+            if unit not in _UNITS or not number.isdecimal() or len(number) > _MOST_DIGITS:
+                reason = f"{text[:40]!r} is not a number and one of s m h d"
+                raise BrokerConfError(path="messageDelayLevel", reason=reason)
             levels.append(int(number) * _UNITS[unit])
         return levels
 
@@ -115,6 +114,7 @@ _PROPERTIES |= {
     if name.startswith("mappedFile")
 }
 _POSITIVE = ("mapped_file_size", "max_")
+_MOST_DIGITS = 19
 _CHOICES = {
     "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
     "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
@@ -164,13 +164,17 @@ def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
             )
         return text.lower() == "true"
     if kind == "int":
-        if not text.isdecimal() or (name.startswith(_POSITIVE) and int(text) == 0):
+        # No Java number has more digits, and Python refuses to read thousands.
+        is_number = text.isdecimal() and len(text) <= _MOST_DIGITS
+        if not is_number or (name.startswith(_POSITIVE) and int(text) == 0):
             raise BrokerConfError(
-                path=source, reason=f"line {number}: {text!r} is not a positive whole number"
+                path=source, reason=f"line {number}: {text[:40]!r} is not a positive whole number"
             )
         if int(text) > 0x7FFFFFFF:
             raise BrokerConfError(path=source, reason=f"line {number}: {text} exceeds a Java int")
         return int(text)
+    if "\0" in text:
+        raise BrokerConfError(path=source, reason=f"line {number}: there is a NUL in it")
     choices = _CHOICES.get(name, (text,))
     if text not in choices:
         raise BrokerConfError(

@@ -14,7 +14,9 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,8 +91,8 @@ def parse(text: str, *, path: str = "config", duplicates: list[DuplicateKey] | N
 def read(path: Path, duplicates: list[DuplicateKey] | None = None) -> Any:
     """The value of one file; None when it is absent or empty, as ``ConfigManager#load`` takes it.
 
-    :raises CannotRead: the system refuses, or it is no regular file.
-    :raises ConfigFileUnreadable: it is too large, not UTF-8, or not the dialect.
+    :raises CannotRead: the system refuses.
+    :raises ConfigFileUnreadable: it is no regular file, too large, not UTF-8, or not the dialect.
     """
     try:
         text = read_text(path)
@@ -103,6 +105,11 @@ def read_text(path: Path) -> str:
     """The text of one file. :raises FileNotFoundError: there is none; others as :func:`read`."""
     if not os.path.lexists(path):
         raise FileNotFoundError(path)
+    with suppress(OSError):  # Opening tells of those.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigFileUnreadable(
+                path=str(path), line=1, column=1, reason="it is not a regular file"
+            )
     with os.fdopen(open_for_reading(path), "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Beyond it a unit's byte offset is no Java long.
 MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
+_LONG_RANGE = 1 << 64
 _NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -50,14 +51,16 @@ class Dispatcher:
         )
         self._lmq = not config.is_explicit("enable_lmq") or config.enable_lmq
 
-    def units(self, record: Record) -> list[QueueUnit]:
+    def units(self, record: Record, properties: dict[str, str] | None = None) -> list[QueueUnit]:
         """The units of a record: none, one, or one more for each light queue.
 
-        A topic that cannot be a directory gets none: ``verify`` names it.
+        A topic that cannot be a directory gets none: ``verify`` names it. ``properties`` are the
+        record's, from one who has decoded them.
         """
         if record.transaction_type in _NO_UNIT:
             return []
-        topic, properties = record.topic, record.properties
+        topic = record.topic
+        properties = record.properties if properties is None else properties
         code = self.tags_code(topic, properties, record.store_timestamp)
         places = [(topic, record.queue_id, record.queue_offset)]
         places += self.multi_dispatch(properties, record.queue_id)
@@ -79,11 +82,14 @@ class Dispatcher:
         return code
 
     def delivery_time(self, level_text: str, store_timestamp: int, otherwise: int) -> int:
-        """Store time plus the level's delay (``computeDeliverTimestamp``)."""
+        """Store time plus the level's delay (``computeDeliverTimestamp``); a Java long wraps."""
         if not (level_text.isascii() and level_text.isdigit() and len(level_text) < 10):
             return otherwise
         level = min(int(level_text), len(self.delay_levels))
-        return store_timestamp + self.delay_levels[level - 1] if level > 0 else otherwise
+        if level == 0:
+            return otherwise
+        time = store_timestamp + self.delay_levels[level - 1]
+        return (time + _LONG_RANGE // 2) % _LONG_RANGE - _LONG_RANGE // 2
 
     def multi_dispatch(
         self, properties: dict[str, str], queue_id: int
@@ -106,12 +112,14 @@ class Dispatcher:
         """Light queues have number 0, others the message's own (``MultiDispatch#queueKey``)."""
         return 0 if self._lmq and name.startswith(constants.LMQ_PREFIX) else queue_id
 
-    def keys(self, record: Record) -> list[int]:
-        """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS."""
+    def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
+        """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS.
+        ``properties`` as of :meth:`units`."""
         if record.transaction_type == constants.TRANSACTION_ROLLBACK_TYPE:
             return []
         topic = record.topic
-        return [index_key_hash(topic, key) for key in message_keys(record.properties)]
+        properties = record.properties if properties is None else properties
+        return [index_key_hash(topic, key) for key in message_keys(properties)]
 
 
 def message_keys(properties: dict[str, str]) -> list[str]:

@@ -48,25 +48,28 @@ class DispatchTail:
 
     def recover(self, dispatched_to: int, config: MessageStoreConfig, *, unclean: bool) -> None:
         """Dispatches what stands behind the newest unit, which ends at ``dispatched_to`` (-1: there
-        is none). :raises OSError, CannotWrite: the disk is full."""
-        start = max(dispatched_to, self._log.min_offset)
-        if not unclean:
-            self._dispatch(start, self._log.read_offset)
-            return
-        if dispatched_to >= 0:
-            start = self._record_start_before(dispatched_to - unordered_bytes(config))
-        self._restore(start, self._log.read_offset)
+        is none).
+
+        :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on with it.
+        """
+        self.done = max(dispatched_to, self._log.min_offset)
+        if unclean and dispatched_to >= 0:
+            self.done = self._record_start_before(dispatched_to - unordered_bytes(config))
+        self.failed = unclean
+        self.complete()
 
     def appended(self, start: int, count: int) -> None:
         """Dispatches the ``count`` records appended from ``start`` on, and what an error before
         them has left. :raises OSError, CannotWrite: the disk is full; :meth:`complete` does it
         again."""
         self.failed = True
-        start, end = min(start, self.done), self._log.read_offset
-        if count <= _FEW_RECORDS:
-            self._dispatch_few(start, end)
+        end = self._log.read_offset
+        if count == 1 and start == self.done:
+            self._reput.dispatch(self._log.record_at(start))
+        elif count <= _FEW_RECORDS:
+            self._dispatch_few(min(start, self.done), end)
         else:
-            self._dispatch_range(start, end)
+            self._dispatch_range(min(start, self.done), end)
         self.done, self.failed = end, False
 
     def complete(self) -> None:
@@ -89,8 +92,10 @@ class DispatchTail:
         """Dispatches again what may be half done."""
         self.recover_index()
         self._reput.restoring = True
-        self._dispatch(start, end)
-        self._reput.restoring = False
+        try:
+            self._dispatch(start, end)
+        finally:
+            self._reput.restoring = False
 
     def recover_index(self) -> None:
         """Mends what a kill has left of the newest index file."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
+from formats import layouts
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.mappedfile import is_offset_name
 from rmqctl.engine.multipath import log_directories
 from rmqctl.errors import FileLengthContradiction
 
+#: So many files are asked: what most of them say counts, since one of them may have been cut.
+_ASKED = 3
+
 
 def commit_log_file_size(root: Path, config: MessageStoreConfig) -> int:
-    """Size of the log's files: the first file's, else the configured one.
+    """Size of the log's files: that of the first ones, else the configured one.
 
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
@@ -25,12 +32,14 @@ def commit_log_file_size(root: Path, config: MessageStoreConfig) -> int:
 
 
 def consume_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
-    """Size of the queues' files, by the same rule."""
+    """Size of the queues' files, by the same rule; always whole units
+    (``MessageStoreConfig#getMappedFileSizeConsumeQueue``)."""
     return _file_size(
         (where.path for where in paths.queue_directories(root / paths.CONSUME_QUEUE)),
         config.mapped_file_size_consume_queue,
         config.is_explicit("mapped_file_size_consume_queue"),
         "mappedFileSizeConsumeQueue",
+        unit=layouts.QUEUE_UNIT.size,
     )
 
 
@@ -44,16 +53,32 @@ def consume_queue_ext_file_size(root: Path, config: MessageStoreConfig) -> int:
     )
 
 
-def _file_size(directories: Iterable[Path], configured: int, explicit: bool, name: str) -> int:
+def _file_size(
+    directories: Iterable[Path], configured: int, explicit: bool, name: str, unit: int = 1
+) -> int:
+    telling = (file for file in _files(directories) if file[1] % unit == 0)
+    files = list(islice(telling, _ASKED))
+    if not files:
+        return configured
+    sizes = [size for _, size in files]
+    if explicit and configured not in sizes:
+        path, found = files[0]
+        raise FileLengthContradiction(
+            path=str(path), found=found, expected=configured, why=f"{name} of broker.conf"
+        )
+    return configured if explicit else max(sizes, key=sizes.count)
+
+
+def _files(directories: Iterable[Path]) -> Iterator[tuple[Path, int]]:
+    """Files named by an offset, with their sizes; an empty one, which a kill leaves, tells none."""
     for directory in directories:
         for entry in paths.scan_names(directory):
-            path = directory / entry
-            if len(entry) != 20 or not entry.isdigit() or not path.is_file():
+            if not is_offset_name(entry):
                 continue
-            found = path.stat().st_size
-            if explicit and found != configured:
-                raise FileLengthContradiction(
-                    path=str(path), found=found, expected=configured, why=f"{name} of broker.conf"
-                )
-            return found if found else configured
-    return configured
+            path = directory / entry
+            try:
+                status = path.stat()
+            except OSError:
+                continue  # Whoever opens it says so.
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                yield path, status.st_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.logwriter import CommitLogWriter
@@ -30,7 +30,7 @@ class GroupCommitRequest:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._status = PutMessageStatus.PUT_OK
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     @property
     def is_done(self) -> bool:
@@ -41,7 +41,7 @@ class GroupCommitRequest:
         """Seconds to the deadline, 0 behind it."""
         return max(self.dead_line - time.monotonic(), 0)
 
-    def wakeup_customer(self, status: PutMessageStatus, error: OSError | None = None) -> None:
+    def wakeup_customer(self, status: PutMessageStatus, error: Exception | None = None) -> None:
         """Ends the wait; only the first call counts. What comes past the deadline is too late."""
         with self._lock:
             if self._ended.is_set():
@@ -55,7 +55,7 @@ class GroupCommitRequest:
         """PUT_OK, or FLUSH_DISK_TIMEOUT at the deadline: the waiting putter watches it itself,
         where the engine has a thread for all (``FlushDiskWatcher``).
 
-        :raises OSError: the disk failed.
+        :raises OSError: the disk failed. What else the flush raised is raised here, too.
         """
         if not self._ended.wait(self.remaining):
             self.wakeup_customer(PutMessageStatus.FLUSH_DISK_TIMEOUT)
@@ -65,7 +65,11 @@ class GroupCommitRequest:
 
 
 class GroupCommitService(ServiceThread):
-    """Flushes for all that wait: who comes while a flush runs waits in the other of two lists."""
+    """Flushes for all that wait: who comes while a flush runs waits in the other of two lists.
+
+    The engine keeps both and swaps them. Here a flush owns the list that it took: the thread that
+    ends and a putter that flushes for itself may be at work together.
+    """
 
     def __init__(self, log: CommitLogWriter, flushed: Flushed) -> None:
         super().__init__()
@@ -74,7 +78,6 @@ class GroupCommitService(ServiceThread):
         self._lock = threading.Lock()
         self._leading = threading.Lock()
         self._requests_write: list[GroupCommitRequest] = []
-        self._requests_read: list[GroupCommitRequest] = []
 
     @property
     def interval_millis(self) -> int:
@@ -102,11 +105,10 @@ class GroupCommitService(ServiceThread):
 
     def work(self) -> None:
         with self._lock:
-            self._requests_write, self._requests_read = self._requests_read, self._requests_write
-        self._do_commit()
+            requests, self._requests_write = self._requests_write, []
+        self._do_commit(requests)
 
-    def _do_commit(self) -> None:
-        requests = self._requests_read
+    def _do_commit(self, requests: list[GroupCommitRequest]) -> None:
         try:
             if not requests:
                 # Messages that nobody waits for, with WAIT=false.
@@ -116,13 +118,11 @@ class GroupCommitService(ServiceThread):
                 request.wakeup_customer(
                     PutMessageStatus.PUT_OK if is_flushed else PutMessageStatus.FLUSH_DISK_TIMEOUT
                 )
-        except OSError as error:
+        except Exception as error:
             for request in requests:
                 request.wakeup_customer(PutMessageStatus.UNKNOWN_ERROR, error)
             if not requests:
                 raise
-        finally:
-            self._requests_read = []
         self._flushed(self._log.flushed_timestamp)
 
 
@@ -155,15 +155,16 @@ class FlushRealTimeService(ServiceThread):
 
 
 class CommitRealTimeService(ServiceThread):
-    """Writes the transient store pool's buffers to the files, and wakes the flushing service."""
+    """Writes the transient store pool's buffers to the files, and wakes those who go on from there:
+    flushing and dispatch."""
 
     def __init__(
-        self, log: CommitLogWriter, config: MessageStoreConfig, flush_service: ServiceThread
+        self, log: CommitLogWriter, config: MessageStoreConfig, followers: Iterable[ServiceThread]
     ) -> None:
         super().__init__()
         self._log = log
         self._config = config
-        self._flush_service = flush_service
+        self._followers = tuple(followers)
         self._last_commit_timestamp = 0.0
 
     @property
@@ -177,7 +178,8 @@ class CommitRealTimeService(ServiceThread):
             self._last_commit_timestamp, least_pages = now, 0
         if self._log.commit(least_pages):
             self._last_commit_timestamp = time.monotonic() * 1000
-            self._flush_service.wakeup()
+            for service in self._followers:
+                service.wakeup()
 
     def finish(self) -> None:
         self._log.commit_all()

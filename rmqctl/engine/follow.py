@@ -64,6 +64,8 @@ class LiveStore:
             consume_queue_file_size(self.root, self.config),
             ext_directory=ext if ext.is_dir() else None,
             log_range=lambda: (self.commit_log.min_offset, self.commit_log.files.end_offset),
+            # A file that has no length yet gets one; nothing is passed over meanwhile.
+            strict=True,
         )
 
     def look(self) -> bool:

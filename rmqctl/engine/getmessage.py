@@ -54,7 +54,9 @@ class GetMessageResult:
 
     ``suggest_pulling_from_slave`` says that the last unit looked at lies so far behind the end of
     the log that it counts as on disk; ``fall_behind_size`` is how many bytes behind it lies (what
-    ``diskFallRecorded`` makes a broker count), 0 when no unit was looked at.
+    ``diskFallRecorded`` makes a broker count), 0 when no unit was looked at. ``passed_over`` counts
+    messages whose unit is in no file, whose record cannot be read, or lies before the end of a log
+    file of which one was gone.
     """
 
     status: GetMessageStatus
@@ -64,6 +66,7 @@ class GetMessageResult:
     records: list[Record] = field(default_factory=list)
     suggest_pulling_from_slave: bool = False
     fall_behind_size: int = 0
+    passed_over: int = 0
 
 
 class TagFilter:
@@ -157,7 +160,9 @@ def get_message(
     file_units = queue.files.file_size // UNIT_SIZE
     end_of_file = offset + file_units - offset % file_units
     if queue.unit(offset) is None:
-        return answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
+        nothing = answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
+        nothing.passed_over = min(end_of_file, high) - offset
+        return nothing
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
     return _collect(store, queue, offset, min(end_of_file, high), limits, message_filter)
 
@@ -179,9 +184,13 @@ def _collect(
     skip_below = -1
     end = min(end, offset + max(_SCANNED_BYTES, limits.max_msg_nums * UNIT_SIZE) // UNIT_SIZE)
     result.next_begin_offset = end
+    place = offset
     for queue_offset, unit in queue.units(offset, end):
+        result.passed_over += queue_offset - place
+        place = queue_offset + 1
         pulling = unit.physical_offset
         if unit.physical_offset < skip_below:
+            result.passed_over += 1
             continue
         if limits.is_full(unit.size, total, len(result.records), log_end - unit.physical_offset):
             result.next_begin_offset = queue_offset
@@ -192,10 +201,12 @@ def _collect(
             continue
         record = store.commit_log.find_record(unit.physical_offset)
         if record is None or record.total_size != unit.size:
+            result.passed_over += 1
             if not result.records:
                 result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            size = store.commit_log.file_size
-            skip_below = unit.physical_offset + size - unit.physical_offset % size
+            if not store.commit_log.holds(unit.physical_offset, unit.size):
+                size = store.commit_log.file_size
+                skip_below = unit.physical_offset + size - unit.physical_offset % size
             continue
         if message_filter is not None and not message_filter.matches(record):
             if not result.records:
@@ -205,6 +216,7 @@ def _collect(
         result.status = GetMessageStatus.FOUND
         total += unit.size
         skip_below = -1
+    result.passed_over += max(result.next_begin_offset - place, 0)
     result.fall_behind_size = log_end - pulling
     result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
     return result

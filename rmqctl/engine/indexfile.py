@@ -84,14 +84,22 @@ class IndexFile:
             )
         self.mapped = mapped
         self.geometry = geometry
-        self.header = IndexHeader._make(_HEADER.unpack_from(mapped.buffer, 0))
+        self.header = self._stored_header()
         self.stored_index_count = self.header.index_count
         if self.header.index_count <= 0:
             self.header = self.header._replace(index_count=1)
 
+    def _stored_header(self) -> IndexHeader:
+        return IndexHeader._make(_HEADER.unpack_from(self.mapped.buffer, 0))
+
     @property
     def path(self) -> Path:
         return self.mapped.path
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether somebody else has stored items since the file was opened."""
+        return self._stored_header().index_count > self.header.index_count
 
     @property
     def item_count(self) -> int:
@@ -289,8 +297,8 @@ class IndexFile:
     ) -> int:
         """Undoes items that a killed writer stored but did not count; how many.
 
-        An item keeps the slot's former value, so undoing them newest first restores the slots. A
-        repair that is killed can be done again. ``store_timestamp_at`` tells a record's store
+        An item keeps the slot's former value, so the oldest of a slot restores it. A repair that is
+        killed can be done again. ``store_timestamp_at`` tells a record's store
         time and ``previous`` is the header of the file before, for the header's begin and end.
         """
         first = self.header.index_count
@@ -312,11 +320,16 @@ class IndexFile:
                 physical_offset=self.header.end_phy_offset,
             )
         last = first + uncounted
-        for index_no in range(last - 1, first - 1, -1):
+        values: dict[int, list[int]] = {}
+        for index_no in range(first, last):
             item = self.item(index_no)
             slot = max(item.key_hash, 0) % self.geometry.hash_slot_num
-            if self.slot(slot) == index_no:
-                self.mapped.write(self.geometry.slot_position(slot), _SLOT.pack(item.prev_index_no))
+            values.setdefault(slot, [item.prev_index_no]).append(index_no)
+        for slot, (former, *later) in values.items():
+            value, position = self.slot(slot), self.geometry.slot_position(slot)
+            if value != former and _is_cut_between(value, former, later):
+                self.mapped.reserve(position, _SLOT.size)
+                self.mapped.write(position, _SLOT.pack(former))
         header = self._header_of_counted(store_timestamp_at, previous, uncounted > 0)
         if header != self.header or self.stored_index_count <= 0:
             self.mapped.reserve(0, _HEADER.size)
@@ -359,6 +372,16 @@ class IndexFile:
 
     def close(self) -> None:
         self.mapped.close()
+
+
+def _is_cut_between(value: int, former: int, later: list[int]) -> bool:
+    """Whether a slot has one of the ``later`` values, or what a cut store of one leaves of it and
+    the ``former`` one."""
+    stored, before = _SLOT.pack(value), _SLOT.pack(former)
+    return any(
+        all(byte in both for byte, *both in zip(stored, before, after, strict=True))
+        for after in map(_SLOT.pack, later)
+    )
 
 
 def first_header(previous: IndexHeader | None) -> IndexHeader:

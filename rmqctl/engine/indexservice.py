@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,19 +39,41 @@ class IndexService:
         self.foreign: list[str] = []
         for name in scan_names(directory):
             path = directory / name
-            if is_index_name(name) and not path.is_dir():
+            if is_index_name(name) and path.is_file():
                 self.paths.append(path)
             else:
                 self.foreign.append(name)
+        #: Called before a full file is forced to disk: what it speaks of must be there first.
+        self.before_flush: Callable[[], object] = lambda: None
         self._last: IndexFile | None = None
+        self._irregular: dict[Path, int] | None = None
+
+    @property
+    def irregular(self) -> dict[Path, int]:
+        """Files of a wrong length, and how long they are: a reader passes over them.
+
+        When no file is as long as the geometry says, and some hold something, it is the geometry
+        that may be wrong, and none is here: opening one tells.
+        """
+        if self._irregular is None:
+            sizes = {}
+            for path in self.paths:
+                with suppress(OSError):  # Opening tells of those.
+                    sizes[path] = path.stat().st_size
+            wrong = {path: size for path, size in sizes.items() if size != self.geometry.file_size}
+            is_known = len(wrong) < len(sizes) or not any(wrong.values())
+            self._irregular = wrong if is_known else {}
+        return self._irregular
 
     def open(self, path: Path) -> IndexFile:
         """Opens one file for reading; the caller closes it."""
         return IndexFile(MappedFile.open(path), self.geometry)
 
     def files(self) -> Iterator[IndexFile]:
-        """Every file in order, each open only while it is looked at."""
+        """Every file in order, but :attr:`irregular` ones, each open only while it is looked at."""
         for path in self.paths:
+            if path in self.irregular:
+                continue
             file = self.open(path)
             try:
                 yield file
@@ -60,6 +83,8 @@ class IndexService:
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         """Items of a key hash, newest file first (``IndexService#queryOffset``)."""
         for path in reversed(self.paths):
+            if path in self.irregular:
+                continue
             file = self.open(path)
             try:
                 if file.is_time_matched(begin, end):
@@ -107,6 +132,7 @@ class IndexService:
         mapped = MappedFile.create(self.root, path, self.geometry.file_size, head=head)
         fresh = IndexFile(mapped, self.geometry)
         if last is not None:
+            self.before_flush()
             last.flush()
             last.close()
         self.paths.append(path)
@@ -180,6 +206,20 @@ class IndexService:
         if last_record > self._end_phy_offset():
             self.last_or_new()
         return filled
+
+    def filled_timestamp(self) -> int:
+        """End timestamp of the newest full file; 0 without: the engine's checkpoint has it when
+        that file is on disk (``IndexService#flush``)."""
+        last = self.last()
+        if last is not None and last.is_full:
+            return last.header.end_timestamp
+        if len(self.paths) < 2:
+            return 0
+        before = self.open(self.paths[-2])
+        try:
+            return before.header.end_timestamp
+        finally:
+            before.close()
 
     def _end_phy_offset(self) -> int:
         """Where the last message with items lies; -1 without a file."""

@@ -16,10 +16,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine import paths
 from rmqctl.engine.commitlog import NEAR, RECORD_HEAD, CommitLog, LogEnd
+from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.mappedfile import FileEntry, MappedFile, MappedFileQueue, sync_files
+from rmqctl.engine.multipath import open_log_files
 from rmqctl.engine.pagelock import mlock, munlock
-from rmqctl.engine.paths import open_for_writing
 from rmqctl.engine.record import BLANK, Record
 from rmqctl.engine.transientstorepool import TransientStorePool, WriteBuffer
 from rmqctl.errors import DamagedStore
@@ -74,6 +76,7 @@ class CommitLogWriter(CommitLog):
         self._committed = (-1, 0)
         self._commit_lock = threading.Lock()
         self._flush_lock = threading.Lock()
+        self._lost: OSError | None = None
 
     @property
     def read_offset(self) -> int:
@@ -124,11 +127,11 @@ class CommitLogWriter(CommitLog):
                 if isinstance(first, Record) and first.store_timestamp < timestamp:
                     return
 
-    def file_for(self, size: int) -> tuple[MappedFile, int, bool]:
+    def file_for(self, size: int) -> tuple[MappedFile, int]:
         """File and position for the next ``size`` bytes of records; rolls when they do not fit.
 
         As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
-        blank fills the file and the next one is made. The third value says whether it rolled.
+        blank fills the file and the next one is made.
 
         :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
             is as it was, or ends with a blank, both valid.
@@ -139,7 +142,7 @@ class CommitLogWriter(CommitLog):
         position = self.write_offset - mapped.file_from_offset
         if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
             mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
-            return mapped, position, False
+            return mapped, position
         mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
         following = mapped.file_from_offset + mapped.size
         blank = BLANK.pack(mapped.size - position, BLANK_MAGIC_CODE)
@@ -151,7 +154,7 @@ class CommitLogWriter(CommitLog):
         if fresh is None:
             fresh = self._append_file(following)
         fresh.reserve(0, size)
-        return fresh, 0, True
+        return fresh, 0
 
     def _append_file(self, file_from_offset: int) -> MappedFile:
         """The next file, with a buffer when there is a pool.
@@ -240,7 +243,7 @@ class CommitLogWriter(CommitLog):
                 return False
             timestamp, written = self.store_timestamp, self.write_offset
             where = self._committed[0]
-            entry = self._entry_of(where)
+            entry = self._entry_from(where)
             if entry is None or where >= written:
                 return False
             end = min(written, entry.file_from_offset + entry.size)
@@ -274,7 +277,7 @@ class CommitLogWriter(CommitLog):
             data[at : at + RECORD_HEAD] = bytes(RECORD_HEAD)
             heads.append((start + at, head))
             at += max(int.from_bytes(head[:4], "big"), RECORD_HEAD)
-        descriptor = open_for_writing(self.files.root_of(entry.path), entry.path)
+        descriptor = paths.open_for_writing(self.files.root_of(entry.path), entry.path)
         try:
             at = 0
             while at < len(data):
@@ -289,19 +292,27 @@ class CommitLogWriter(CommitLog):
         """Forces one file to disk, that of :attr:`flushed_where` (``MappedFileQueue#flush``);
         whether there was something. At a file's boundary it takes two.
 
-        :raises OSError: the disk failed; the bytes must not be taken for durable.
+        :raises OSError: the disk failed, now or before. The system tells of pages that it could not
+            write only once, and may have dropped them: no later flush can make up for it.
         """
         with self._flush_lock:
+            if self._lost is not None:
+                raise OSError(*self._lost.args)
             readable, timestamp = self._reached()
-            entry = self._entry_of(self.flushed_where)
+            entry = self._entry_from(self.flushed_where)
             if entry is None or self.flushed_where >= readable:
                 return False
             end = min(readable, entry.file_from_offset + entry.size)
-            position = self.flushed_where - entry.file_from_offset
+            # Behind a file that is missing the next one is flushed from its start.
+            position = max(self.flushed_where - entry.file_from_offset, 0)
             if not is_able(position, end - entry.file_from_offset, entry.size, least_pages):
                 return False
             started = time.perf_counter()
-            sync_files([entry.path])
+            try:
+                sync_files([entry.path])
+            except OSError as error:
+                self._lost = error
+                raise
             if self.on_flush is not None:
                 self.on_flush((time.perf_counter() - started) * 1000)
             self.flushed_where = end
@@ -323,18 +334,43 @@ class CommitLogWriter(CommitLog):
             pass
         return self.flushed_where >= wanted
 
-    def _entry_of(self, offset: int) -> FileEntry | None:
-        """The file that holds an offset. By the list of files alone: other threads open and close
-        them meanwhile."""
+    def _entry_from(self, offset: int) -> FileEntry | None:
+        """The file that holds an offset, or the next one where that is missing. By the list of
+        files alone: other threads open and close them meanwhile."""
+        found = None
         for entry in reversed(self.files.entries):
-            if entry.file_from_offset <= offset:
-                return entry if offset < entry.file_from_offset + entry.size else None
-        return None
+            if entry.file_from_offset + entry.size <= offset:
+                break
+            found = entry
+        return found
 
     def close(self) -> None:
         super().close()
         if self._pool is not None:
-            for held in self._write_buffers.values():
-                self._pool.return_buffer(held.buffer)
-            self._write_buffers = {}
-            self._pool.destroy()
+            with self._commit_lock:
+                # What no file has is given up, and no flush may count it as there.
+                self.write_offset = self.read_offset
+                for held in self._write_buffers.values():
+                    self._pool.return_buffer(held.buffer)
+                self._write_buffers = {}
+                self._pool.destroy()
+
+
+def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
+    """A store's log for writing, with a pool and warm files where the configuration says so; errors
+    as of :func:`~rmqctl.engine.multipath.log_directories`."""
+    pool = None
+    if config.is_transient_store_pool_enable:
+        pool = TransientStorePool(config.transient_store_pool_size, file_size)
+    warm_pages = None
+    if config.warm_maped_file_enable:
+        is_sync = config.flush_disk_type == "SYNC_FLUSH"
+        warm_pages = config.flush_least_pages_when_warm_maped_file if is_sync else 0
+    return CommitLogWriter(
+        root / paths.COMMIT_LOG,
+        file_size,
+        root,
+        files=open_log_files(root, config, file_size, writable=True),
+        pool=pool,
+        warm_pages=warm_pages,
+    )

@@ -11,14 +11,16 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.paths import create_file, open_for_reading, open_for_writing, scan_names
-from rmqctl.errors import CannotRead
+from rmqctl.errors import CannotRead, FileLengthContradiction
 
 FILE_NAME_DIGITS = 20
 RESERVE_CHUNK = 1 << 18
@@ -38,12 +40,12 @@ class MappedFile:
     def __init__(self, path: Path, descriptor: int, file_from_offset: int, writable: bool) -> None:
         self.path = path
         self.file_from_offset = file_from_offset
-        self.size = os.fstat(descriptor).st_size
         self.descriptor = descriptor
         self._reserved: set[int] = set()
         self._dirty: tuple[int, int] | None = None
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
+            self.size = os.fstat(descriptor).st_size
             # An empty file cannot be mapped.
             self.buffer: mmap.mmap | bytes = (
                 mmap.mmap(descriptor, self.size, access=access) if self.size else b""
@@ -237,9 +239,10 @@ class FileEntry(NamedTuple):
 class MappedFileQueue:
     """``MappedFileQueue``: the files of one directory as one range of offsets.
 
-    ``file_size`` is the size of a file. ``foreign`` holds names that are no offset. At most
+    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. At most
     ``keep`` files stay mapped; a :class:`MappedFile` that was handed out is valid until ``keep``
-    others were asked for.
+    others were asked for. Of those open for writing the last one stays: a bulk is appended to it
+    while the source of its messages reads other files.
     """
 
     def __init__(
@@ -249,10 +252,12 @@ class MappedFileQueue:
         self.file_size = file_size
         self.root = writable_root
         self.foreign: list[str] = []
+        self._not_regular: list[FileEntry] = []
         self._keep = keep
         self._unsynced: set[Path] = set()
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
-        self.entries: list[FileEntry] = list(self._list_files())
+        self._listed = list(self._list_files())
+        self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
         self._offsets = [entry.file_from_offset for entry in self.entries]
 
     def _list_files(self) -> Iterator[FileEntry]:
@@ -266,13 +271,14 @@ class MappedFileQueue:
                 continue
             path = directory / name
             try:
-                size = path.stat().st_size if not path.is_dir() else -1
+                status = path.stat()
             except OSError as error:
                 raise CannotRead(path=str(path), reason=error.strerror) from error
-            if size < 0:
-                self.foreign.append(name)
+            if stat.S_ISREG(status.st_mode):
+                yield FileEntry(int(name), path, status.st_size)
             else:
-                yield FileEntry(int(name), path, size)
+                self.foreign.append(name)
+                self._not_regular.append(FileEntry(int(name), path, -1))
 
     def _open_file(self, entry: FileEntry) -> MappedFile:
         """Maps a file."""
@@ -301,6 +307,25 @@ class MappedFileQueue:
         """First offset after the last file; 0 without files."""
         return self._offsets[-1] + self.entries[-1].size if self.entries else 0
 
+    @property
+    def irregular(self) -> list[FileEntry]:
+        """Files of another length than :attr:`file_size`, and what has a file's name and is none
+        (with a size of -1): a broker does not start on them (``MappedFileQueue#load``)."""
+        wrong = [entry for entry in self._listed if entry.size != self.file_size]
+        return [*self._not_regular, *wrong]
+
+    def check_lengths(self, kind: str) -> None:
+        """:raises FileLengthContradiction, CannotRead: a file is :attr:`irregular`."""
+        for entry in self.irregular:
+            if entry.size < 0:
+                raise CannotRead(path=str(entry.path), reason="it is not a regular file")
+            raise FileLengthContradiction(
+                path=str(entry.path),
+                found=entry.size,
+                expected=self.file_size,
+                why=f"every {kind} file has the same length",
+            )
+
     def index_of(self, offset: int) -> int:
         """Number of the file that holds ``offset``; -1 when none does."""
         number = bisect_right(self._offsets, offset) - 1
@@ -314,6 +339,8 @@ class MappedFileQueue:
         mapped = self._open.get(entry.file_from_offset)
         if mapped is None:
             mapped = self._open_file(entry)
+            if mapped.size > entry.size:
+                mapped.size = entry.size
             self._remember(mapped)
         else:
             self._open.move_to_end(entry.file_from_offset)
@@ -337,7 +364,11 @@ class MappedFileQueue:
     def _remember(self, mapped: MappedFile) -> None:
         self._open[mapped.file_from_offset] = mapped
         while len(self._open) > self._keep:
-            self._close_file(self._open.popitem(last=False)[1])
+            oldest = next(iter(self._open))
+            if self.root is not None and oldest == self._offsets[-1] and self._keep > 1:
+                self._open.move_to_end(oldest)
+            else:
+                self._close_file(self._open.pop(oldest))
 
     def _close_file(self, mapped: MappedFile) -> None:
         # Syncing is for flush(): a bulk that runs through many files need not wait for the disk.
@@ -359,6 +390,13 @@ class MappedFileQueue:
         """Unmaps all files; what was not flushed stays noted for :meth:`take_unsynced`."""
         while self._open:
             self._close_file(self._open.popitem()[1])
+
+
+def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
+    """The files, of which one that is too long ends where the next one begins."""
+    for entry, following in zip_longest(entries, entries[1:]):
+        end = None if following is None else following.file_from_offset - entry.file_from_offset
+        yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
 def sync_files(paths: Iterable[Path]) -> None:

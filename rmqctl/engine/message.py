@@ -14,13 +14,17 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from formats import constants
-from formats.text import encode_properties, encode_utf8
+from formats.text import encode_properties, encode_utf8, join_properties, split_properties
 from rmqctl.engine.record import PREFIXES, offset_msg_id
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
 
 _TOPIC_LENGTH = Struct("B")
 _TOPIC_LENGTH_V2 = Struct(">h")
 _PROPERTIES_LENGTH = Struct(">h")
+#: What no name and no value of a property may hold: the separators, which would make others of
+#: them, and NUL, of which nobody could tell that it is not what damage left.
+NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
+
 _SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
 _CRC_HEAD = (constants.PROPERTY_CRC32 + constants.NAME_VALUE_SEPARATOR).encode()
 _CRC_DIGITS = 10
@@ -195,6 +199,12 @@ class EncodedMessage:
             return data + property_crc(data)
         return prefix + self.tail
 
+    def has_properties(self, stored: bytes) -> bool:
+        """Whether a record's properties are this message's, but for the checksum of the record."""
+        end = -CRC32_RESERVED_LENGTH if self.has_property_crc else None
+        own = self.tail[len(self.tail) - len(stored) :]
+        return len(own) == len(stored) and own[:end] == stored[:end]
+
     def msg_id(self, physical_offset: int) -> str:
         return offset_msg_id(*self.message.store_host, physical_offset)
 
@@ -216,9 +226,12 @@ def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
     is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
     if form.property_crc and constants.PROPERTY_CRC32 in message.properties:
         # Of another record; CommitLog#asyncPutMessage takes it out as well.
-        others = {n: v for n, v in message.properties.items() if n != constants.PROPERTY_CRC32}
-        message = replace(message, properties=others, properties_bytes=None)
-    properties = form.properties(message.properties_data())
+        name = constants.PROPERTY_CRC32.encode()
+        entries = split_properties(message.properties_data())
+        data = join_properties(entry for entry in entries if entry[0] != name)
+    else:
+        data = message.properties_data()
+    properties = form.properties(data)
     length = _TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH
     return _Strings(length, encode_utf8(message.topic), properties)
 
@@ -231,25 +244,47 @@ def encoded_size(message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_
     return prefix + len(message.body) + len(strings.topic) + len(strings.properties) + lengths
 
 
+def check_lengths(
+    message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3
+) -> PutMessageResult | None:
+    """The answer to a message whose topic or properties, as it came, are too long
+    (``DefaultMessageStore#checkMessage``); None when they are not. Of properties Java's characters
+    count here, and the bytes of what is stored in :func:`encode`."""
+    longest = constants.MAX_TOPIC_LENGTH
+    if form.long_topics and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
+        longest = constants.MAX_TOPIC_LENGTH_V2
+    size = len(message.topic) if message.topic.isascii() else len(encode_utf8(message.topic))
+    if not 0 < size <= longest:
+        return illegal(f"the topic has {size} bytes, 1 to {longest} are possible")
+    most = constants.MAX_PROPERTIES_LENGTH
+    data, properties = message.properties_bytes, message.properties
+    if data is None:
+        characters = sum(map(len, properties)) + sum(map(len, properties.values()))
+        if 2 * (characters + len(properties)) <= most:
+            return None
+    data = message.properties_data() if data is None else data
+    if len(data) > most:
+        characters = len(data.decode("utf-8", "replace").encode("utf-16-le")) // 2
+        if characters > most:
+            return illegal(f"the properties have {characters} characters, {most} are possible")
+    return None
+
+
+def illegal(reason: str) -> PutMessageResult:
+    """The answer to a message that cannot be stored as it is."""
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
+
+
 def encode(
     message: MessageExtBrokerInner, max_message_size: int, form: RecordForm = FORM_OF_4_9_3
 ) -> EncodedMessage | PutMessageResult:
-    """Checks lengths and encodes what does not depend on the place; a result when it is refused
-    (``DefaultMessageStore#checkMessage``, ``MessageExtEncoder#encode``)."""
+    """Encodes what does not depend on the place, of a message that :func:`check_lengths` passes; a
+    result when it is refused (``MessageExtEncoder#encode``)."""
     strings = _strings(message, form)
     topic_length, topic, properties = strings
-    longest = constants.MAX_TOPIC_LENGTH_V2 if strings.is_v2 else constants.MAX_TOPIC_LENGTH
-    if not topic or len(topic) > longest:
-        reason = f"the topic has {len(topic)} bytes, 1 to {longest} are possible"
-        return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
     if len(properties) > constants.MAX_PROPERTIES_LENGTH:
-        # The engine counts characters first, and answers that with the other status.
-        characters = len(properties.decode("utf-8", "replace"))
-        too_long = characters > constants.MAX_PROPERTIES_LENGTH
         return PutMessageResult(
-            PutMessageStatus.MESSAGE_ILLEGAL
-            if too_long
-            else PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
             reason=f"the properties have {len(properties)} bytes, at most "
             f"{constants.MAX_PROPERTIES_LENGTH} are possible",
         )
@@ -265,8 +300,9 @@ def encode(
     )
     size = PREFIXES[sys_flag & constants.HOST_V6_MASK].size + len(tail)
     if size > max_message_size:
-        reason = f"the record would have {size} bytes, at most {max_message_size} are allowed"
-        return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
+        return illegal(
+            f"the record would have {size} bytes, at most {max_message_size} are allowed"
+        )
     body_crc = crc32(message.body) & 0x7FFFFFFF
     magic_code = constants.MESSAGE_MAGIC_CODE_V2 if strings.is_v2 else constants.MESSAGE_MAGIC_CODE
     return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
@@ -275,9 +311,11 @@ def encode(
 def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
     """The message as it goes to the schedule topic: level capped, real topic and queue kept in
     properties (``CommitLog#asyncPutMessage``)."""
-    level = min(message.delay_time_level, max_level)
+    level = message.delay_time_level
     properties = dict(message.properties)
-    properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+    if level > max_level:
+        level = max_level
+        properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(level)
     properties[constants.PROPERTY_REAL_TOPIC] = message.topic
     properties[constants.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
     return replace(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -33,23 +32,25 @@ from rmqctl.engine.filesizes import (
 from rmqctl.engine.getmessage import GetMessageResult, MessageFilter, get_message
 from rmqctl.engine.indexservice import IndexService, QueryItem
 from rmqctl.engine.lock import StoreLock
-from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.logwriter import open_log_writer
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
-    AppendMessageResult,
+    EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
+    RecordForm,
 )
-from rmqctl.engine.multipath import open_commit_log, open_log_files
+from rmqctl.engine.multipath import open_commit_log
+from rmqctl.engine.putmessage import check_message
 from rmqctl.engine.queuetable import ConsumeQueueTable
-from rmqctl.engine.record import Record, offset_msg_id
+from rmqctl.engine.record import Record
 from rmqctl.engine.reput import Reput
-from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.status import PutMessageStatus
 from rmqctl.engine.storeflush import STRUCTURES, FlushedRange
+from rmqctl.engine.storeparts import StoreParts
 from rmqctl.engine.storewriter import StoreWriter
-from rmqctl.engine.transientstorepool import TransientStorePool
 from rmqctl.engine.versions import abort_content, check_understood, record_form
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, CommitLogMissing
 
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 
@@ -80,6 +81,7 @@ class MessageStore:
     :raises StoreInUse: somebody holds the lock; nothing was changed.
     :raises FileLengthContradiction: files and configuration disagree.
     :raises DamagedStore: writing would overwrite newer records behind damage.
+    :raises CommitLogMissing: there are queues, and no log.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class MessageStore:
         writable_root = root if self.writable else None
         log_file_size = commit_log_file_size(root, config)
         if self.writable:
-            self._log = _log_writer(root, config, log_file_size)
+            self._log = open_log_writer(root, config, log_file_size)
             self.commit_log: CommitLog = self._log
         else:
             self.commit_log = open_commit_log(root, config, log_file_size)
@@ -159,13 +161,26 @@ class MessageStore:
     def newest_units(self) -> list[tuple[int, int]]:
         """(physical offset, size) of the last unit of every queue that has one."""
         newest = []
-        for where in self.queues.directories():
-            queue = ConsumeQueue(where.path, where.topic, where.queue_id, self.queues.file_size)
+        for queue in self._queues():
             last = queue.unit(queue.max_offset - 1)
             if last is not None and not last.is_pre_blank:
                 newest.append((last.physical_offset, last.size))
             queue.close()
         return newest
+
+    def _queues(self) -> Iterator[ConsumeQueue]:
+        """Every queue as its files are; notes which of them are irregular."""
+        self.irregular = list(self.commit_log.files.irregular)
+        for where in self.queues.directories():
+            queue = ConsumeQueue(
+                where.path,
+                where.topic,
+                where.queue_id,
+                self.queues.file_size,
+                strict=self.writable,
+            )
+            self.irregular += queue.files.irregular
+            yield queue
 
     # --- reading -------------------------------------------------------------------------
 
@@ -187,7 +202,8 @@ class MessageStore:
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
-        return self.queues.find(topic, queue_id)
+        with self._put_lock:
+            return self.queues.find(topic, queue_id)
 
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
@@ -230,12 +246,16 @@ class MessageStore:
     ) -> Iterator[KeyMatch]:
         """Hits of a key, newest first, each compared with its record's topic and keys.
 
-        ``begin`` and ``end`` are store times in milliseconds. The engine answers every hash match;
-        here the caller sees which of them are collisions.
+        ``begin`` and ``end`` are store times in milliseconds, both inclusive. An item knows whole
+        seconds, by which the engine judges; here the record's own time counts, and only of an item
+        without a record that of the item. The engine answers every hash match; here the caller
+        sees which of them are collisions.
         """
-        for hit in self.index.query(index_key_hash(topic, key), begin, end):
+        for hit in self.index.query(index_key_hash(topic, key), begin - 999, end):
             with self._put_lock:
                 record = self.commit_log.find_record(hit.item.physical_offset)
+            if record is not None and not begin <= record.store_timestamp <= end:
+                continue
             matches = (
                 record is not None
                 and record.topic == topic
@@ -243,28 +263,40 @@ class MessageStore:
             )
             yield KeyMatch(hit, record, matches)
 
+    def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+        """The message as a put would store it, or the result with which it would be refused for
+        what it is; the store's own condition has no say. :raises TopicNotAllowed: as of a put."""
+        log = self.commit_log
+        return check_message(message, self.config, self.dispatcher, log.file_size, self.form)
+
     # --- writing -------------------------------------------------------------------------
 
     def _start_writing(self, catches_up: bool) -> None:
         config, log = self.config, self._log
         log.check_lengths()
+        if not log.files.entries and self.dispatched_to >= 0:
+            raise CommitLogMissing(path=str(self.root / paths.COMMIT_LOG))
         log.start_writing(self._end)
         reput = Reput(
             self.dispatcher, self.queues, self.index if config.message_index_enable else None
         )
         self.index.last()  # Refuses a wrong geometry before anything is changed.
-        form = record_form(self.root, log.find_record(self._newest_offset))
+        form = self.form
         if not self.had_abort:
             content = abort_content(form)
             abort = self.root / paths.ABORT
             MappedFile.create(self.root, abort, len(content), head=content).close()
         tail = DispatchTail(log, self.queues, self.index, reput)
-        self._writer = StoreWriter(self.root, config, log, reput, tail, self._put_lock, self.clock)
+        parts = StoreParts(
+            self.root, config, log, self.queues, reput, tail, self._put_lock, self.clock
+        )
+        self._writer = StoreWriter(parts)
         self._writer.write_in(form)
         self._writer.flusher.opened(
             max(self.dispatched_to, self.min_offset), clean=not self.had_abort
         )
         self._tail = tail
+        self.index.before_flush = lambda: log.force(log.read_offset)
         if catches_up:
             self.catch_up()
         elif self.had_abort:
@@ -283,6 +315,13 @@ class MessageStore:
         """The writing half: statistics, flags, services. Only a writing store has one."""
         assert self._writer is not None, "opened for reading"
         return self._writer
+
+    @property
+    def form(self) -> RecordForm:
+        """How the store's records end, and how those end that are put into it."""
+        if self._writer is not None:
+            return self._writer.form
+        return record_form(self.root, self.commit_log.find_record(self._newest_offset))
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -319,18 +358,9 @@ class MessageStore:
     ) -> PutMessageResult:
         """Appends messages of one queue as a batch, and answers as the engine does: one result,
         whose message id is all of theirs with commas between."""
-        results = self.put_messages(messages, batch=True, flush=flush)
-        first = results[0]
-        appends = [result.stored for result in results if result.stored is not None]
-        if not appends:
-            return first
-        whole = replace(
-            appends[0],
-            wrote_bytes=sum(append.wrote_bytes for append in appends),
-            msg_id=",".join(append.msg_id for append in appends),
-            msg_num=len(appends),
-        )
-        return replace(first, append=whole)
+        if self._writer is None:
+            return _read_only()
+        return self._writer.put_batch(list(messages), flush=flush)
 
     def put_messages(
         self, messages: Iterable[MessageExtBrokerInner], *, batch: bool = False, flush: bool = True
@@ -355,30 +385,7 @@ class MessageStore:
         When ``messages`` raises, what came before it is stored and yielded first.
         """
         for bulk in self.append_stream(messages, flush=flush):
-            results = [
-                PutMessageResult(
-                    PutMessageStatus.PUT_OK,
-                    AppendMessageResult(
-                        AppendMessageStatus.PUT_OK,
-                        offset,
-                        size,
-                        offset_msg_id(*store_host, offset),
-                        timestamp,
-                        queue_offset,
-                    ),
-                    topic,
-                    queue_id,
-                )
-                for (
-                    topic,
-                    queue_id,
-                    store_host,
-                    offset,
-                    size,
-                    queue_offset,
-                    timestamp,
-                ) in bulk.stored
-            ]
+            results = [appended.result() for appended in bulk.stored]
             yield results if bulk.refused is None else [*results, bulk.refused]
 
     def append_stream(
@@ -444,25 +451,6 @@ class MessageStore:
     ) -> None:
         # After an error of ours the store is as valid as after any put: it is closed cleanly.
         self.close()
-
-
-def _log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
-    """The log of a writing store, with a pool and warm files where the configuration says so."""
-    pool = None
-    if config.is_transient_store_pool_enable:
-        pool = TransientStorePool(config.transient_store_pool_size, file_size)
-    warm_pages = None
-    if config.warm_maped_file_enable:
-        is_sync = config.flush_disk_type == "SYNC_FLUSH"
-        warm_pages = config.flush_least_pages_when_warm_maped_file if is_sync else 0
-    return CommitLogWriter(
-        root / paths.COMMIT_LOG,
-        file_size,
-        root,
-        files=open_log_files(root, config, file_size, writable=True),
-        pool=pool,
-        warm_pages=warm_pages,
-    )
 
 
 def _read_only() -> PutMessageResult:

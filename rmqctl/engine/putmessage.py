@@ -6,7 +6,6 @@ then, under it, place, queue offsets and store.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
@@ -15,8 +14,6 @@ from formats import constants
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.dispatchtail import DispatchTail
-from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
     FORM_OF_4_9_3,
@@ -25,12 +22,14 @@ from rmqctl.engine.message import (
     MessageExtBrokerInner,
     PutMessageResult,
     RecordForm,
+    check_lengths,
     delay_rewritten,
     encode,
+    illegal,
 )
 from rmqctl.engine.multidispatch import add_queue_offsets, multi_queue_names
-from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.storeparts import StoreParts
 from rmqctl.errors import CannotWrite
 
 #: What the engine takes for no time at all (``isOSPageCacheBusy``).
@@ -55,61 +54,59 @@ def check_message(
     form: RecordForm = FORM_OF_4_9_3,
     *,
     as_stored: bool = False,
+    check_lmq: Callable[[], PutMessageResult | None] = lambda: None,
 ) -> EncodedMessage | PutMessageResult:
-    """What needs neither lock nor store: names, delay rewriting, host flags, lengths, encoding; a
-    result when the message is refused.
+    """What needs no lock, in the engine's order: names, lengths, light queues, delay rewriting,
+    host flags, encoding; a result when the message is refused.
 
     :param file_size: of the log's files. :param as_stored: the message is a record of another
         store: a delay level delays nothing, and nothing is put into the queues that it names.
+    :param check_lmq: what there is to say of a message that names further queues.
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
     paths.check_topic_directory(message.topic)
     if message.queue_id < 0:
-        return _illegal(f"queue id {message.queue_id} is negative")
+        return illegal(f"queue id {message.queue_id} is negative")
+    refused = check_lengths(message, form)
+    if refused is not None:
+        return refused
     if not as_stored:
-        for name in multi_queue_names(message) if config.enable_multi_dispatch else ():
+        names = multi_queue_names(message) if config.enable_multi_dispatch else []
+        for name in names:
             paths.check_topic_directory(name)
+        refused = check_lmq() if names else None
+        if refused is not None:
+            return refused
         kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
         stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
         if stops_at_bare and kind not in _NO_UNIT and not message.properties_data():
-            return _illegal(_BARE)
+            return illegal(_BARE)
         if message.delay_time_level > 0 and kind not in _NO_UNIT:
             message = delay_rewritten(message, len(dispatcher.delay_levels))
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
-        return _illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
+        return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
     return encoded
 
 
 class MessagePutter:
     """Appends checked messages to the log of a store.
 
-    :param lock: held while something is appended; dispatch and readers hold it too.
     :param before_append: told of the store time before the first bytes are stored.
     """
 
-    def __init__(
-        self,
-        config: MessageStoreConfig,
-        log: CommitLogWriter,
-        queues: ConsumeQueueTable,
-        dispatcher: Dispatcher,
-        tail: DispatchTail,
-        lock: threading.RLock,
-        clock: Callable[[], int],
-        before_append: Callable[[int], None],
-    ) -> None:
-        self.config = config
-        self.log = log
-        self.queues = queues
-        self.clock = clock
+    def __init__(self, parts: StoreParts, before_append: Callable[[int], None]) -> None:
+        self.config = parts.config
+        self.log = parts.log
+        self.queues = parts.queues
+        self.clock = parts.clock
         #: How the store's own version ends a record; set when its newest record is known.
         self.form = RecordForm()
         #: Next queue offset of each queue that was put to, light queues included.
         self.topic_queue_table: dict[tuple[str, int], int] = {}
-        self._dispatcher = dispatcher
-        self._tail = tail
-        self._lock = lock
+        self._dispatcher = parts.reput.dispatcher
+        self._tail = parts.tail
+        self._lock = parts.lock
         self._before_append = before_append
         self._begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
@@ -134,34 +131,36 @@ class MessagePutter:
     # --- before the lock -----------------------------------------------------------------
 
     def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
-        """What :func:`check_message` does, and the number of light queues."""
-        encoded = check_message(
-            message, self.config, self._dispatcher, self.log.file_size, self.form
+        """:func:`check_message`, with the number of light queues."""
+        return check_message(
+            message,
+            self.config,
+            self._dispatcher,
+            self.log.file_size,
+            self.form,
+            check_lmq=self._check_lmq,
         )
-        is_multi = self.config.enable_multi_dispatch and bool(multi_queue_names(message))
-        if isinstance(encoded, EncodedMessage) and is_multi and self._is_lmq_num_exceeded:
-            return PutMessageResult(
-                PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
-                reason=f"the store has more than {self.config.max_lmq_consume_queue_num} light "
-                "queues (maxLmqConsumeQueueNum)",
-            )
-        return encoded
 
     @property
     def _room(self) -> int:
         return room_of(self.log.file_size)
 
-    @property
-    def _is_lmq_num_exceeded(self) -> bool:
-        """``isLmqConsumeQueueNumExceeded``. The engine of 4.9.3 asks this too, and then looks at
-        another answer: there the limit has no effect on a put."""
+    def _check_lmq(self) -> PutMessageResult | None:
+        """``checkLmqMessage``. The engine of 4.9.3 asks this too, and then looks at another answer:
+        there the limit has no effect on a put."""
         if not self.config.enable_lmq:
-            return False
+            return None
         with self._lock:
             if self._lmq_queues is None:
                 names = paths.scan_names(self.queues.directory)
                 self._lmq_queues = {n for n in names if n.startswith(constants.LMQ_PREFIX)}
-            return len(self._lmq_queues) > self.config.max_lmq_consume_queue_num
+            if len(self._lmq_queues) <= self.config.max_lmq_consume_queue_num:
+                return None
+        return PutMessageResult(
+            PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+            reason=f"the store has more than {self.config.max_lmq_consume_queue_num} light "
+            "queues (maxLmqConsumeQueueNum)",
+        )
 
     # --- under the lock ------------------------------------------------------------------
 
@@ -189,7 +188,7 @@ class MessagePutter:
                             reason="with the offsets of its light queues the message is too long",
                         )
                     encoded = again
-            mapped, position, _ = self.log.file_for(encoded.size)
+            mapped, position = self.log.file_for(encoded.size)
             if counts:
                 for place, unit_offset in ((key, queue_offset), *multi):
                     self.queues.find_or_create(*place).reserve(unit_offset)
@@ -197,7 +196,9 @@ class MessagePutter:
             self._before_append(timestamp)
         except (CannotWrite, OSError) as error:
             return self._refused(error, start, encoded, queue_offset)
-        result = self._store(encoded, mapped, position, queue_offset if counts else 0, timestamp)
+        queue_offset = queue_offset if counts else 0
+        record = encoded.record(queue_offset, mapped.file_from_offset + position, timestamp)
+        result = self._store(encoded, mapped, position, record, queue_offset, timestamp)
         if counts:
             self.topic_queue_table[key] = queue_offset + 1
             for name, multi_offset in multi:
@@ -213,14 +214,14 @@ class MessagePutter:
         """
         problem = self._batch_problem(encoded)
         if problem:
-            return [_illegal(problem)]
+            return [illegal(problem)]
         key = encoded[0].message.topic, encoded[0].message.queue_id
         start, first = self.log.write_offset, 0
         try:
             if self._tail.failed:
                 self._tail.complete()
             first = self._next_queue_offset(*key)
-            mapped, position, _ = self.log.file_for(sum(one.size for one in encoded))
+            mapped, position = self.log.file_for(sum(one.size for one in encoded))
             queue = self.queues.find_or_create(*key)
             for queue_offset in range(first, first + len(encoded)):
                 queue.reserve(queue_offset)
@@ -228,9 +229,14 @@ class MessagePutter:
             self._before_append(timestamp)
         except (CannotWrite, OSError) as error:
             return [self._refused(error, start, encoded[0], first)]
-        results = []
+        # All before the first is stored: a value that no record can hold stops them all.
+        records, offset = [], mapped.file_from_offset + position
         for queue_offset, one in enumerate(encoded, first):
-            results.append(self._store(one, mapped, position, queue_offset, timestamp))
+            records.append(one.record(queue_offset, offset, timestamp))
+            offset += one.size
+        results = []
+        for queue_offset, (one, record) in enumerate(zip(encoded, records, strict=True), first):
+            results.append(self._store(one, mapped, position, record, queue_offset, timestamp))
             position += one.size
         self.topic_queue_table[key] = first + len(encoded)
         return results
@@ -258,12 +264,12 @@ class MessagePutter:
         encoded: EncodedMessage,
         mapped: MappedFile,
         position: int,
+        record: bytes,
         queue_offset: int,
         timestamp: int,
     ) -> PutMessageResult:
         """Stores one record at its place."""
         offset = mapped.file_from_offset + position
-        record = encoded.record(queue_offset, offset, timestamp)
         begin = perf_counter()
         self.log.store(mapped, position, record, timestamp)
         append = AppendMessageResult(
@@ -281,6 +287,8 @@ class MessagePutter:
     def _batch_problem(self, encoded: list[EncodedMessage]) -> str:
         """Why messages can be no batch; empty when they can."""
         size = sum(one.size for one in encoded)
+        if not encoded:
+            return "a batch holds a message at least"
         if any(one.sys_flag & constants.TRANSACTION_TYPE_MASK for one in encoded):
             return "a batch holds no transactional messages"
         if any(one.message.delay_time_level > 0 for one in encoded):
@@ -314,10 +322,6 @@ class MessagePutter:
 
 def _has_unit(encoded: EncodedMessage) -> bool:
     return encoded.sys_flag & constants.TRANSACTION_TYPE_MASK not in _NO_UNIT
-
-
-def _illegal(reason: str) -> PutMessageResult:
-    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
 def refused(error: Exception) -> PutMessageResult:

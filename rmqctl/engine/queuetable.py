@@ -13,6 +13,7 @@ from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
 from rmqctl.engine.mappedfile import sync_files
 from rmqctl.engine.paths import QueueDirectory, check_topic_directory, queue_directories
+from rmqctl.engine.queuewriter import ConsumeQueueWriter
 
 _KEEP = 96
 
@@ -22,7 +23,7 @@ LogRange = Callable[[], tuple[int, int]]
 class ConsumeQueueTable:
     """Queues below ``directory``. ``log_range`` tells the log's (min, end) that a queue is cut to
     when it is opened; without it a queue is taken as its files are. With ``ext_file_size`` queues
-    write extension files of that size."""
+    write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`."""
 
     def __init__(
         self,
@@ -33,6 +34,7 @@ class ConsumeQueueTable:
         ext_file_size: int | None = None,
         writable_root: Path | None = None,
         log_range: LogRange | None = None,
+        strict: bool = False,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
@@ -40,6 +42,7 @@ class ConsumeQueueTable:
         self._ext_file_size = ext_file_size
         self._root = writable_root
         self._log_range = log_range
+        self._strict = strict
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._unsynced: set[Path] = set()
 
@@ -66,9 +69,11 @@ class ConsumeQueueTable:
             return None
         return self._remember(topic, queue_id)
 
-    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         """The queue; one without a directory gets it with its first unit."""
-        return self.find(topic, queue_id) or self._remember(topic, queue_id)
+        queue = self.find(topic, queue_id) or self._remember(topic, queue_id)
+        assert isinstance(queue, ConsumeQueueWriter), "opened for reading"
+        return queue
 
     def _remember(self, topic: str, queue_id: int) -> ConsumeQueue:
         where = self.directory / topic / str(queue_id)
@@ -80,8 +85,10 @@ class ConsumeQueueTable:
                 ext = ConsumeQueueExt(ext_where, self._ext_file_size, writable_root=self._root)
             elif ext_where.parent.is_dir():
                 ext = ConsumeQueueExt(ext_where)
-        queue = ConsumeQueue(
-            where, topic, queue_id, self.file_size, ext=ext, writable_root=self._root
+        queue = (
+            ConsumeQueue(where, topic, queue_id, self.file_size, ext=ext, strict=self._strict)
+            if self._root is None
+            else ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root, ext=ext)
         )
         if self._log_range is not None:
             queue.cut(*self._log_range())
@@ -92,7 +99,8 @@ class ConsumeQueueTable:
 
     def _close_queue(self, queue: ConsumeQueue) -> None:
         queue.close()
-        self._unsynced |= queue.take_unsynced()
+        if isinstance(queue, ConsumeQueueWriter):
+            self._unsynced |= queue.take_unsynced()
 
     def flush(self) -> None:
         """Forces every queue to disk. :raises OSError: the disk failed."""
@@ -107,7 +115,8 @@ class ConsumeQueueTable:
         """Files of queues with something that is not on disk, of at least so many pages; the caller
         syncs them, and says with :meth:`note_unsynced` when it could not."""
         for queue in self._open.values():
-            self._unsynced |= queue.take_unsynced(least_pages)
+            if isinstance(queue, ConsumeQueueWriter):
+                self._unsynced |= queue.take_unsynced(least_pages)
         unsynced, self._unsynced = self._unsynced, set()
         return unsynced
 

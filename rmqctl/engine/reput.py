@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.consumequeue import NO_EXT
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.queuetable import ConsumeQueueTable
+from rmqctl.engine.queuewriter import NO_EXT
 from rmqctl.engine.record import Record
 
 if TYPE_CHECKING:
@@ -48,9 +48,10 @@ class Reput:
 
     def dispatch(self, record: Record) -> None:
         """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
+        properties = record.properties
         if self.queues is not None:
             writes_ext = self.queues.writes_ext
-            for unit in self.dispatcher.units(record):
+            for unit in self.dispatcher.units(record, properties):
                 own = (unit.topic, unit.queue_id) == (record.topic, record.queue_id)
                 queue = self.queues.find_or_create(unit.topic, unit.queue_id)
                 if self.restoring:
@@ -66,7 +67,9 @@ class Reput:
                 )
         if self.index is not None:
             filled = self.index.put_message(
-                self.dispatcher.keys(record), record.physical_offset, record.store_timestamp
+                self.dispatcher.keys(record, properties),
+                record.physical_offset,
+                record.store_timestamp,
             )
             self._note_filled(filled)
         self.logics_msg_timestamp = record.store_timestamp
@@ -81,15 +84,10 @@ class Reput:
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])
 
     def ext_timestamps(self, batch: Batch, units: UnitBatch) -> NDArray[np.int64] | None:
-        """Store times of some of a batch's units, as the extension has them; NO_EXT for those of
-        light queues. None when the queues write no extension."""
-        import numpy as np
-
+        """:func:`ext_timestamps`; None when the queues write no extension."""
         if self.queues is None or not self.queues.writes_ext:
             return None
-        rows = np.searchsorted(batch.physical_offset, units.physical_offset)
-        own = (batch.topic_id[rows] == units.topic_id) & (batch.queue_id[rows] == units.queue_id)
-        return np.where(own, batch.store_timestamp[rows], NO_EXT)
+        return ext_timestamps(batch, units)
 
     def put_units(
         self,
@@ -137,6 +135,16 @@ class Reput:
             self.queues.close()
         if self.index is not None:
             self.index.close()
+
+
+def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
+    """Store times of some of a batch's units, as the extension has them; NO_EXT for those of light
+    queues."""
+    import numpy as np
+
+    rows = np.searchsorted(batch.physical_offset, units.physical_offset)
+    own = (batch.topic_id[rows] == units.topic_id) & (batch.queue_id[rows] == units.queue_id)
+    return np.where(own, batch.store_timestamp[rows], NO_EXT)
 
 
 def group_by_queue(

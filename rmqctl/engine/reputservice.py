@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import threading
-
-from rmqctl.engine.dispatchtail import DispatchTail
-from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.runningflags import RunningFlag, RunningFlags
 from rmqctl.engine.servicethread import ServiceThread
-from rmqctl.errors import CannotWrite
+from rmqctl.engine.storeparts import StoreParts
+from rmqctl.errors import RmqctlError
 
 
 class ReputMessageService(ServiceThread):
     """Runs the store's :class:`DispatchTail` behind its appends.
 
-    Queues and index that cannot be written, for want of room, make the store refuse messages
-    (``makeLogicsQueueError``) until they can: the service goes on trying.
+    Queues and index that cannot be written, for want of room or whatever stands in the way, make
+    the store refuse messages (``makeLogicsQueueError``) until they can: the service goes on trying.
     """
 
-    def __init__(
-        self,
-        tail: DispatchTail,
-        log: CommitLogWriter,
-        lock: threading.RLock,
-        flags: RunningFlags,
-    ) -> None:
+    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
         super().__init__()
-        self._tail = tail
-        self._log = log
-        self._lock = lock
+        self._tail = parts.tail
+        self._log = parts.log
+        self._lock = parts.lock
         self._flags = flags
 
     @property
@@ -47,7 +38,7 @@ class ReputMessageService(ServiceThread):
         try:
             with self._lock:
                 self._tail.complete()
-        except (CannotWrite, OSError):
+        except (RmqctlError, OSError):
             self._flags.make(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
         else:
             self._flags.clear(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)

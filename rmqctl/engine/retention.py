@@ -132,7 +132,8 @@ def judge(config: MessageStoreConfig, at: int, disks: Disks, *, manual: bool = F
 def _is_time(delete_when: str, at: int) -> bool:
     """``UtilAll#isItTimeToDo``: whether the hour of ``at`` is in a list such as ``04;16``."""
     hours = []
-    for text in delete_when.split(";"):
+    # Java's split leaves out what is empty at the end.
+    for text in (delete_when.rstrip(";") or delete_when).split(";"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise BrokerConfError(
                 path="deleteWhen", reason=f"{delete_when!r} is not a list of hours such as 04;16"
@@ -190,15 +191,18 @@ def plan(
     percent: int | None = None,
     manual: bool = False,
     rounds: int | None = None,
+    strict: bool = False,
 ) -> Retention:
     """What a broker would delete of a store at a time (ms).
 
     :param percent: how full to take the disks.
     :param manual: as after ``executeDeleteFilesManually``: expired files, whatever the hour.
     :param rounds: at most so many rounds; without it, until a round deletes nothing.
-    :raises FileLengthContradiction: a broker would not start on these files.
+    :param strict: refuse a log or queue with files of a wrong length, as a starting broker does.
+    :raises FileLengthContradiction: it is ``strict``, and there are such files.
     """
-    store.commit_log.check_lengths()
+    if strict:
+        store.commit_log.check_lengths()
     config, queues = store.config, store.root / paths.CONSUME_QUEUE
     # Directories that only readOnlyCommitLogStorePaths lists do not count.
     disks = Disks(log_directories(store.root, config).listed, queues, percent)
@@ -221,7 +225,7 @@ def plan(
         log_mins.append(entries[len(removals)].file_from_offset)
     new_min = log_mins[-1]
     ranges: dict[tuple[str, int], QueueRange] = {}
-    removals += _queue_removals(store, log_mins, ranges)
+    removals += _queue_removals(store, log_mins, ranges, strict)
     removals += _index_removals(store.root, store.index, new_min)
     return Retention(first, log_percent, queue_percent, store.min_offset, new_min, removals, ranges)
 
@@ -272,14 +276,19 @@ def _removal(structure: str, root: Path, path: Path, reason: str) -> Removal:
 
 
 def _queue_removals(
-    store: MessageStore, log_mins: list[int], ranges: dict[tuple[str, int], QueueRange]
+    store: MessageStore,
+    log_mins: list[int],
+    ranges: dict[tuple[str, int], QueueRange],
+    strict: bool,
 ) -> Iterator[Removal]:
     """Queue files without a message in the log any more (``ConsumeQueue#deleteExpiredFile``), and
     extension files before the first one's; fills ``ranges``. ``log_mins`` are the log's first
     offsets: now, and after each round."""
     log_min = log_mins[-1]
     for where in store.queues.directories():
-        queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+        queue = ConsumeQueue(
+            where.path, where.topic, where.queue_id, store.queues.file_size, strict=strict
+        )
         try:
             queue.cut(store.min_offset, store.max_offset)
             old_min = queue.min_offset
@@ -289,7 +298,7 @@ def _queue_removals(
             if log_min <= 0:
                 continue
             for entry in _before_last(queue.files.entries, queue.max_offset * UNIT_SIZE):
-                last = queue.unit((entry.file_from_offset + entry.size) // UNIT_SIZE - 1)
+                last = queue.unit((entry.file_from_offset + queue.files.file_size) // UNIT_SIZE - 1)
                 # The engine takes a hole for an old message; here a damaged file stays, for verify.
                 if last is None or not last.is_written or last.physical_offset >= log_min:
                     break
@@ -324,6 +333,8 @@ def _ext_removals(
 def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[Removal]:
     """Index files, but not the last, that end before the log (``IndexService``)."""
     for path in index.paths[:-1] if log_min > 0 else []:
+        if path in index.irregular:
+            return
         file = index.open(path)
         end = file.header.end_phy_offset
         file.close()

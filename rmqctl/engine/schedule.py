@@ -22,7 +22,7 @@ from rmqctl.engine.bulkappend import PropertyEncoder
 from rmqctl.engine.configpersist import persist
 from rmqctl.engine.consumequeue import ConsumeQueue, Unit
 from rmqctl.engine.consumequeue_ext import is_ext_addr
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.paths import topic_directory_problem
 from rmqctl.engine.record import Record
@@ -245,14 +245,15 @@ def message_timeup(
     )
 
 
-def is_copy(record: Record, scheduled: Record, message: MessageExtBrokerInner) -> bool:
-    """Whether ``record`` is what an earlier delivery of ``scheduled`` has put.
+def is_copy(record: Record, scheduled: Record, encoded: EncodedMessage) -> bool:
+    """Whether ``record`` is what an earlier delivery of ``scheduled`` has put; ``encoded`` is what
+    one puts now.
 
     No producer's message equals one: its properties name the delay, the real topic and queue. Two
     scheduled messages without UNIQ_KEY may be equal in everything; then copies are told by number.
     """
     return (
-        record.properties_bytes == message.properties_bytes
+        encoded.has_properties(record.properties_bytes)
         and record.body_crc == scheduled.body_crc
         and record.born_timestamp == scheduled.born_timestamp
         and record.born_address == scheduled.born_address

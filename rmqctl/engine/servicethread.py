@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 
 class ServiceThread:
     """One service. A subclass says in :meth:`work` what is done after each wait, and in
     :meth:`finish` what is left to do when it ends.
 
-    What :meth:`work` raises does not end the service: ``failure`` keeps the first error until
-    somebody takes it, and the work is tried again.
+    What :meth:`work` raises, whatever it is, does not end the service: ``failure`` keeps the first
+    error until somebody takes it, and the work is tried again.
     """
 
     #: Whether a wake-up cuts the wait short; without it the service works at its interval only.
     is_woken = True
 
     def __init__(self) -> None:
-        self.failure: OSError | None = None
+        self.failure: Exception | None = None
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -33,14 +34,17 @@ class ServiceThread:
         return 1000
 
     def start(self) -> None:
-        """Starts the thread; a running one goes on."""
+        """Starts the thread, which begins with what there is to do; a running one goes on."""
         if self._thread is None:
             self._stop.clear()
+            self._wake.set()
             self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
             self._thread.start()
 
     def wakeup(self) -> None:
-        self._wake.set()
+        """Ends the wait. Without a thread there is nobody to wake: its start needs no call."""
+        if self._thread is not None:
+            self._wake.set()
 
     def shutdown(self, *, finish: bool = True) -> None:
         """Ends the thread and waits for it; without ``finish`` what is left stays undone."""
@@ -52,7 +56,7 @@ class ServiceThread:
         self._wake.set()
         thread.join()
 
-    def take_failure(self) -> OSError | None:
+    def take_failure(self) -> Exception | None:
         """The first error since the last call."""
         failure, self.failure = self.failure, None
         return failure
@@ -73,9 +77,8 @@ class ServiceThread:
         if self._finishes:
             self._try(self.finish)
 
-    def _try(self, work: object) -> None:
-        assert callable(work)
+    def _try(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except OSError as error:
+        except Exception as error:
             self.failure = self.failure or error

@@ -13,11 +13,11 @@ One thing is stricter than in RocketMQ, which ignores whatever follows a complet
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from rmqctl.engine.sqltokens import Token, fail, tokenize
 from rmqctl.engine.sqlvalues import (
     EvaluationError,
     Value,
@@ -28,28 +28,16 @@ from rmqctl.engine.sqlvalues import (
     negate,
     order,
 )
-from rmqctl.errors import FilterSyntaxError
 
 if TYPE_CHECKING:
     from rmqctl.engine.record import Record
 
-#: Bounds against hostile expressions: characters, and how deep parts lie in each other.
-MAX_LENGTH = 16384
+#: A bound against hostile expressions: how deep parts lie in each other.
 MAX_DEPTH = 60
 
 Properties = Mapping[str, str]
 Evaluate = Callable[[Properties], Value]
 
-_TOKEN = re.compile(
-    r"""(?P<space>[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)
-    |(?P<float>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
-    |(?P<decimal>0|[1-9][0-9]*[lL]?)
-    |(?P<string>'(?:''|[^'])*')
-    |(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)
-    |(?P<operator><>|<=|>=|[<>=(),+-])""",
-    re.VERBOSE,
-)
-_RESERVED = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
 _ORDERS: dict[str, Callable[[int], bool]] = {
     ">": lambda answer: answer > 0,
     ">=": lambda answer: answer >= 0,
@@ -84,14 +72,6 @@ class SqlFilter:
             return False
 
 
-class _Token(NamedTuple):
-    """``kind`` is a group of ``_TOKEN``, a reserved word, an operator, or ``end``."""
-
-    kind: str
-    text: str
-    position: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Node:
     """A part of an expression. What it may be combined with is decided when it is parsed:
@@ -118,10 +98,7 @@ class _Parser:
     """Recursive descent over the tokens; one method a rule of the grammar."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        if len(text) > MAX_LENGTH:
-            self._fail(MAX_LENGTH, f"it has {len(text)} characters, at most {MAX_LENGTH} are taken")
-        self._tokens = self._tokenize()
+        self._tokens = tokenize(text)
         self._at = 0
         self._open = 0
 
@@ -134,27 +111,8 @@ class _Parser:
 
     # --- tokens --------------------------------------------------------------------------
 
-    def _tokenize(self) -> list[_Token]:
-        tokens, at = [], 0
-        while at < len(self._text):
-            found = _TOKEN.match(self._text, at)
-            if found is None:
-                what = self._text[at]
-                hint = "a string that does not end" if what == "'" else f"{what!r} has no meaning"
-                self._fail(at, hint)
-            kind, text = str(found.lastgroup), found[0]
-            if kind == "name" and text.upper() in _RESERVED:
-                kind = text.upper()
-            elif kind == "operator":
-                kind = text
-            if kind != "space":
-                tokens.append(_Token(kind, text, at))
-            at = found.end()
-        tokens.append(_Token("end", "", len(self._text)))
-        return tokens
-
     @property
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         return self._tokens[self._at]
 
     def _take(self, *kinds: str) -> bool:
@@ -165,7 +123,7 @@ class _Parser:
         self._at += len(kinds)
         return True
 
-    def _require(self, kind: str, what: str) -> _Token:
+    def _require(self, kind: str, what: str) -> Token:
         token = self._next
         if token.kind != kind:
             self._expected(what)
@@ -175,17 +133,14 @@ class _Parser:
     def _expected(self, what: str) -> NoReturn:
         token = self._next
         found = "the end" if token.kind == "end" else repr(token.text[:40])
-        self._fail(token.position, f"expected {what}, found {found}")
+        fail(token.position, f"expected {what}, found {found}")
 
-    def _fail(self, position: int, reason: str) -> NoReturn:
-        raise FilterSyntaxError(position=position + 1, reason=reason)
-
-    def _boolean(self, node: _Node, start: _Token) -> _Node:
+    def _boolean(self, node: _Node, start: Token) -> _Node:
         """``SelectorParser#asBooleanExpression``."""
         if node.is_boolean:
             return node
         if node.name is None:
-            self._fail(start.position, "neither true nor false can come of this; compare it")
+            fail(start.position, "neither true nor false can come of this; compare it")
         evaluate = node.evaluate
         # A property is a string, never a truth value.
         return _Node(
@@ -197,7 +152,7 @@ class _Parser:
     def _depth(self, *nodes: _Node) -> int:
         depth = 1 + max(node.depth for node in nodes)
         if depth > MAX_DEPTH:
-            self._fail(self._next.position, f"its parts lie more than {MAX_DEPTH} deep")
+            fail(self._next.position, f"its parts lie more than {MAX_DEPTH} deep")
         return depth
 
     # --- rules ---------------------------------------------------------------------------
@@ -250,12 +205,12 @@ class _Parser:
             else:
                 return node
 
-    def _equal(self, left: _Node, right: _Node, operator: _Token) -> _Node:
+    def _equal(self, left: _Node, right: _Node, operator: Token) -> _Node:
         for node in (left, right):
             if node.is_constant and node.value is None:
-                self._fail(operator.position, "nothing equals NULL: write IS NULL or IS NOT NULL")
+                fail(operator.position, "nothing equals NULL: write IS NULL or IS NOT NULL")
         if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
-            self._fail(operator.position, "a truth value cannot be compared with another constant")
+            fail(operator.position, "a truth value cannot be compared with another constant")
         a, b = left.evaluate, right.evaluate
 
         def evaluate(properties: Properties) -> Value:
@@ -301,11 +256,11 @@ class _Parser:
             else:
                 return node
 
-    def _ordered(self, kind: str, left: _Node, right: _Node, operator: _Token) -> _Node:
+    def _ordered(self, kind: str, left: _Node, right: _Node, operator: Token) -> _Node:
         for node in (left, right):
             is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
             if (node.is_constant and not is_number) or (not node.is_constant and node.is_boolean):
-                self._fail(operator.position, f"{kind} compares numbers and properties only")
+                fail(operator.position, f"{kind} compares numbers and properties only")
         a, b, holds = left.evaluate, right.evaluate, _ORDERS[kind]
 
         def evaluate(properties: Properties) -> Value:
@@ -317,7 +272,7 @@ class _Parser:
 
         return _Node(evaluate, self._depth(left, right), is_boolean=True)
 
-    def _between(self, node: _Node, start: _Token, inside: bool) -> _Node:
+    def _between(self, node: _Node, start: Token, inside: bool) -> _Node:
         low = self._unary()
         self._require("AND", "AND and the upper end of BETWEEN")
         high = self._unary()
@@ -327,7 +282,7 @@ class _Parser:
             for kind, end in zip(kinds, (low, high), strict=True)
         ]
         if inside and low.is_constant and high.is_constant and compare(high.value, low.value) < 0:
-            self._fail(start.position, "the lower end of BETWEEN lies above the upper: swap them")
+            fail(start.position, "the lower end of BETWEEN lies above the upper: swap them")
         first, second = (bound.evaluate for bound in bounds)
         decisive = not inside
 
@@ -342,14 +297,14 @@ class _Parser:
 
         return _Node(evaluate, self._depth(*bounds), is_boolean=True)
 
-    def _in(self, node: _Node, start: _Token, inside: bool) -> _Node:
+    def _in(self, node: _Node, start: Token, inside: bool) -> _Node:
         self._require("(", "'(' and a list of strings")
         strings = [self._string()]
         while self._take(","):
             strings.append(self._string())
         self._require(")", "',' or ')'")
         if node.name is None:
-            self._fail(start.position, "IN takes a property on its left")
+            fail(start.position, "IN takes a property on its left")
         inner, wanted = node.evaluate, frozenset(strings)
 
         def evaluate(properties: Properties) -> Value:
@@ -365,7 +320,7 @@ class _Parser:
         start = self._next
         self._open += 1
         if self._open > MAX_DEPTH:
-            self._fail(start.position, f"its parts lie more than {MAX_DEPTH} deep")
+            fail(start.position, f"its parts lie more than {MAX_DEPTH} deep")
         try:
             if self._take("+"):
                 return self._unary()
@@ -395,11 +350,11 @@ class _Parser:
         elif self._take("decimal"):
             value = decimal_literal(token.text)
             if value is None:
-                self._fail(token.position, f"{token.text[:40]} exceeds 64 bits")
+                fail(token.position, f"{token.text[:40]} exceeds 64 bits")
         elif self._take("float"):
             value = float_literal(token.text)
             if value is None:
-                self._fail(token.position, f"{token.text[:40]} is not positive and finite; use 0")
+                fail(token.position, f"{token.text[:40]} is not positive and finite; use 0")
         elif self._take("TRUE"):
             value = True
         elif self._take("FALSE"):

@@ -20,6 +20,22 @@ class PutMessageStatus(Enum):
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = "LMQ_CONSUME_QUEUE_NUM_EXCEEDED"
 
+    @property
+    def is_of_store(self) -> bool:
+        """Whether it says something of the store, and not of the message: no other message fares
+        better."""
+        return self in _OF_STORE
+
+
+_OF_STORE = {
+    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE,
+    PutMessageStatus.CREATE_MAPEDFILE_FAILED,
+    PutMessageStatus.OS_PAGECACHE_BUSY,
+}
+
 
 class AppendMessageStatus(Enum):
     """``AppendMessageStatus``: what the append itself did.

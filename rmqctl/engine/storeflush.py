@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from rmqctl.engine import paths
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatchtail import DispatchTail
 from rmqctl.engine.flushservice import (
     CommitRealTimeService,
     FlushConsumeQueueService,
     FlushRealTimeService,
     GroupCommitService,
 )
-from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.mappedfile import sync_files
-from rmqctl.engine.reput import Reput
 from rmqctl.engine.reputservice import ReputMessageService
 from rmqctl.engine.runningflags import RunningFlags
 from rmqctl.engine.servicethread import ServiceThread
+from rmqctl.engine.storeparts import StoreParts
 
 #: What can be flushed for itself.
 STRUCTURES = ("commitlog", "queues", "index")
@@ -46,35 +42,29 @@ class StoreFlusher:
     """Flushes one store that is open for writing.
 
     ``checkpoint`` is what the file will say.
-
-    :param lock: the put lock: held while queues and index are changed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        config: MessageStoreConfig,
-        log: CommitLogWriter,
-        reput: Reput,
-        tail: DispatchTail,
-        lock: threading.RLock,
-        flags: RunningFlags,
-    ) -> None:
-        self._root = root
+    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
+        config, log = parts.config, parts.log
+        self._root = parts.root
         self._config = config
         self._log = log
-        self._reput = reput
-        self._tail = tail
-        self._lock = lock
-        self._flushed = dict.fromkeys(STRUCTURES, tail.done)
+        self._queues = parts.queues
+        self._reput = parts.reput
+        self._tail = parts.tail
+        self._lock = parts.lock
+        self._lost: OSError | None = None
+        self._flushed = dict.fromkeys(STRUCTURES, parts.tail.done)
         self._checkpoint_lock = threading.Lock()
-        self.checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+        self.checkpoint = read_checkpoint(parts.root / paths.CHECKPOINT) or Checkpoint()
         self._is_first = log.write_offset == 0 and self.checkpoint == Checkpoint()
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
-        self.commit_real_time = CommitRealTimeService(log, config, self.flush_real_time)
+        self.reput_message = ReputMessageService(parts, flags)
+        self.commit_real_time = CommitRealTimeService(
+            log, config, (self.flush_real_time, self.reput_message)
+        )
         self.flush_consume_queue = FlushConsumeQueueService(config, self._flush_queues)
-        self.reput_message = ReputMessageService(tail, log, lock, flags)
         #: In the order in which they end: each one makes the last work for those behind it.
         self._services: tuple[ServiceThread, ...] = (
             self.commit_real_time,
@@ -111,10 +101,15 @@ class StoreFlusher:
         for service in self._services:
             service.shutdown(finish=finish)
 
+    def appended(self) -> None:
+        """Something was appended: its way to the files, and to the queues, begins."""
+        self.commit_real_time.wakeup()
+        self.reput_message.wakeup()
+
     def wakeup(self) -> None:
-        """Something was appended that nobody waits for."""
-        for service in self._services[:-1]:
-            service.wakeup()
+        """Something was appended, and nobody waits for its flush."""
+        self.group_commit.wakeup()
+        self.flush_real_time.wakeup()
 
     # --- flushing ------------------------------------------------------------------------
 
@@ -146,19 +141,12 @@ class StoreFlusher:
     def _flush_queues(self, least_pages: int) -> None:
         """The queues that have grown by so many pages; with 0 all, and the checkpoint
         (``FlushConsumeQueueService#doFlush``)."""
-        queues = self._reput.queues
-        assert queues is not None
         with self._lock:
             timestamp = self._reput.logics_msg_timestamp
             index_timestamp = self._reput.index_msg_timestamp
-            unsynced = queues.take_unsynced(least_pages)
-        try:
-            # Not under the lock: putters go on meanwhile.
-            sync_files(unsynced)
-        except OSError:
-            with self._lock:
-                queues.note_unsynced(unsynced)
-            raise
+            unsynced = self._queues.take_unsynced(least_pages)
+        # Not under the lock: putters go on meanwhile.
+        self._sync(lambda: sync_files(unsynced))
         if least_pages == 0:
             # Files of the index are on disk when the next one is made.
             self._advance(logics=timestamp, index=index_timestamp)
@@ -169,12 +157,23 @@ class StoreFlusher:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                     raise
 
+    def _sync(self, sync: Callable[[], None]) -> None:
+        """Forces queues or index to disk; once that has failed it fails for good, as the flush of
+        the log does (:meth:`CommitLogWriter.flush`). :raises OSError: it did."""
+        if self._lost is not None:
+            raise OSError(*self._lost.args)
+        try:
+            sync()
+        except OSError as error:
+            self._lost = error
+            raise
+
     def flush(self, structures: Iterable[str] = STRUCTURES) -> list[FlushedRange]:
         """Forces structures to disk, dispatching first what was not yet, and advances the
         checkpoint; what that changed.
 
-        :raises OSError: the disk failed, now or in a service since the last call.
-        :raises CannotWrite: the disk is full.
+        :raises OSError: the disk failed, now or before. :raises CannotWrite: the disk is full. What
+            a service has met since the last call is raised, too.
         """
         for service in self._services:
             failure = service.take_failure()
@@ -191,12 +190,15 @@ class StoreFlusher:
                     start = self._log.flushed_where
                     self._log.force(end)
                     self._advance(physic=self._log.store_timestamp)
-                elif structure == "queues" and self._reput.queues is not None:
-                    self._reput.queues.flush()
+                elif structure == "queues":
+                    self._sync(self._queues.flush)
                     self._advance(logics=self._log.store_timestamp)
                 elif structure == "index" and self._reput.index is not None:
-                    self._reput.index.flush()
-                    self._advance(index=self._reput.index_msg_timestamp)
+                    self._sync(self._reput.index.flush)
+                    known = self._reput.index_msg_timestamp or self.checkpoint.index_msg_timestamp
+                    # A checkpoint that knows of no file, for one was lost, would cost a broker
+                    # all of them after its next crash (``IndexService#load``).
+                    self._advance(index=known or self._reput.index.filled_timestamp())
                 self._flushed[structure] = end
                 # A damaged unit may claim what lies behind the log.
                 ranges.append(FlushedRange(structure, min(start, end), end))

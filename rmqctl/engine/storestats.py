@@ -42,14 +42,8 @@ class StoreStats:
         self.flush_time_total = 0.0
         self.flush_time_max = 0.0
 
-    def stored(self, topic: str, size: int, count: int = 1) -> None:
-        """``count`` messages of a topic, ``size`` bytes together, are in the log."""
-        with self._lock:
-            self.put_message_topic_times_total[topic] += count
-            self.put_message_topic_size_total[topic] += size
-
-    def stored_all(self, rows: Iterable[tuple[str, int]]) -> None:
-        """:meth:`stored` for a bulk's (topic, size)."""
+    def stored(self, rows: Iterable[tuple[str, int]]) -> None:
+        """Messages are in the log: the topic and size of each."""
         with self._lock:
             times, sizes = self.put_message_topic_times_total, self.put_message_topic_size_total
             for topic, size in rows:

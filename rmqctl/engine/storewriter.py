@@ -6,17 +6,13 @@ own checks, append under the lock, dispatch, statistics, flush request, result.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
 from rmqctl.engine.bulkappend import Bulk, BulkAppender, PlainMessage
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatchtail import DispatchTail
 from rmqctl.engine.flushservice import GroupCommitRequest
-from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.message import (
     EncodedMessage,
     MessageExtBrokerInner,
@@ -24,10 +20,10 @@ from rmqctl.engine.message import (
     RecordForm,
 )
 from rmqctl.engine.putmessage import MessagePutter, refused
-from rmqctl.engine.reput import Reput
 from rmqctl.engine.runningflags import RunningFlags
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.engine.storeflush import FlushedRange, StoreFlusher
+from rmqctl.engine.storeparts import StoreParts
 from rmqctl.engine.storestats import StoreStats
 from rmqctl.errors import CannotWrite
 
@@ -41,42 +37,20 @@ class ReplicaService(Protocol):
 
 
 class StoreWriter:
-    """Writes to one store, whose lock its caller holds; safe for many threads.
+    """Writes to one store; safe for many threads."""
 
-    :param lock: the put lock, which readers of the same store hold too.
-    """
-
-    def __init__(
-        self,
-        root: Path,
-        config: MessageStoreConfig,
-        log: CommitLogWriter,
-        reput: Reput,
-        tail: DispatchTail,
-        lock: threading.RLock,
-        clock: Callable[[], int],
-    ) -> None:
-        self.root = root
-        self.config = config
+    def __init__(self, parts: StoreParts) -> None:
+        self.root = parts.root
+        self.config = parts.config
         self.running_flags = RunningFlags()
         self.stats = StoreStats()
         self.replica: ReplicaService | None = None
         self.is_shutdown = False
-        self._log = log
-        self._tail = tail
-        log.on_flush = self.stats.flushed
-        self.flusher = StoreFlusher(root, config, log, reput, tail, lock, self.running_flags)
-        assert reput.queues is not None
-        self._putter = MessagePutter(
-            config,
-            log,
-            reput.queues,
-            reput.dispatcher,
-            tail,
-            lock,
-            clock,
-            self.flusher.before_append,
-        )
+        self._log = parts.log
+        self._tail = parts.tail
+        self._log.on_flush = self.stats.flushed
+        self.flusher = StoreFlusher(parts, self.running_flags)
+        self._putter = MessagePutter(parts, self.flusher.before_append)
 
     @property
     def form(self) -> RecordForm:
@@ -111,27 +85,41 @@ class StoreWriter:
     ) -> list[PutMessageResult]:
         """``MessageStore.put_messages``."""
         begin = perf_counter()
-        results = self._put(messages, batch) if messages else []
-        # Without the service nobody else would flush for a message that waits for nobody.
-        may_go_on = self.flusher.group_commit.is_running
-        waits = flush and any(one.is_wait_store_msg_ok or not may_go_on for one in messages)
-        self._await_disk([result for result in results if result.stored is not None], waits)
+        results = self._put(messages, batch)
+        stored = [result for result in results if result.stored is not None]
+        if stored:
+            self._await_disk(stored, flush, any(one.is_wait_store_msg_ok for one in messages))
         failed = sum(not result.is_ok for result in results)
         self.stats.put_ended((perf_counter() - begin) * 1000, failed)
         return results
 
+    def put_batch(self, messages: list[MessageExtBrokerInner], *, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_batch``."""
+        results = self.put_messages(messages, batch=True, flush=flush)
+        appends = [result.stored for result in results if result.stored is not None]
+        if not appends:
+            return results[0]
+        whole = replace(
+            appends[0],
+            wrote_bytes=sum(append.wrote_bytes for append in appends),
+            msg_id=",".join(append.msg_id for append in appends),
+            msg_num=len(appends),
+        )
+        return replace(results[0], append=whole)
+
     def _put(self, messages: list[MessageExtBrokerInner], batch: bool) -> list[PutMessageResult]:
         """Checks, then appends and dispatches under the lock."""
+        answers = 1 if batch else len(messages)
         unable = self.check_store_status()
         if unable is not None:
-            return [unable] if batch else [unable] * len(messages)
+            return [unable] * answers
         checked = [self._putter.check(message) for message in messages]
         whole = [one for one in checked if isinstance(one, EncodedMessage)]
         if batch and len(whole) < len(checked):
             return [one for one in checked if isinstance(one, PutMessageResult)][:1]
         with self._putter.locked():
             if self.is_shutdown and (unable := self.check_store_status()) is not None:
-                return [unable] * len(messages)
+                return [unable] * answers
             if batch:
                 results = self._putter.append_batch(whole)
             else:
@@ -139,11 +127,13 @@ class StoreWriter:
                     one if isinstance(one, PutMessageResult) else self._putter.append(one)
                     for one in checked
                 ]
-            stored = [result.stored for result in results if result.stored is not None]
-            for result in results:
-                if result.stored is not None:
-                    self.stats.stored(result.topic, result.stored.wrote_bytes)
-            failure = self._dispatch(stored[0].wrote_offset, len(stored)) if stored else None
+            stored = [
+                (result.topic, result.stored) for result in results if result.stored is not None
+            ]
+            if not stored:
+                return results
+            self.stats.stored((topic, append.wrote_bytes) for topic, append in stored)
+            failure = self._dispatch(stored[0][1].wrote_offset, len(stored))
         if failure is not None:
             return [failure if result.stored is not None else result for result in results]
         return results
@@ -170,7 +160,7 @@ class StoreWriter:
             bulk = appender.fill()
             if not bulk.stored:
                 return bulk
-            self.stats.stored_all((row.topic, row.wrote_bytes) for row in bulk.stored)
+            self.stats.stored((row.topic, row.wrote_bytes) for row in bulk.stored)
             first, last = bulk.stored[0], bulk.stored[-1]
             failure = self._dispatch(first.wrote_offset, len(bulk.stored))
         if failure is None:
@@ -185,6 +175,7 @@ class StoreWriter:
         them has left), unless a service does that. The answer when the disk is too full for units
         or index items."""
         if self.flusher.reput_message.is_running:
+            self.flusher.appended()
             return None
         try:
             self._log.commit_all()
@@ -198,15 +189,16 @@ class StoreWriter:
             return result
         return None
 
-    def _await_disk(self, stored: list[PutMessageResult], flush: bool) -> None:
+    def _await_disk(self, stored: list[PutMessageResult], flush: bool, waits: bool) -> None:
         """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
-        time becomes their status."""
-        appends = [result.stored for result in stored if result.stored is not None]
-        if not appends:
-            return
-        next_offset = appends[-1].wrote_offset + appends[-1].wrote_bytes
+        time becomes their status. ``waits`` says whether one of their putters waits at all (WAIT);
+        without the service nobody else would flush for one that does not."""
+        last = stored[-1].stored
+        assert last is not None
+        next_offset = last.wrote_offset + last.wrote_bytes
+        flush = flush and (waits or not self.flusher.group_commit.is_running)
         failure = self._flush_up_to(next_offset, flush)
-        if self.replica is not None and self.config.broker_role == "SYNC_MASTER":
+        if waits and self.replica is not None and self.config.broker_role == "SYNC_MASTER":
             status = self.replica.submit(next_offset, self.config.slave_timeout)
             if status is not PutMessageStatus.PUT_OK:
                 failure = PutMessageResult(status, reason="the message is stored here alone")
@@ -228,6 +220,8 @@ class StoreWriter:
             status = self.flusher.group_commit.submit(GroupCommitRequest(next_offset, timeout))
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        # The flush has committed what buffers held, so that dispatch can go on.
+        self.flusher.reput_message.wakeup()
         if status is PutMessageStatus.PUT_OK:
             return None
         return PutMessageResult(

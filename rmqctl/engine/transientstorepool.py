@@ -9,8 +9,6 @@ from __future__ import annotations
 import mmap
 from collections import deque
 
-from rmqctl.engine.pagelock import mlock
-
 
 class WriteBuffer:
     """The buffer of one log file; ``end`` is the position after the last byte stored in it."""
@@ -25,14 +23,13 @@ class WriteBuffer:
 class TransientStorePool:
     """``pool_size`` buffers of ``file_size`` bytes, made when they are first asked for.
 
-    Memory costs nothing before it is touched. With ``locked`` a buffer's pages stay in memory, as
-    far as the system allows.
+    Memory costs nothing before it is touched. So that it stays so the buffers are not locked in
+    memory, as those of a broker are: locking touches every page.
     """
 
-    def __init__(self, pool_size: int, file_size: int, *, locked: bool = False) -> None:
+    def __init__(self, pool_size: int, file_size: int) -> None:
         self.pool_size = pool_size
         self.file_size = file_size
-        self._locked = locked
         self._made = 0
         self._available: deque[mmap.mmap] = deque()
 
@@ -46,10 +43,8 @@ class TransientStorePool:
             return self._available.popleft()
         if self._made == self.pool_size:
             return None
-        self._made += 1
         buffer = mmap.mmap(-1, self.file_size)
-        if self._locked:
-            mlock(buffer)
+        self._made += 1
         return buffer
 
     def return_buffer(self, buffer: mmap.mmap) -> None:

@@ -122,9 +122,14 @@ def test_a_zstd_frame_cannot_ask_for_memory() -> None:
         compression_params=zstandard.ZstdCompressionParameters(window_log=27)
     )
     stored = compressor.stream_reader(bytes(200 << 20)).read()
-    body = decompress(stored, COMPRESSED | 2 << 8, 1 << 20)
-    assert body.status is BodyStatus.DAMAGED
-    assert "memory" in body.reason.lower()
+    flag = COMPRESSED | 2 << 8
+    for frames in (stored, zstandard.ZstdCompressor().compress(b"small") + stored):
+        body = decompress(frames, flag, 1 << 20)
+        assert body.status is BodyStatus.OVER_LIMIT
+        assert f"a window of {1 << 27} bytes, more than {8 << 20}" in body.reason
+        assert "--decompress-limit" in body.reason
+    assert decompress(stored[:-1], flag, 200 << 20).status is BodyStatus.DAMAGED
+    assert decompress(stored, flag, 200 << 20).data == bytes(200 << 20)
 
 
 @pytest.mark.parametrize(("name", "module"), [("lz4", "lz4.frame"), ("zstd", "zstandard")])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.engine import configfiles
-from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.errors import ConfigFileUnreadable
 
 #: What fastjson 1.2.76 writes for a map with every kind of value, ``JSON.toJSONString(map, true)``.
 FASTJSON = (
@@ -117,7 +117,7 @@ def test_reading_as_a_broker_loads(tmp_path: Path) -> None:
         configfiles.read(main)
     main.unlink()
     main.mkdir()
-    with pytest.raises(CannotRead):
+    with pytest.raises(ConfigFileUnreadable, match="not a regular file"):
         configfiles.read(main)
 
 
@@ -140,3 +140,35 @@ def test_offsets_of_groups_light_queues_and_delay_levels(golden: Any, tmp_path: 
     )
     found = configfiles.consumer_offsets(tmp_path)
     assert found == {("%LMQ%a", "%LMQ%g"): {0: 7}, ("t", "g"): {0: 5}}
+
+
+def test_consumer_offsets_are_of_all_tables_of_both_files(tmp_path: Path) -> None:
+    """A broker with ``enableLmq`` keeps what ``consumerOffset.json`` had in the other file
+    (``LmqConsumerOffsetManager``): who has read what would else not be known."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/consumerOffset.json").write_text('{"offsetTable":{"a@g":{0:1,1:2}}}')
+    (tmp_path / "config/lmqConsumerOffset.json").write_text(
+        '{"lmqOffsetTable":{"%LMQ%x@h":7,"%LMQ%y@h@i":8},"offsetTable":{"b@g":{3:4}}}'
+    )
+    assert configfiles.consumer_offsets(tmp_path) == {
+        ("a", "g"): {0: 1, 1: 2},
+        ("b", "g"): {3: 4},
+        ("%LMQ%x", "h"): {0: 7},
+    }
+
+
+def test_keys_that_stand_twice_are_told_by_their_places() -> None:
+    text = '{"a":1,\n "a":2, "a":3,\n\n  "b":{"c":1,"c":2},\n"a":4}'
+    found: list[configfiles.DuplicateKey] = []
+    assert configfiles.parse(text, duplicates=found) == {"a": 4, "b": {"c": 2}}
+    lines = text.split("\n")
+    assert [(key, line) for key, line, _ in found] == [("a", 2), ("a", 2), ("c", 4), ("a", 5)]
+    for key, line, column in found:
+        assert lines[line - 1][column - 1 :].startswith(f'"{key}"')
+
+
+def test_what_fastjson_escapes_in_a_string() -> None:
+    """``SerializeWriter``: control characters of both kinds, and the separators of lines."""
+    assert configfiles.dumps("\x7f\x80\x9f\xa0\u2028\u2029é\x01") == (
+        '"\\u007F\\u0080\\u009F\xa0\\u2028\\u2029é\\u0001"'
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqctl.engine.consumequeue import PRE_BLANK, UNIT, ConsumeQueue, Unit
+from rmqctl.engine.consumequeue import UNIT, ConsumeQueue, Unit
+from rmqctl.engine.queuewriter import PRE_BLANK, ConsumeQueueWriter
 from rmqctl.errors import FileLengthContradiction
 from tests.golden_data import tree_content
 
@@ -17,9 +19,16 @@ UNITS_A_FILE = 5
 FILE_SIZE = UNITS_A_FILE * 20
 
 
-def queue_at(root: Path, *, writable: bool = True) -> ConsumeQueue:
-    where = root / "consumequeue" / "T" / "0"
-    return ConsumeQueue(where, "T", 0, FILE_SIZE, writable_root=root if writable else None)
+def where_in(root: Path) -> Path:
+    return root / "consumequeue" / "T" / "0"
+
+
+def queue_at(root: Path) -> ConsumeQueueWriter:
+    return ConsumeQueueWriter(where_in(root), "T", 0, FILE_SIZE, root)
+
+
+def reading(root: Path) -> ConsumeQueue:
+    return ConsumeQueue(where_in(root), "T", 0, FILE_SIZE)
 
 
 Rows = list[tuple[int, int, int, int]]
@@ -68,7 +77,7 @@ def test_arrays_give_what_one_at_a_time_gives(
     one.close()
     many.close()
     assert tree_content(base / "many") == tree_content(base / "one")
-    again = queue_at(base / "many", writable=False)
+    again = reading(base / "many")
     assert again.max_offset == one.max_offset
     assert again.max_physical_offset == one.max_physical_offset
     again.close()
@@ -127,11 +136,11 @@ def test_the_end_is_found_wherever_it_is(tmp_path: Path, written: int) -> None:
     for at in range(written):
         queue.put_message_position_info(at * 100, 100, 0, at)
     queue.close()
-    queue = queue_at(tmp_path, writable=False)
-    assert queue.max_offset == written
-    assert [at for at, _ in queue.units(0, written)] == list(range(written))
-    assert len(queue.window(0, 100)) == min(UNITS_A_FILE, 0 if not written else UNITS_A_FILE)
-    queue.close()
+    again = reading(tmp_path)
+    assert again.max_offset == written
+    assert [at for at, _ in again.units(0, written)] == list(range(written))
+    assert len(again.window(0, 100)) == min(UNITS_A_FILE, 0 if not written else UNITS_A_FILE)
+    again.close()
 
 
 def test_a_file_of_another_length_is_refused(tmp_path: Path) -> None:
@@ -142,3 +151,37 @@ def test_a_file_of_another_length_is_refused(tmp_path: Path) -> None:
     file.write_bytes(bytes(FILE_SIZE - 20))
     with pytest.raises(FileLengthContradiction, match="80 bytes, but 100"):
         queue_at(tmp_path)
+    with pytest.raises(FileLengthContradiction):
+        ConsumeQueue(where_in(tmp_path), "T", 0, FILE_SIZE, strict=True)
+
+
+@pytest.mark.parametrize("size", [0, 19, 50, FILE_SIZE + 1, 10 * FILE_SIZE])
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_reader_has_the_units_that_are_there(tmp_path: Path, number: int, size: int) -> None:
+    """Of three files one is too short or too long, and a fourth begins at no unit."""
+    queue = queue_at(tmp_path)
+    for at in range(3 * UNITS_A_FILE - 1):
+        queue.put_message_position_info(at * 100, 100, at, at)
+    queue.close()
+    where = where_in(tmp_path)
+    path = where / f"{number * FILE_SIZE:020d}"
+    os.truncate(path, size)
+    (where / f"{4 * FILE_SIZE + 7:020d}").write_bytes(bytes(FILE_SIZE))
+    first = number * UNITS_A_FILE
+    lost = set(range(first + size // 20, first + UNITS_A_FILE))
+    expected = [at for at in range(3 * UNITS_A_FILE - 1) if at not in lost]
+    again = reading(tmp_path)
+    assert [entry.path for entry in again.files.irregular] == [path]
+    assert again.max_offset == max(expected) + 1
+    found = dict(again.units(0, again.max_offset))
+    assert list(found) == expected
+    assert all(unit == (at * 100, 100, at) for at, unit in found.items())
+    assert list(again.units(40, 60)) == []
+    for at in range(-1, 60):
+        unit, window = again.unit(at), again.window(at, 1)
+        assert (unit is None) is (len(window) == 0)
+        if at in expected:
+            assert unit == found[at] == tuple(window[0].tolist())
+        else:
+            assert unit is None or not unit.is_written
+    again.close()

@@ -239,7 +239,8 @@ def test_verify_finds_extension_files_that_are_gone_or_nobodys(tmp_path: Path) -
     assert codes(root) == {"unit-mismatch"}
     files[1].unlink()
     found = [row for row in verify(root, EXT) if isinstance(row, Finding)]
-    assert [row.code for row in found] == ["unit-mismatch"] * 4
+    assert [row.code for row in found] == ["unit-mismatch"]
+    assert str(found[0].found).startswith("4 units from ")
     assert "an address where the extension has no unit" in str(found[0].found)
     files[1].write_bytes(whole)
     assert codes(root) == set()
@@ -268,3 +269,18 @@ def test_files_with_anything_in_them(tmp_path: Path, junk: bytes) -> None:
         assert found is not None and (found.tags_code, found.msg_store_time) == (5, 6)
     ext.close()
     assert (directory / f"{0:020d}").stat().st_size == len(junk)
+
+
+@pytest.mark.parametrize(("size", "each"), [(64, 3), (63, 2), (65, 3), (83, 3), (84, 4)])
+def test_a_unit_that_just_fits_stays_in_its_file(tmp_path: Path, size: int, each: int) -> None:
+    """``ConsumeQueueExt#put``: 20 bytes a unit, and four at the end of a file."""
+    config = replace(EXT, mapped_file_size_consume_queue_ext=size)
+    with small_store(tmp_path / "s", config) as store:
+        for number in range(2 * each + 1):
+            assert store.put_message(message(number)).is_ok
+        places = [n // each * size + n % each * 20 for n in range(2 * each + 1)]
+        codes = [tags_code(f"t{n}") for n in range(2 * each + 1)]
+        assert units(store) == list(zip(places, codes, strict=True))
+    names = sorted(path.name for path in (tmp_path / "s/consumequeue_ext/T/0").iterdir())
+    assert names == [f"{n * size:020d}" for n in range(3)]
+    assert is_clean(tmp_path / "s", config)

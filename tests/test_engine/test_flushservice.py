@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import resource
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +16,16 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine import logwriter
 from rmqctl.engine.bulkappend import PlainMessage
 from rmqctl.engine.checkpoint import read_checkpoint
 from rmqctl.engine.flushservice import GroupCommitRequest
 from rmqctl.engine.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.pagelock import mlock, munlock
 from rmqctl.engine.record import End, Record
+from rmqctl.engine.reputservice import ReputMessageService
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.engine.transientstorepool import TransientStorePool
 from rmqctl.errors import CannotWrite
@@ -197,7 +202,18 @@ def test_a_disk_that_fails_fails_all_who_wait(tmp_path: Path, disk: Disk, servic
     assert len(failed) == 3 and "Input/output error" in str(failed[0])
     assert store.writer._log.flushed_where == flushed
     disk.error = None
-    store.close()
+    # The system tells of lost pages once, and says yes to the next sync: nothing is safe any more.
+    with pytest.raises(CannotWrite):
+        store.put_message(Message("T", b"later"))
+    assert store.writer._log.flushed_where == flushed
+    with pytest.raises(CannotWrite, match="Input/output"):
+        store.close()
+    assert (tmp_path / "s/abort").exists()
+    written = read_checkpoint(tmp_path / "s/checkpoint")
+    assert written is not None
+    assert written.physic_msg_timestamp <= store.writer._log.flushed_timestamp
+    with opened(tmp_path / "s") as again:
+        assert again.put_message(Message("T", b"next")).is_ok
     assert is_clean(tmp_path / "s")
 
 
@@ -294,10 +310,80 @@ def test_a_failed_background_flush_is_told_when_the_store_closes(
     service = store.writer.flusher.flush_real_time
     wait_for(lambda: service.failure is not None)
     disk.error = None
-    wait_for(lambda: store.writer._log.flushed_where == store.max_offset)
+    flushed = store.writer._log.flushed_where
+    assert flushed < store.max_offset
+    for _ in range(2):  # Whoever asks first must not be the only one to know.
+        with pytest.raises(CannotWrite, match="Input/output"):
+            store.flush()
+    with pytest.raises(CannotWrite, match="Input/output"):
+        store.close()
+    assert store.writer._log.flushed_where == flushed
+    assert (tmp_path / "s/abort").exists()
+
+
+@pytest.mark.parametrize("structure", ["queues", "index"])
+def test_a_failed_flush_of_queues_or_index_is_never_made_good(
+    tmp_path: Path, disk: Disk, structure: str
+) -> None:
+    store = begun(tmp_path / "s")
+    store.put_message(Message("T", b"x", properties={"KEYS": "k"}))
+    before = store.checkpoint
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(CannotWrite, match="Input/output"):
+        store.flush_structures([structure])
+    disk.error = None
     with pytest.raises(CannotWrite, match="Input/output"):
         store.close()
     assert (tmp_path / "s/abort").exists()
+    assert store.checkpoint.logics_msg_timestamp == before.logics_msg_timestamp
+
+
+class Unexpected(Exception):
+    pass
+
+
+def test_an_error_of_any_kind_ends_no_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits is told at once, and the service goes on."""
+    store = begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
+    store.start(dispatch=False)
+
+    def failing(log: CommitLogWriter, offset: int | None = None) -> bool:
+        raise Unexpected
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CommitLogWriter, "force", failing)
+        with pytest.raises(Unexpected):
+            store.put_message(Message("T", b"x"))
+        store.writer.flusher.group_commit.wakeup()
+        wait_for(lambda: store.writer.flusher.group_commit.failure is not None)
+    assert store.put_message(Message("T", b"y")).is_ok
+    with pytest.raises(Unexpected):
+        store.close()
+    assert (tmp_path / "s/abort").exists()
+
+
+def test_two_flushes_at_a_time_lose_no_request(tmp_path: Path) -> None:
+    """The service that ends, and a putter that flushes for itself."""
+    with begun(tmp_path / "s") as store:
+        group = store.writer.flusher.group_commit
+        own = group._lock
+
+        class Second:
+            def __enter__(self) -> None:
+                own.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                own.release()
+                group._lock = own
+                group.work()
+
+        request = GroupCommitRequest(store.max_offset, 60_000)
+        group.put_request(request)
+        group._lock = Second()  # type: ignore[assignment]
+        group.work()
+        assert request.is_done and request.wait() is PutMessageStatus.PUT_OK
 
 
 def test_queues_are_flushed_by_pages_and_thoroughly_with_the_checkpoint(tmp_path: Path) -> None:
@@ -357,6 +443,21 @@ def test_flush_says_what_was_not_on_disk(tmp_path: Path) -> None:
         assert log.from_offset >= store.max_offset - 4096, "abort is still there"
 
 
+def test_behind_a_missing_log_file_flushing_goes_on(tmp_path: Path) -> None:
+    """Found after a stop that was not clean, with nothing that proves what is on disk."""
+    root = tmp_path / "s"
+    with opened(root) as store:
+        for _ in range(6):
+            assert store.put_message(Message("T", b"x" * 1500)).is_ok
+    (root / "commitlog" / f"{4096:020d}").unlink()
+    (root / "checkpoint").unlink()
+    (root / "abort").touch()
+    with opened(root) as store:
+        assert store.writer._log.flushed_where == 0
+        assert store.put_message(Message("T", b"y")).is_ok
+        assert store.writer._log.flushed_where == store.max_offset
+
+
 # --- transient store pool ----------------------------------------------------------------
 
 
@@ -364,7 +465,7 @@ def record(log: CommitLogWriter, body: bytes) -> int:
     """Appends one record to a bare log; its offset."""
     encoded = encode(Message("T", body), 1 << 20)
     assert isinstance(encoded, EncodedMessage)
-    mapped, position, _ = log.file_for(encoded.size)
+    mapped, position = log.file_for(encoded.size)
     offset = mapped.file_from_offset + position
     return log.store(mapped, position, encoded.record(0, offset, 7), 7)
 
@@ -419,8 +520,61 @@ def test_a_full_file_gives_its_buffer_back_and_none_left_means_a_commit(tmp_path
     assert bodies == [b"\x01", b"\x02", b"\x03", b"\x04"]
 
 
-def stored_bodies(root: Path) -> list[bytes]:
-    log = CommitLogWriter(root / "commitlog", PAGE, root)
+def test_what_a_closed_log_gave_up_is_not_flushed(tmp_path: Path) -> None:
+    pool = TransientStorePool(2, 16 * PAGE)
+    log = pooled_log(tmp_path, pool)
+    record(log, b"x")
+    log.force()
+    flushed = log.flushed_where
+    record(log, b"y")
+    end = log.write_offset
+    log.close()
+    assert not log.force(end) and log.flushed_where == flushed
+    assert stored_bodies(tmp_path, 16 * PAGE) == [b"x"]
+
+
+def test_a_buffer_that_cannot_be_had_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = TransientStorePool(2, PAGE)
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="memory"):
+        patched.setattr(mmap, "mmap", refusing)
+        pool.borrow_buffer()
+    assert pool.available_buffer_nums == 2
+    assert [pool.borrow_buffer() is None for _ in range(3)] == [False, False, True]
+
+
+def refusing(*_: object) -> mmap.mmap:
+    raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+
+@pytest.mark.parametrize(
+    ("flush", "changes"),
+    [
+        (True, {"flush_disk_type": "SYNC_FLUSH"}),
+        (True, {}),
+        (False, {"transient_store_pool_enable": True}),
+        (True, {"transient_store_pool_enable": True}),
+    ],
+)
+def test_dispatch_in_the_background_begins_with_the_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flush: bool, changes: dict[str, Any]
+) -> None:
+    """It is woken, and not found out at its interval."""
+    monkeypatch.setattr(ReputMessageService, "interval_millis", 10**6)
+    with begun(tmp_path / "s", **changes) as store:
+        store.start()
+        for number in range(3):
+            assert store.put_message(Message("T", b"x"), flush=flush).is_ok
+            wait_for(lambda: store.writer.flusher.reput_message.reput_from_offset == written(store))
+            queue = store.consume_queue("T", 0)
+            assert queue is not None and queue.max_offset == number + 1
+
+
+def written(store: MessageStore) -> int:
+    return store.writer._log.write_offset
+
+
+def stored_bodies(root: Path, file_size: int = PAGE) -> list[bytes]:
+    log = CommitLogWriter(root / "commitlog", file_size, root)
     return [log.body(entry) for entry in log.walk() if isinstance(entry, Record)]
 
 
@@ -512,3 +666,64 @@ def test_warm_files_have_their_blocks_before_the_first_record(tmp_path: Path) ->
         assert len(files) == 3
         assert all(file.stat().st_blocks * 512 >= 4096 for file in files)
         assert is_clean(root)
+
+
+def kilobytes_of_map(path: Path, name: str) -> int:
+    """What the system says of the maps of a file in this process (``/proc/self/smaps``)."""
+    total, own, inode = 0, False, str(path.stat().st_ino)
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            own = words[4] == inode
+        elif own and words[0] == name + ":":
+            total += int(words[1])
+    return total
+
+
+def test_a_warm_file_is_locked_in_memory_until_it_is_full(tmp_path: Path) -> None:
+    size = 32 * PAGE
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if os.geteuid() != 0 and limit != resource.RLIM_INFINITY and limit < 2 * size:
+        pytest.skip(f"RLIMIT_MEMLOCK is {limit} bytes: no room to lock two files of {size}")
+    changes = {"mapped_file_size_commit_log": size, "max_message_size": size}
+    first, second = (tmp_path / "s/commitlog" / f"{at:020d}" for at in (0, size))
+    for warm in (True, False):
+        with opened(tmp_path / "s", **changes, warm_maped_file_enable=warm) as store:
+            assert store.put_message(Message("T", b"x")).is_ok
+            whole = size // 1024 if warm else 0
+            assert kilobytes_of_map(first, "Locked") == whole
+            # Each page was touched; else only those that hold a record, and what is read with it.
+            assert (kilobytes_of_map(first, "Rss") == size // 1024) == warm
+            assert store.put_message(Message("T", b"x" * (size - 150))).is_ok
+            assert kilobytes_of_map(first, "Locked") == 0, "it is full"
+            assert kilobytes_of_map(second, "Locked") == whole
+        assert kilobytes_of_map(second, "Locked") == 0
+        shutil.rmtree(tmp_path / "s")
+
+
+def test_a_warm_file_is_in_memory_where_locking_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logwriter, "mlock", lambda memory: False)
+    size = 32 * PAGE
+    for warm in (True, False):
+        root = tmp_path / str(warm)
+        with opened(root, mapped_file_size_commit_log=size, warm_maped_file_enable=warm) as store:
+            assert store.put_message(Message("T", b"x")).is_ok
+            (file,) = (root / "commitlog").iterdir()
+            assert (kilobytes_of_map(file, "Rss") == size // 1024) == warm
+
+
+def test_memory_is_locked_and_let_go_again() -> None:
+    memory = mmap.mmap(-1, 8 * PAGE)
+
+    def locked() -> int:
+        text = Path("/proc/self/status").read_text()
+        return int(text.split("VmLck:")[1].split()[0]) * 1024
+
+    before = locked()
+    if not mlock(memory):
+        pytest.skip("the system locks nothing here (RLIMIT_MEMLOCK)")
+    assert locked() == before + 8 * PAGE
+    assert munlock(memory) and locked() == before
+    memory.close()  # Nothing exports it any more.

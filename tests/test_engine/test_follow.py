@@ -291,3 +291,77 @@ def test_whatever_the_bytes_a_follower_goes_on(
                 one.physical_offset % 1000 + 91 <= 1000 for one in found if isinstance(one, Record)
             )
             assert len([one for _ in range(2) for one in queue.look()]) < 200
+
+
+def test_what_was_read_before_it_was_deleted_is_not_told_again(root: Path) -> None:
+    """Retention behind a follower: no jump, and no message twice."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, *(f"m{number}" for number in range(25)))
+        first = writer.commit_log.files.entries[0]
+    with LiveStore(root, CONFIG) as live:
+        log, queue = LogFollower(live, 0), QueueFollower(live, "T", 0, 0)
+        wanted = [f"m{number}" for number in range(25)]
+        for follower in (log, queue):
+            assert [one for _ in range(2) for one in bodies(live, follower.look())] == wanted
+        first.path.unlink()
+        sorted((root / "consumequeue/T/0").iterdir())[0].unlink()
+        with MessageStore(root, CONFIG, writable=True) as writer:
+            put(writer, "x", "y")
+        for follower in (log, queue):
+            assert [one for _ in range(2) for one in bodies(live, follower.look())] == ["x", "y"]
+
+
+def test_a_log_that_is_another_is_read_from_a_files_start(root: Path, tmp_path: Path) -> None:
+    """Nothing that was read is left: where the old records began the new ones need not begin."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, "first", "second", "third")
+    with MessageStore(tmp_path / "other", CONFIG, writable=True, create=True) as writer:
+        put(writer, *(f"other and longer {number}" for number in range(5)))
+    with LiveStore(root, CONFIG) as live:
+        log = LogFollower(live, 0)
+        assert len([one for _ in range(2) for one in bodies(live, log.look())]) == 3
+        log = LogFollower(live, bodies_at(root)[1])
+        assert len([one for _ in range(2) for one in bodies(live, log.look())]) == 2
+        end = log.offset
+        name = f"commitlog/{0:020d}"
+        (root / name).write_bytes((tmp_path / "other" / name).read_bytes())
+        moved, *found = [one for _ in range(2) for one in bodies(live, log.look())]
+        assert moved == Moved("end-moved-back", end, 0)
+        assert found == [f"other and longer {number}" for number in range(5)]
+
+
+def bodies_at(root: Path) -> list[int]:
+    """Where the records of a store begin."""
+    with MessageStore(root, CONFIG) as store:
+        return [e.physical_offset for e in store.commit_log.walk() if isinstance(e, Record)]
+
+
+def test_a_queue_that_was_written_over_is_read_again(root: Path) -> None:
+    """As long as before, with other messages at its end: its length tells nothing."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        offsets = put(writer, "a", "b", "c", "d")
+    with LiveStore(root, CONFIG) as live:
+        queue = QueueFollower(live, "T", 0, 0)
+        assert len([one for _ in range(2) for one in bodies(live, queue.look())]) == 4
+        cut(root, offsets[2])
+        with MessageStore(root, CONFIG, writable=True) as writer:
+            put(writer, "CC", "DD")
+        found = [one for _ in range(2) for one in bodies(live, queue.look())]
+        # The unit of the first of the two is what it was: the same place, another size.
+        assert found == [Moved("end-moved-back", 4, 2), "CC", "DD"]
+
+
+def test_a_gap_is_told_when_it_stays(root: Path) -> None:
+    """At one look a file may just be on its way."""
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, *(f"m{number}" for number in range(40)))
+    missing = root / "commitlog" / f"{1000:020d}"
+    data = missing.read_bytes()
+    missing.unlink()
+    with LiveStore(root, CONFIG) as live:
+        log = LogFollower(live, 0)
+        before = bodies(live, log.look())
+        assert log.offset == 1000 and not any(isinstance(one, Damage) for one in before)
+        missing.write_bytes(data)
+        after = [one for _ in range(2) for one in bodies(live, log.look())]
+        assert before + after == [f"m{number}" for number in range(40)]

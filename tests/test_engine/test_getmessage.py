@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.getmessage import GetMessageResult, TagFilter, total_physical_memory_size
+from rmqctl.engine.getmessage import (
+    GetMessageResult,
+    TagFilter,
+    TransferLimits,
+    total_physical_memory_size,
+)
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.sqlfilter import SqlFilter
@@ -168,3 +174,133 @@ def test_a_star_among_tags_is_a_tag() -> None:
     """``FilterAPI#buildSubscriptionData`` takes it for all only where it stands alone."""
     assert TagFilter("*").matches_code(0)
     assert not TagFilter("a || *").matches_code(0)
+
+
+def test_one_damaged_record_hides_no_other(tmp_path: Path) -> None:
+    """A broker gives out what stands there, and goes on with the next message of the file."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        put(writer, "t", 10, 100)
+        record = writer.get_message("t", 0, 3).records[0]
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(record.physical_offset + 4)
+        file.write(b"\xff")
+    with MessageStore(root, CONFIG) as reader:
+        answer = pull(reader, "t")
+        assert [found.queue_offset for found in answer.records] == [0, 1, 2, *range(4, 10)]
+        assert (answer.status, answer.next_begin_offset) == (GetMessageStatus.FOUND, 10)
+        assert answer.passed_over == 1
+        alone = pull(reader, "t", 3, 1)
+        assert alone.status is GetMessageStatus.FOUND and alone.records[0].queue_offset == 4
+        assert (alone.next_begin_offset, alone.passed_over) == (5, 1)
+
+
+def test_a_file_that_is_gone_is_skipped_as_a_whole(tmp_path: Path) -> None:
+    """``CommitLog#rollNextFile``; what was passed over is counted."""
+    root = tmp_path / "store"
+    config = replace(CONFIG, mapped_file_size_commit_log=4096)
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        put(writer, "t", 60, 100)
+        second = next(
+            n for n, r in enumerate(pull(writer, "t").records) if r.physical_offset >= 4096
+        )
+        third = next(r for r in writer.commit_log.walk(8192)).queue_offset  # type: ignore[union-attr]
+    (root / "commitlog" / f"{4096:020d}").unlink()
+    with MessageStore(root, config) as reader:
+        answer = pull(reader, "t", second, 4)
+        assert answer.records[0].queue_offset == third and len(answer.records) == 4
+        assert answer.passed_over == third - second
+
+
+def test_what_has_gone_from_the_log_is_passed_over_by_files(tmp_path: Path) -> None:
+    """``nextPhyFileStartOffset``: a unit that leads nowhere means that its file is being removed.
+    What begins just at the next file comes, and messages found before stay an answer."""
+    config = replace(CONFIG, mapped_file_size_commit_log=4096)
+    root = tmp_path / "s"
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        put(writer, "T", 60, 100)
+    with MessageStore(root, config) as reader:
+        queue = reader.consume_queue("T", 0)
+        assert queue is not None
+        places = [unit.physical_offset for _, unit in queue.units(0, 60)]
+    assert 8192 in places
+    (root / "commitlog" / f"{4096:020d}").unlink()
+    kept = [at for at, place in enumerate(places) if not 4096 <= place < 8192]
+    first_gone = next(at for at in range(60) if at not in kept)
+    with MessageStore(root, config) as reader:
+        answer = reader.get_message("T", 0, first_gone - 2, 60)
+        assert answer.status is GetMessageStatus.FOUND
+        wanted = [at for at in kept if at >= first_gone - 2][: len(answer.records)]
+        assert [record.queue_offset for record in answer.records] == wanted
+        assert len(wanted) > 2, "before the gap and behind it"
+        answer = reader.get_message("T", 0, first_gone, 60)
+        assert answer.records[0].physical_offset == 8192
+        before = reader.get_message("T", 0, first_gone - 2, 60, SqlFilter(f"n < {first_gone}"))
+        assert (before.status, len(before.records)) == (GetMessageStatus.FOUND, 2)
+        answer = reader.get_message("T", 0, first_gone, 1, SqlFilter("n = 'none'"))
+        assert answer.status is GetMessageStatus.NO_MATCHED_MESSAGE
+
+
+def test_just_as_far_behind_as_the_memory_reaches_is_in_memory(store: MessageStore) -> None:
+    """``checkInDiskByCommitOffset``: on disk is what lies further behind than the limit."""
+    (first,) = pull(store, "huge", 1).records
+    behind = store.max_offset - first.physical_offset
+    # 40 per cent of a memory that is just so far, and of one that is a byte less.
+    for reach, is_on_disk in ((behind, False), (behind - 1, True)):
+        memory = next(m for m in range(2 * reach, 3 * reach) if int(m * 0.4) == reach)
+        answer = pull(store, "huge", 1, memory=memory)
+        assert answer.suggest_pulling_from_slave is is_on_disk
+        assert answer.fall_behind_size == behind
+
+
+def test_an_answer_ends_with_the_queues_file(tmp_path: Path) -> None:
+    """``ConsumeQueue#getIndexBuffer`` gives the rest of one file, whatever comes behind it."""
+    config = replace(CONFIG, mapped_file_size_consume_queue=200)
+    with MessageStore(tmp_path / "s", config, writable=True, create=True) as writer:
+        put(writer, "T", 25, 0)
+        for offset, count in ((0, 10), (7, 3), (9, 1), (10, 10), (19, 1), (20, 5)):
+            answer = pull(writer, "T", offset)
+            assert (len(answer.records), answer.next_begin_offset) == (count, offset + count)
+
+
+def test_the_limits_are_exact() -> None:
+    """``isTheBatchFull``: so many bytes and messages just fit, in memory and on disk."""
+    config = replace(
+        CONFIG,
+        max_transfer_bytes_on_message_in_memory=100,
+        max_transfer_count_on_message_in_memory=5,
+        max_transfer_bytes_on_message_in_disk=50,
+        max_transfer_count_on_message_in_disk=3,
+    )
+    limits = TransferLimits(config, 4, physical_memory=1000)
+    assert limits.in_memory == 400
+    for behind, most_bytes, most in ((400, 100, 4), (401, 50, 3)):
+        assert not limits.is_full(10**6, 0, 0, behind), "the first one always comes"
+        assert not limits.is_full(10, most_bytes - 10, 1, behind)
+        assert limits.is_full(11, most_bytes - 10, 1, behind)
+        assert not limits.is_full(1, 1, most - 1, behind)
+        assert limits.is_full(1, 1, most, behind)
+
+
+def test_a_queue_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:
+    """Messages whose units are gone are counted, and the next file goes on."""
+    root = tmp_path / "store"
+    config = replace(CONFIG, mapped_file_size_consume_queue=200)
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        put(writer, "t", 25, 10)
+    os.truncate(root / "consumequeue/t/0" / f"{200:020d}", 70)
+    with MessageStore(root, config) as reader:
+        found: list[int] = []
+        passed_over = offset = 0
+        statuses = []
+        while offset < 25:
+            answer = pull(reader, "t", offset, 4)
+            found += [record.queue_offset for record in answer.records]
+            passed_over += answer.passed_over
+            statuses.append(answer.status)
+            offset = answer.next_begin_offset
+        assert found == [*range(13), *range(20, 25)] and passed_over == 7
+        assert set(statuses) == {GetMessageStatus.FOUND}
+        alone = pull(reader, "t", 15, 4)
+        assert alone.status is GetMessageStatus.OFFSET_FOUND_NULL
+        assert (alone.next_begin_offset, alone.passed_over) == (20, 5)

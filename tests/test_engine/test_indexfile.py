@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from formats.geometry import Geometry
 from formats.indexfile import HEADER
+from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import KeyBatch
 from rmqctl.engine.indexfile import IndexFile
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import DamagedStore, FileLengthContradiction
 from tests.golden_data import index_contents
 
@@ -171,6 +174,37 @@ def _slot(data: bytes, slot: int) -> bytes:
     return data[at : at + 4]
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("keys", [[3], [3, 10]])
+def test_repair_knows_a_slot_of_which_a_part_was_stored(
+    tmp_path: Path, kept: int, keys: list[int]
+) -> None:
+    """Beyond 255 items a cut value is neither the former nor the new one: by the put, or by an
+    earlier repair."""
+    geometry = Geometry(7, 600)
+    service = IndexService(tmp_path / "index", geometry, writable_root=tmp_path)
+    service.put_message([3], 1, 1000)
+    for number in range(2, 400):
+        service.put_message([4], number, 1000)
+    file = service.last_or_new()
+    whole = file.mapped.read(0, file.mapped.size)
+    service.put_message(keys, 400, 1000)
+    position = geometry.slot_position(3)
+    stored = file.mapped.read(position, 4)
+    assert int.from_bytes(stored) == 399 + len(keys)
+    for cut in (stored[:kept] + whole[position + kept : position + 4],
+                whole[position : position + kept] + stored[kept:]):  # fmt: skip
+        content = bytearray(file.mapped.read(0, file.mapped.size))
+        content[:40], content[position : position + 4] = whole[:40], cut
+        path = tmp_path / "cut"
+        path.write_bytes(content)
+        cut_file = IndexFile(MappedFile.open_writable(tmp_path, path), geometry)
+        cut_file.repair(lambda offset: 1000)
+        assert cut_file.mapped.read(0, len(whole)) == whole
+        cut_file.close()
+    service.close()
+
+
 def test_repair_refuses_a_header_that_counts_nothing_but_zeros(tmp_path: Path) -> None:
     path = write_with(SIX[:1], tmp_path / "s")
     with path.open("r+b") as raw:
@@ -225,3 +259,24 @@ def test_a_message_told_again_makes_no_file(tmp_path: Path, batched: bool) -> No
     put((200, 1000, []))
     assert len(service.paths) == 2
     service.close()
+
+
+def test_a_query_by_time_is_exact_on_store_times(tmp_path: Path) -> None:
+    """Items know whole seconds since the file's first message; records know milliseconds."""
+    times = [1_700_000_000_000 + step for step in (0, 300, 999, 1000, 1500, 1999, 2700)]
+    clock = iter(times)
+    root = tmp_path / "store"
+    config = MessageStoreConfig(max_hash_slot_num=7, max_index_num=4)
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock)) as store:
+        for number in range(len(times)):
+            body = str(number).encode()
+            store.put_message(MessageExtBrokerInner("t", body, 0, properties={"KEYS": "k"}))
+    with MessageStore(root, config) as store:
+        for begin in (0, *(time + step for time in times for step in (0, 1))):
+            for end in (1 << 62, *(time - step for time in times for step in (0, 1))):
+                found = [
+                    match.record.store_timestamp
+                    for match in store.query_message("t", "k", begin, end)
+                    if match.record is not None
+                ]
+                assert found == [time for time in reversed(times) if begin <= time <= end]

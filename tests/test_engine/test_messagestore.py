@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from rmqctl.engine.record import BLANK, Blank, Damage, End, Record, offset_msg_i
 from rmqctl.engine.status import GetMessageStatus, PutMessageStatus
 from rmqctl.errors import (
     BrokerConfError,
+    CannotWrite,
     DamagedStore,
     FileLengthContradiction,
     NotAStore,
@@ -597,3 +599,39 @@ def test_a_bad_delay_level_and_an_unreadable_file(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(BrokerConfError, match="UTF-8"):
         load_broker_conf(tmp_path / "binary")
+
+
+@pytest.mark.parametrize("is_free_again", [True, False])
+@pytest.mark.parametrize("abort", [True, False])
+def test_a_catch_up_that_fails_is_ended_by_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, abort: bool, is_free_again: bool
+) -> None:
+    """The disk is full for a while, or longer: what was not dispatched stays noted."""
+    root = tmp_path / "s"
+    with small_store(root) as store:
+        for number in range(30):
+            store.put_message(Message("T", b"%d" % number, properties={"KEYS": f"k{number}"}))
+    for derived in ("consumequeue", "index"):
+        shutil.rmtree(root / derived)
+    if abort:
+        (root / "abort").touch()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = MessageStore(root, SMALL, writable=True, catches_up=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(CannotWrite):
+            store.catch_up()
+        if not is_free_again:
+            with pytest.raises(CannotWrite):
+                store.close()
+    store.close()
+    assert (root / "abort").exists() == (abort or not is_free_again)
+    if not is_free_again:
+        MessageStore(root, SMALL, writable=True).close()
+    with MessageStore(root, SMALL) as found:
+        queue = found.consume_queue("T", 0)
+        assert queue is not None and queue.max_offset == 30
+    assert is_clean(root)

@@ -181,3 +181,16 @@ def test_from_a_broker_conf(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.count('"type":"message"') == COUNT
     assert run(["info", *line, "--format", "ndjson"]) == 0
     assert f'"commitlog_files":{len(contents(*disks(tmp_path)))}' in capsys.readouterr().out
+
+
+def test_directories_are_made_with_all_above_them(tmp_path: Path) -> None:
+    """As ``MappedFile#ensureDirOK`` does; an empty ``commitlog/`` of the store is no second log."""
+    root = tmp_path / "store"
+    (root / "commitlog").mkdir(parents=True)
+    names = [tmp_path / "mount" / name / "log" for name in ("one", "two")]
+    config = replace(ONE, store_path_commit_log=f" {names[0]} , {names[1]},")
+    assert log_directories(root, config).all == tuple(names)
+    write(root, config)
+    assert contents(*names).keys() == {f"{n * 1000:020d}" for n in range(len(contents(*names)))}
+    assert all(contents(name) for name in names)
+    assert findings(root, config) == []

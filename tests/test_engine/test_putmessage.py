@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +16,14 @@ import pytest
 
 from formats import constants
 from rmqctl.engine import mappedfile
+from rmqctl.engine.checkpoint import read_checkpoint
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.message import (
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
     RecordForm,
+    check_lengths,
     encode,
     encoded_size,
 )
@@ -28,6 +31,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.runningflags import RunningFlag, RunningFlags
 from rmqctl.engine.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from rmqctl.engine.storestats import StoreStats
+from rmqctl.errors import TopicNotAllowed
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
 Message = MessageExtBrokerInner
@@ -238,6 +242,78 @@ def test_a_slaves_store_takes_no_messages(tmp_path: Path) -> None:
         assert store.max_offset == 0
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_slaves_are_waited_for_by_those_who_wait(tmp_path: Path, waits: bool) -> None:
+    """``CommitLog#submitReplicaRequest`` asks nobody for a message with WAIT=false."""
+    message = Message("T", b"x", properties={"WAIT": str(waits).lower()})
+    with opened(tmp_path / "s", broker_role="SYNC_MASTER") as store:
+        slaves = Slaves(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+        store.writer.replica = slaves
+        assert store.put_message(message).is_ok != waits
+        assert len(slaves.asked) == waits
+
+
+# --- what is checked first ---------------------------------------------------------------
+
+ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
+EXCEEDED = PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+MOST = constants.MAX_PROPERTIES_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        # DefaultMessageStore#checkMessage sees the topic as it came, not the schedule topic.
+        (Message("t" * 128, b"", properties={"DELAY": "1"}), ILLEGAL),
+        (Message("t" * 127, b"", properties={"DELAY": "1"}), PutMessageStatus.PUT_OK),
+        # It counts characters, before REAL_TOPIC and REAL_QID are added; the encoder bytes, after.
+        (Message("T", b"", properties={"DELAY": "1", "a": "x" * (MOST - 11)}), EXCEEDED),
+        (Message("T", b"", properties={"DELAY": "1", "a": "x" * (MOST - 2)}), ILLEGAL),
+        (Message("T", b"", properties={"a": "x" * (MOST - 2)}), PutMessageStatus.PUT_OK),
+        (Message("T", b"", properties={"a": "x" * (MOST - 1)}), ILLEGAL),
+        (Message("T", b"", properties={"a": "é" * (MOST - 2)}), EXCEEDED),
+        (Message("T", b"", properties={"a": "é" * (MOST - 1)}), ILLEGAL),
+        # Java's characters are UTF-16 units: two for one beyond the first plane.
+        (Message("T", b"", properties={"a": "😀" * (MOST // 2 - 1)}), EXCEEDED),
+        (Message("T", b"", properties={"a": "😀" * (MOST // 2)}), ILLEGAL),
+        (Message("T", b"", properties_bytes=b"a\x01" + b"x" * (MOST - 1)), ILLEGAL),
+    ],
+    ids=lambda value: value.name if isinstance(value, PutMessageStatus) else "",
+)
+def test_lengths_are_checked_as_they_came(
+    tmp_path: Path, message: Message, status: PutMessageStatus
+) -> None:
+    config = {"mapped_file_size_commit_log": 1 << 18, "max_message_size": 1 << 17}
+    with opened(tmp_path / "s", **config) as store:
+        assert store.put_message(message).status is status
+        (results,) = store.put_stream([message])
+        assert results[0].status is status
+
+
+def test_the_light_queues_are_counted_before_the_message_is_encoded(tmp_path: Path) -> None:
+    lmq = PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
+    cases = {"": lmq, "x" * 5000: lmq, "é" * 20_000: lmq, "x" * 40_000: ILLEGAL}
+    with MessageStore(
+        tmp_path / "s", replace(LMQ, max_lmq_consume_queue_num=0), writable=True, create=True
+    ) as store:
+        assert store.put_message(light("%LMQ%a")).is_ok
+        for text, status in cases.items():
+            message = light("%LMQ%a")
+            message.properties["a"] = text
+            assert store.put_message(message).status is status
+
+
+def test_a_delay_level_is_stored_as_it_was_given(tmp_path: Path) -> None:
+    """``setDelayTimeLevel`` is only called for one that is too high."""
+    with opened(tmp_path / "s") as store:
+        for text, stored in (("03", "03"), ("18", "18"), ("19", "18")):
+            result = store.put_message(Message("T", b"", properties={"DELAY": text}))
+            assert result.append is not None
+            record = store.look_message_by_offset(result.append.wrote_offset)
+            assert record.properties["DELAY"] == stored
+            assert record.queue_id == int(stored) - 1
+
+
 # --- batches -----------------------------------------------------------------------------
 
 
@@ -284,7 +360,26 @@ def test_a_batch_is_of_one_queue(tmp_path: Path, other: Message) -> None:
         result = store.put_batch([Message("T", b""), other])
         assert result.status is PutMessageStatus.MESSAGE_ILLEGAL and "one queue" in result.reason
         assert store.max_offset == 0
-        assert store.put_messages([], batch=True) == []
+
+
+def test_a_batch_of_nothing_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as store:
+        assert store.put_batch([]).status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert store.put_messages([]) == []
+    with MessageStore(tmp_path / "s", SMALL) as store:
+        assert store.put_batch([]).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_a_value_that_no_record_can_hold_stops_the_whole_batch(tmp_path: Path) -> None:
+    """Nothing of it may stay: its queue offsets are given to the messages after it."""
+    with opened(tmp_path / "s") as store:
+        assert store.put_message(Message("T", b"first")).is_ok
+        with pytest.raises(struct.error):
+            store.put_batch([Message("T", b"good"), Message("T", b"bad", flag=1 << 40)])
+        assert store.put_message(Message("T", b"next")).append.queue_offset == 1  # type: ignore[union-attr]
+        found = store.get_message("T", 0, 0).records
+        assert [store.body(record) for record in found] == [b"first", b"next"]
+    assert is_clean(tmp_path / "s")
 
 
 # --- statistics --------------------------------------------------------------------------
@@ -456,11 +551,97 @@ def test_the_size_of_a_record_is_known_before_it_is_encoded(
     form: RecordForm, topic: str, properties: dict[str, str]
 ) -> None:
     message = Message(topic, b"body", properties=properties)
-    encoded = encode(message, 65536, form)
-    if len(topic) > 127 and not form.long_topics:
-        assert isinstance(encoded, PutMessageResult)
+    refused = check_lengths(message, form)
+    assert (refused is not None) == (len(topic) > 127 and not form.long_topics)
+    if refused is not None:
         return
+    encoded = encode(message, 65536, form)
     assert isinstance(encoded, EncodedMessage)
     record = encoded.record(0, 0, 0)
     assert encoded_size(message, form) == encoded.size == len(record)
     assert record.count(b"__CRC32#") == (form.property_crc or "__CRC32#" in properties)
+
+
+# --- nothing of what is refused is done ----------------------------------------------------
+
+
+def test_a_light_queue_that_is_no_directory_refuses_all_before_anything_is_stored(
+    tmp_path: Path,
+) -> None:
+    good, bad = light("%LMQ%a"), light("%LMQ%a,../../x")
+    with MessageStore(tmp_path / "s", LMQ, writable=True, create=True) as store:
+        for batch in (False, True):
+            with pytest.raises(TopicNotAllowed):
+                store.put_messages([good, bad], batch=batch)
+        assert store.max_offset == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["s"]
+
+
+def test_a_batch_larger_than_a_log_file_or_a_message_is_refused(tmp_path: Path) -> None:
+    """``MessageExtBatchEncoder``: the batch as a whole counts as a message."""
+    for most, expected in ((1 << 20, 4096 - 8), (2000, 2000)):
+        with opened(tmp_path / str(most), max_message_size=most) as store:
+            size = encoded_size(Message("T", b""))
+            fits = [Message("T", b"x" * (expected // 4 - size)) for _ in range(4)]
+            refused = store.put_batch([*fits[:3], replace(fits[3], body=fits[3].body + b"xxxx")])
+            assert refused.status is PutMessageStatus.MESSAGE_ILLEGAL
+            assert f"{expected + 4} bytes" in refused.reason and store.max_offset == 0
+            assert store.put_batch(fits).is_ok and store.max_offset == expected
+        assert is_clean(tmp_path / str(most))
+
+
+def test_a_store_that_begins_with_a_batch_has_a_checkpoint_first(tmp_path: Path) -> None:
+    """A kill behind the first record leaves a store that a recovery begins at."""
+    with opened(tmp_path / "s") as store:
+        assert store.put_batch([Message("T", b"a"), Message("T", b"b")], flush=False).is_ok
+        checkpoint = read_checkpoint(tmp_path / "s/checkpoint")
+        assert checkpoint is not None
+        first = store.look_message_by_offset(0).store_timestamp
+        assert checkpoint.physic_msg_timestamp == checkpoint.logics_msg_timestamp == first
+        store.abandon()
+
+
+def test_each_message_gets_an_answer_when_none_can_be_put(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as store:
+        some = [Message("T", b"x"), Message("T", b"y")]
+        assert all(result.is_ok for result in store.put_messages(some))
+        store.writer.running_flags.make(RunningFlag.DISK_FULL)
+        for results, count in (
+            (store.put_messages(some), 2),
+            (store.put_messages(some, batch=True), 1),
+        ):
+            assert [r.status for r in results] == [PutMessageStatus.SERVICE_NOT_AVAILABLE] * count
+        assert store.writer.stats.put_message_failed_times == 3
+        store.writer.running_flags.clear(RunningFlag.DISK_FULL)
+
+
+def test_a_flush_dispatches_what_waits(tmp_path: Path) -> None:
+    """Behind a service that has not come to it: what is forced to disk is complete."""
+    with opened(tmp_path / "s") as store:
+        store.start()
+        with store._put_lock:
+            assert store.put_message(Message("T", b"x"), flush=False).is_ok
+            assert store.dispatch_behind_bytes == 93
+            store.flush()
+            queue = store.consume_queue("T", 0)
+            assert store.dispatch_behind_bytes == 0
+            assert queue is not None and queue.max_offset == 1
+    assert is_clean(tmp_path / "s")
+
+
+def test_behind_a_pool_a_message_is_in_its_queue_with_its_put(tmp_path: Path) -> None:
+    """Dispatch reads files: what is in a buffer alone is committed before."""
+    with opened(tmp_path / "s", transient_store_pool_enable=True) as store:
+        for number in range(3):
+            assert store.put_message(Message("T", b"%d" % number), flush=False).is_ok
+            answer = store.get_message("T", 0, number)
+            assert answer.status is GetMessageStatus.FOUND and answer.max_offset == number + 1
+    assert is_clean(tmp_path / "s")
+
+
+def test_only_a_synchronous_master_waits_for_slaves(tmp_path: Path) -> None:
+    with opened(tmp_path / "s", broker_role="ASYNC_MASTER") as store:
+        slaves = Slaves(PutMessageStatus.SLAVE_NOT_AVAILABLE)
+        store.writer.replica = slaves
+        assert store.put_message(Message("T", b"x")).is_ok
+        assert slaves.asked == []

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from formats import constants
 from rmqctl.engine import retention
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.messagestore import MessageStore
@@ -120,14 +121,20 @@ def test_of_several_log_directories_the_emptiest_counts(
 
 @pytest.mark.parametrize(
     ("when", "at", "is_time"),
-    [("04", FOUR, True), ("04", NOON, False), ("4;12", NOON, True), ("00;23", FOUR, False)],
+    [
+        ("04", FOUR, True),
+        ("04", NOON, False),
+        ("4;12", NOON, True),
+        ("00;23", FOUR, False),
+        ("04;", FOUR, True),
+    ],
 )
 def test_the_hours(tmp_path: Path, when: str, at: int, is_time: bool) -> None:
     config = parse_broker_conf(f"deleteWhen={when}")
     assert retention.judge(config, at, Disks([tmp_path], tmp_path, 10)).time_up == is_time
 
 
-@pytest.mark.parametrize("when", ["", "four", "04,05", "4;", "-4"])
+@pytest.mark.parametrize("when", ["", "four", "04,05", ";", "4;;5", "-4"])
 def test_hours_that_are_none(tmp_path: Path, when: str) -> None:
     with pytest.raises(BrokerConfError, match="deleteWhen"):
         retention.judge(
@@ -267,3 +274,48 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(SymbolicLinkRefused):
         retention.remove(removals, lambda removal: None)
     assert elsewhere.exists() and first.is_symlink()
+
+
+def test_an_operators_request_lasts_for_twenty_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``executeDeleteFilesManually``; with the default round of ten files that is 200."""
+    root = store_of(tmp_path / "store", 25, messages=420)
+    assert len(list((root / "commitlog").iterdir())) >= 24
+    monkeypatch.setattr(retention, "DELETE_FILES_BATCH_MAX", 1)
+    assert len(log_part(root, NOON, manual=True)[1]) == 20
+
+
+def test_an_index_file_goes_when_it_ends_before_the_log(tmp_path: Path) -> None:
+    """``IndexService#deleteExpiredFile``: one whose last record is the log's first stays."""
+    root = store_of(tmp_path / "store", 13)
+    for end, expected in ((13 * 4096, 0), (13 * 4096 - 1, 1)):
+        first = sorted((root / "index").iterdir())[0]
+        with first.open("r+b") as file:
+            file.seek(24)
+            file.write(struct.pack(">q", end))
+        gone = [r.path for r in log_part(root, FOUR)[0].removals if r.structure == "index"]
+        assert gone[:1] == [first] * expected
+
+
+def test_records_that_belong_to_no_queue_wait_for_none(tmp_path: Path) -> None:
+    """A log of prepared messages alone could never be cleaned else."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        for number in range(60):
+            prepared = message(number)
+            prepared.sys_flag = constants.TRANSACTION_PREPARED_TYPE
+            assert store.put_message(prepared, flush=False).is_ok
+    with MessageStore(root, CONFIG) as store:
+        assert len(store.commit_log.files.entries) > 2
+        assert retention.undispatched_before(store, 2 * 4096) is None
+    with MessageStore(root, CONFIG, writable=True, clock=Clock()) as store:
+        assert store.put_message(message(60), flush=False).is_ok
+        end = store.max_offset
+    for path in sorted(root.glob("consumequeue/*/*/*")):
+        path.unlink()
+    with MessageStore(root, CONFIG) as store:
+        offset = retention.undispatched_before(store, end)
+        assert offset is not None
+        assert store.look_message_by_offset(offset).queue_offset == 0
+        assert store.look_message_by_offset(offset).sys_flag == 0

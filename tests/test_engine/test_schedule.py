@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmqctl.engine import schedule
 from rmqctl.engine.bulkappend import PropertyEncoder
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
@@ -247,3 +248,70 @@ def test_a_progress_outside_the_queue_is_moved_into_it(golden: Golden) -> None:
         assert queue is not None
         places = [schedule.first_to_deliver(n, queue) for n in (None, -5, 0, 3, 32, 33, 10**18)]
         assert places == [0, 0, 0, 3, 32, 32, 32]
+
+
+def test_levels_stand_in_the_order_of_a_table_of_64() -> None:
+    """``new ConcurrentHashMap(32)`` makes room for 49: one of 32 would have 33 before 2."""
+    text = schedule.encode_delay_offsets({33: 1, 2: 2, 34: 3})
+    assert text == '{\n\t"offsetTable":{2:2,33:1,34:3\n\t}\n}'
+
+
+@pytest.mark.parametrize("ext", [False, True])
+@pytest.mark.parametrize(
+    ("until", "horizon", "due"),
+    [
+        (19, None, 0),
+        (20, None, 1),  # What is due just then goes out.
+        (30, None, 3),
+        (39, None, 3),
+        (40, None, 4),
+        (20, 30, 1),  # Just at the horizon is not beyond it (``correctDeliverTimestamp``).
+        (20, 29, 4),
+        (19, 20, 0),
+        (19, 19, 4),
+    ],
+)
+def test_the_bounds_of_what_is_due_are_exact(
+    tmp_path: Path, ext: bool, until: int, horizon: int | None, due: int
+) -> None:
+    """The same whether the delivery time stands in the unit or in its extension."""
+    delay = 1000
+    times = iter([20, 30, 30, 40])
+    config = MessageStoreConfig(enable_consume_queue_ext=ext)
+    with MessageStore(
+        tmp_path / "s", config, writable=True, create=True, clock=lambda: next(times)
+    ) as store:
+        for _ in range(4):
+            put = MessageExtBrokerInner("t", b"", properties={"DELAY": "1"})
+            assert store.put_message(put, flush=False).is_ok
+        queue = store.consume_queue(TOPIC, 0)
+        assert queue is not None
+        unit = queue.unit(0)
+        assert unit is not None and (unit.tags_code < 0) == ext
+        assert schedule.deliver_timestamp(store, 1, queue, unit) == 20 + delay
+        rule = Due(until + delay, None if horizon is None else horizon + delay)
+        assert schedule.end_of_due(store, 1, queue, 0, rule) == due
+
+
+@pytest.mark.parametrize(("level", "delay"), [(1, 7000), (2, 9000), (3, 1000)])
+def test_without_its_extension_unit_a_delivery_time_comes_from_the_record(
+    tmp_path: Path, level: int, delay: int
+) -> None:
+    """``computeDeliverTimestamp``: the store time and the level's delay, a second where the
+    configuration has no such level."""
+    config = parse_broker_conf("enableConsumeQueueExt=true\nmessageDelayLevel=7s 9s 4s\n")
+    with MessageStore(
+        tmp_path / "s", config, writable=True, create=True, clock=lambda: 50
+    ) as store:
+        put = MessageExtBrokerInner("t", b"", properties={"DELAY": str(level)})
+        assert store.put_message(put).is_ok
+    (ext,) = (tmp_path / "s/consumequeue_ext").glob("*/*/*")
+    with ext.open("r+b") as file:
+        file.write(bytes(64))
+    config = parse_broker_conf("enableConsumeQueueExt=true\nmessageDelayLevel=7s 9s\n")
+    with MessageStore(tmp_path / "s", config) as store:
+        queue = store.consume_queue(TOPIC, level - 1)
+        assert queue is not None
+        unit = queue.unit(0)
+        assert unit is not None
+        assert schedule.deliver_timestamp(store, level, queue, unit) == 50 + delay

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.sqlfilter import MAX_DEPTH, MAX_LENGTH, SqlFilter, parse
+from rmqctl.engine.sqlfilter import MAX_DEPTH, SqlFilter, parse
+from rmqctl.engine.sqltokens import MAX_LENGTH
 from rmqctl.engine.sqlvalues import EvaluationError
 from rmqctl.errors import FilterSyntaxError
 from tests.golden_data import GOLDEN

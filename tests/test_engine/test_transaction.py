@@ -98,3 +98,60 @@ def test_op_messages_of_any_kind_are_read(tmp_path: Path) -> None:
 )
 def test_time_out(properties: dict[str, str], expected: int) -> None:
     assert transaction.time_out_of(properties, 6000) == expected
+
+
+def test_a_commit_keeps_every_flag_but_the_transactions_kind(golden: Golden) -> None:
+    """``MessageSysFlag#resetTransactionValue``: a half that is stored as prepared (none of a broker
+    is, and ``endMessageTransaction`` does not rely on it) becomes a commit, not 8 and 4 together,
+    which is a rollback and has no unit."""
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        half = next(r for r in records(store) if r.topic == HALF)
+        for flags in (0, 1, 4, 12, 0x31, 0x35):
+            stored = half._replace(sys_flag=flags)
+            message = transaction.commit_message(stored, b"")
+            assert message.sys_flag == flags & ~12 | COMMIT
+
+
+def test_an_op_message_goes_to_the_queue_of_its_half(golden: Golden) -> None:
+    """``makeOpMessageInner``: the op queue of the same number; 5.x may have more than one."""
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        half = next(r for r in records(store) if r.topic == HALF)
+        assert transaction.op_message(half._replace(queue_id=3), 1).queue_id == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "times"),
+    [(None, 0), ("0", 0), ("15", 15), ("-2", -2), ("x", -1), ("", -1), ("1" * 11, -1), (" 1", -1)],
+)
+def test_how_often_a_half_was_asked_about(text: str | None, times: int) -> None:
+    """``needDiscard``: ``getInt`` gives -1 for what is no number."""
+    properties = {} if text is None else {"TRANSACTION_CHECK_TIMES": text}
+    assert transaction.check_times(properties) == times
+
+
+def test_an_op_body_that_no_broker_writes_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of a megabyte would be split into as many numbers: what is longer ends nothing."""
+    monkeypatch.setattr(transaction, "_LARGEST_OP_BODY", 8)
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        for body in (b"1,2,3,45", b"6,7,8,901"):
+            op = MessageExtBrokerInner(OP, body, properties={"TAGS": "d"})
+            assert store.put_message(op).is_ok
+        assert set(transaction.ended_halves(store, 0, 0)) == {1, 2, 3, 45}
+
+
+def test_a_unit_of_another_size_gives_no_record(tmp_path: Path) -> None:
+    """What stands there is not the message that was put into the queue."""
+    root = tmp_path / "store"
+    with MessageStore(root, writable=True, create=True) as store:
+        for number in range(3):
+            assert store.put_message(MessageExtBrokerInner(OP, b"%d" % number)).is_ok
+    (queue,) = (root / "consumequeue" / OP / "0").iterdir()
+    with queue.open("r+b") as file:
+        file.seek(20 + 8)
+        file.write((1).to_bytes(4, "big"))
+    with MessageStore(root) as store:
+        assert [at for at, _ in transaction.records_of(store, OP, 0, 0)] == [0, 2]
+        assert [at for at, _ in transaction.records_of(store, OP, 0, 2)] == [2]
+        assert [at for at, _ in transaction.records_of(store, OP, 0, -5)] == [0, 2]

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
@@ -327,3 +329,81 @@ def test_a_rebuild_in_place_may_fail_anywhere(fast_path: Path) -> None:
                 break
     assert derived_files(root) == derived
     assert_clean(root, config)
+
+
+def put_of_a_kind(store: MessageStore, kind: str, first: int) -> list[Any]:
+    """Four messages to one queue as one batch; or one to a queue and two light queues."""
+    if kind == "batch":
+        batch = [message(n, "t", 0, body=b"x" * 300, keys=0) for n in range(first, first + 4)]
+        return store.put_messages(batch, batch=True, flush=False)
+    one = message(first, "t", 0, body=b"x" * 300, keys=0)
+    one.properties["INNER_MULTI_DISPATCH"] = "%LMQ%a,%LMQ%b"
+    return [store.put_message(one, flush=False)]
+
+
+@pytest.mark.parametrize(("kind", "each"), [("batch", 4), ("light queues", 1)])
+def test_what_is_refused_for_its_units_is_not_in_the_log(
+    fast_path: Path, kind: str, each: int
+) -> None:
+    """Room for every unit is made before the first byte of a record: a batch is there whole or not
+    at all, a message in all of its queues or in none. Without index, whose room is not reserved."""
+    config = replace(
+        small_config(log=4096, queue=60),
+        message_index_enable=False,
+        enable_lmq=True,
+        enable_multi_dispatch=True,
+    )
+    for at in range(1, 200, 1 if kind == "batch" else 2):
+        root = fast_path / f"{at}"
+        acknowledged: list[Any] = []
+        with pytest.MonkeyPatch.context() as patched:
+            disk = Disk(patched, 1 << 30, errno.ENOSPC)
+            with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+                disk.asked, disk.at = 0, at
+                for first in range(0, 12, each):
+                    results = put_of_a_kind(store, kind, first)
+                    acknowledged += assert_only_full(results)
+                    walked = [e for e in store.commit_log.walk() if isinstance(e, Record)]
+                    assert len(walked) == len(acknowledged), (at, first)
+                reached = disk.asked >= at
+                disk.at = 1 << 30
+                after = put_of_a_kind(store, kind, 20)
+                assert len(after) == each and all(r.is_ok for r in after), at
+                acknowledged += after
+                for name in ["t"] if kind == "batch" else ["t", "%LMQ%a", "%LMQ%b"]:
+                    queue = store.consume_queue(name, 0)
+                    assert queue is not None and queue.max_offset == len(acknowledged), (at, name)
+        assert_clean(root, config)
+        assert_readable(root, config, acknowledged)
+        if not reached:
+            break
+    else:
+        raise AssertionError("the run never ends")
+
+
+@pytest.mark.parametrize("kind", ["one", "batch"])
+def test_who_tries_again_on_a_full_disk_adds_nothing_to_the_log(fast_path: Path, kind: str) -> None:
+    """The index's room is not made beforehand: a message may be in the log and its answer say that
+    it appears later. As long as that is so nothing more is taken in, or each retry of a producer
+    would be one more message."""
+    config = small_config(log=1 << 14, queue=400, slots=5, items=8)
+    each = 4 if kind == "batch" else 1
+    seen: set[int] = set()
+    for at in range(1, 40):
+        root = fast_path / f"{at}"
+        acknowledged: list[Any] = []
+        with pytest.MonkeyPatch.context() as patched:
+            disk = Disk(patched, 1 << 30, errno.ENOSPC)
+            with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+                disk.asked, disk.at = 0, at
+                for first in range(0, 40, each):
+                    some = [message(n, "t", 0, keys=3) for n in range(first, first + each)]
+                    results = store.put_messages(some, batch=kind == "batch", flush=False)
+                    acknowledged += assert_only_full(results)
+                walked = [e for e in store.commit_log.walk() if isinstance(e, Record)]
+                seen.add(len(walked) - len(acknowledged))
+                assert disk.asked >= at
+                disk.at = 1 << 30
+                assert store.put_message(message(50, "t", 0)).is_ok
+        assert_clean(root, config)
+    assert seen == {0, each}

@@ -437,3 +437,80 @@ def waiting_store(root: Path) -> list[str]:
         results += store.put_messages(halves)
     assert all(result.is_ok for result in results)
     return [str(result.append.wrote_offset) for result in results[20:] if result.append]
+
+
+# --- messages far apart, times and numbers at their ends ----------------------------------
+
+
+def test_what_is_put_back_may_lie_in_many_log_files(cli: Cli, base: Path) -> None:
+    """More than stay mapped: that which is written must be among those that do."""
+    from rmqctl.engine.message import MessageExtBrokerInner
+    from rmqctl.engine.messagestore import MessageStore
+
+    root = base / "store"
+    half = {"REAL_TOPIC": "orders", "REAL_QID": "0", "PGROUP": "g", "TRAN_MSG": "true"}
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(8):
+            some = [
+                MessageExtBrokerInner("orders", b"delayed", properties={"DELAY": "1"}),
+                MessageExtBrokerInner(HALF.decode(), b"half", properties=half),
+                MessageExtBrokerInner("filler", bytes(CONFIG.mapped_file_size_commit_log * 3 // 4)),
+            ]
+            assert all(result.is_ok for result in store.put_messages(some)), number
+        files = len(store.commit_log.files.entries)
+    assert files == 8
+    done = on(cli, root, "schedule", "deliver", "--until", FOREVER)
+    assert done.code == 0 and done.rows[-1]["delivered"] == 8, done.err
+    offsets = [row["physical_offset"] for row in on(cli, root, "transaction", "ls").rows[:-1]]
+    done = on(cli, root, "transaction", "commit", *map(str, offsets))
+    assert done.code == 0 and done.rows[-1]["done"] == 8, done.err
+    assert on(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.parametrize("timestamp", [(1 << 63) - 1, -(1 << 63)])
+def test_a_delivery_time_beyond_javas_numbers_wraps(
+    cli: Cli, base: Path, timestamp: int, count: int
+) -> None:
+    """``ScheduleMessageService#computeDeliverTimestamp`` adds two longs. ``count`` decides between
+    the scalar and the batch way of dispatch."""
+
+    place = properties(REAL_TOPIC=b"ok", REAL_QID=b"0", DELAY=b"2")
+    size = len(record(0, SCHEDULED, properties=place))
+
+    def delayed(at: int) -> bytes:
+        made = record(at, SCHEDULED, queue_id=1, queue_offset=at // size, properties=place)
+        return made[:56] + timestamp.to_bytes(8, "big", signed=True) + made[64:]
+
+    root = log_of(base / "store", *[delayed] * count, size=CONFIG.mapped_file_size_commit_log)
+    assert on(cli, root, "rebuild", "all", "--missing").code == 0
+    assert on(cli, root, "verify").rows[-1]["errors"] == 0
+    expected = (timestamp + 5000 + (1 << 63)) % (1 << 64) - (1 << 63)
+    units = [row for row in on(cli, root, "walk", "queue").rows if row["type"] == "unit"]
+    assert [row["tags_code"] for row in units] == [expected] * count
+    assert on(cli, root, "schedule", "ls").code == 0
+    assert on(cli, root, "schedule", "deliver", "--until", FOREVER).code in (0, 1)
+
+
+@pytest.mark.parametrize("name", ["maxIndexNum", "mappedFileSizeCommitLog", "messageDelayLevel"])
+@pytest.mark.parametrize("digits", [20, 5000])
+def test_long_numbers_of_a_broker_conf_are_usage_errors(
+    cli: Cli, base: Path, name: str, digits: int
+) -> None:
+    root = base / "store"
+    hostile_store(cli, root)
+    conf = base.parent / "long.conf"
+    conf.write_text(f"{name}={'9' * digits}{'d' if name == 'messageDelayLevel' else ''}\n")
+    done = cli("verify", "--store", root, "--broker-conf", conf)
+    assert done.code == 2 and name in done.err + conf.read_text()
+    assert len(done.err) < 300 and done.err.count("\n") == 1
+
+
+def test_a_nul_in_a_broker_conf_is_a_usage_error(cli: Cli, base: Path) -> None:
+    root = base / "store"
+    hostile_store(cli, root)
+    (root / "commitlog").rename(root / "a")
+    conf = base.parent / "nul.conf"
+    conf.write_text(f"storePathCommitLog={root}/a,{root}/b\0\n")
+    done = cli("verify", "--store", root, "--broker-conf", conf)
+    assert done.code == 2 and "line 1" in done.err, done.err

@@ -1,0 +1,149 @@
+"""``CommitLogWriter``: room before bytes, what a flush proves, one committer and one flusher."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record import Record
+from rmqctl.engine.transientstorepool import TransientStorePool
+from tests.test_engine.test_putmessage import wait_for
+
+PAGE = mmap.PAGESIZE
+
+
+def opened(root: Path, file_size: int, pool: TransientStorePool | None = None) -> CommitLogWriter:
+    log = CommitLogWriter(root / "commitlog", file_size, root, pool=pool)
+    log.start_writing(log.find_end([]))
+    return log
+
+
+def append(log: CommitLogWriter, size: int, timestamp: int) -> int:
+    """Appends a record with a body of so many bytes; its offset."""
+    encoded = encode(MessageExtBrokerInner("T", b"x" * size), 1 << 20)
+    assert isinstance(encoded, EncodedMessage)
+    mapped, position = log.file_for(encoded.size)[:2]
+    offset = mapped.file_from_offset + position
+    return log.store(mapped, position, encoded.record(0, offset, timestamp), timestamp)
+
+
+def test_a_place_has_its_blocks_before_a_record_is_stored(tmp_path: Path) -> None:
+    """A hole of a file on a full disk would end the process when it is written to."""
+    log = opened(tmp_path, 16 * PAGE)
+    log.file_for(5 * PAGE)
+    first = tmp_path / "commitlog" / f"{0:020d}"
+    assert first.stat().st_blocks * 512 >= 5 * PAGE
+    append(log, 9 * PAGE, 1)
+    mapped, position = log.file_for(12 * PAGE)[:2]
+    assert (mapped.file_from_offset, position) == (16 * PAGE, 0), "it has rolled"
+    assert mapped.path.stat().st_blocks * 512 >= 12 * PAGE
+    log.close()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_flush_of_a_file_proves_nothing_of_the_next(tmp_path: Path, pooled: bool) -> None:
+    """The store time of a flush goes to the checkpoint: one of a record behind what is on disk
+    would let a recovery begin too late."""
+    log = opened(tmp_path, PAGE, TransientStorePool(2, PAGE) if pooled else None)
+    for timestamp in (10, 20, 30):
+        append(log, PAGE // 2 - 200, timestamp)
+    if pooled:
+        assert log.commit()
+    assert log.flush()
+    assert log.flushed_where == PAGE
+    assert log.flushed_timestamp <= 20
+    assert log.force() and log.flushed_timestamp == 30
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "file"), [(9, 0), (10, 0), (11, 0), (20, 0), (21, 1), (30, 1), (31, 2), (99, 2)]
+)
+def test_what_a_checkpoint_proves_of_a_log(tmp_path: Path, checkpoint: int, file: int) -> None:
+    """Records of the same millisecond as the checkpoint's may have come behind the flush."""
+    log = opened(tmp_path, PAGE)
+    for timestamp in (10, 20, 30):
+        append(log, PAGE - 200, timestamp)
+    assert log.force() and log.flushed_where > 2 * PAGE
+    log.doubt_flushed(checkpoint)
+    assert log.flushed_where == file * PAGE
+    log.close()
+
+
+class Gate:
+    """Stands before a call: counts who is in it, and holds them while it is shut."""
+
+    def __init__(self, real: Callable[..., Any]) -> None:
+        self.opened = threading.Event()
+        self.inside = self.most = 0
+        self._lock = threading.Lock()
+        self._real = real
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        with self._lock:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+        assert self.opened.wait(10)
+        try:
+            return self._real(*arguments, **named)
+        finally:
+            with self._lock:
+                self.inside -= 1
+
+
+def run_twice(gate: Gate, work: Callable[[], object]) -> list[BaseException]:
+    """Two threads do the same; the gate opens when one is in it and both have begun."""
+    failed: list[BaseException] = []
+    begun = threading.Barrier(3)
+
+    def run() -> None:
+        begun.wait(10)
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    begun.wait(10)
+    wait_for(lambda: gate.inside >= 1)
+    threads[0].join(0.05)  # Time for the other one to come in, if it can.
+    gate.opened.set()
+    for thread in threads:
+        thread.join()
+    return failed
+
+
+def test_one_commits_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two would write the same bytes, and give the same buffer back twice."""
+    pool = TransientStorePool(2, PAGE)
+    log = opened(tmp_path, PAGE, pool)
+    append(log, PAGE - 200, 1)
+    append(log, 100, 2)
+    gate = Gate(log._write)
+    monkeypatch.setattr(log, "_write", gate)
+    assert run_twice(gate, log.commit_all) == []
+    assert gate.most == 1
+    assert log.committed_where == log.write_offset and pool.available_buffer_nums == 1
+    times = [entry.store_timestamp for entry in log.walk() if isinstance(entry, Record)]
+    assert times == [1, 2]
+    log.close()
+
+
+def test_one_flushes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened(tmp_path, PAGE)
+    append(log, 100, 1)
+    gate = Gate(os.fdatasync)
+    monkeypatch.setattr(os, "fdatasync", gate)
+    assert run_twice(gate, log.force) == []
+    assert gate.most == 1 and log.flushed_where == log.write_offset
+    log.close()

@@ -1,0 +1,170 @@
+"""The machine goes off: of each file what was last forced to disk is left, and zeros elsewhere.
+
+Kills leave what the system holds in memory; here that is gone as well. What a put, a flush or a
+closed store has promised must be there all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.checkpoint import read_checkpoint
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
+from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
+
+CONFIG = small_config(log=4096, queue=200, slots=20, items=60)
+
+
+class Power:
+    """Notes what each file held when it was last forced to disk."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self._forced: dict[int, bytes] = {}
+        for name in ("fdatasync", "fsync"):
+            patched.setattr(os, name, self._noted(getattr(os, name)))
+
+    def _noted(self, real: Any) -> Any:
+        def call(descriptor: int) -> None:
+            real(descriptor)
+            status = os.fstat(descriptor)
+            if stat.S_ISREG(status.st_mode):
+                self._forced[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+
+        return call
+
+    def goes_off(self, root: Path, image: Path) -> Path:
+        """What is left of a store, in another place. Names are: directories are forced too."""
+        for path in sorted(root.rglob("*")):
+            place = image / path.relative_to(root)
+            if path.is_dir():
+                place.mkdir(parents=True)
+            else:
+                status = path.stat()
+                forced = self._forced.get(status.st_ino, b"")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(forced.ljust(status.st_size, b"\0"))
+        return image
+
+
+@pytest.fixture
+def power(monkeypatch: pytest.MonkeyPatch) -> Iterator[Power]:
+    yield Power(monkeypatch)
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """All but ``lock``, whose bytes mean nothing."""
+    return {name: data for name, data in tree(root).items() if name != "lock"}
+
+
+def assert_kept(image: Path, config: MessageStoreConfig, acknowledged: list[Any]) -> None:
+    """A writer opens what is left, and has all that was promised: in log and queue."""
+    with MessageStore(image, config, writable=True) as store:
+        for result in acknowledged:
+            record = store.look_message_by_offset(result.append.wrote_offset)
+            assert (record.topic, record.queue_id) == (result.topic, result.queue_id)
+            assert record.queue_offset == result.append.queue_offset
+            found = store.get_message(result.topic, result.queue_id, record.queue_offset, 1)
+            assert [r.physical_offset for r in found.records] == [record.physical_offset]
+        assert store.put_message(message(9999)).is_ok
+    assert_clean(image, config)
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "synchronous": {"flush_disk_type": "SYNC_FLUSH"},
+    "pool": {"transient_store_pool_enable": True},
+    "extension": {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext": 512},
+}
+
+
+@pytest.mark.parametrize("services", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_put_has_acknowledged_is_there(
+    fast_path: Path, power: Power, kind: str, services: bool
+) -> None:
+    config = replace(CONFIG, **KINDS[kind])
+    root = fast_path / "store"
+    acknowledged: list[Any] = []
+    store = MessageStore(root, config, writable=True, create=True, clock=Clock())
+    if services:
+        store.start()
+    for step in range(8):
+        numbers = iter(range(100 * step, 100 * step + 100))
+        acknowledged.append(store.put_message(message(next(numbers))))
+        batch = [message(next(numbers), "topic0", 0) for _ in range(5)]
+        acknowledged += store.put_messages(batch, batch=True)
+        for results in store.put_stream([message(next(numbers)) for _ in range(15)]):
+            acknowledged += results
+        # Promised to nobody. A full file of the index is forced when it is full: then these are.
+        for _ in range(3):
+            assert store.put_message(message(next(numbers)), flush=False).is_ok
+        # One that waits for nobody is on disk when another of the same call waits, or where no
+        # service would bring it there.
+        free = message(next(numbers))
+        free.properties["WAIT"] = "false"
+        waits = message(next(numbers))
+        acknowledged += store.put_messages([free, waits] if services else [free])
+        assert all(result.is_ok for result in acknowledged)
+        assert_kept(power.goes_off(root, fast_path / f"off{step}"), config, acknowledged)
+    assert len(list((root / "commitlog").iterdir())) > 5
+    store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flush_and_a_closed_store_leave_nothing_to_lose(
+    fast_path: Path, power: Power, kind: str
+) -> None:
+    config = replace(CONFIG, **KINDS[kind])
+    root = fast_path / "store"
+    with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+        for number in range(150):
+            assert store.put_message(message(number), flush=False).is_ok
+        store.flush()
+        image = power.goes_off(root, fast_path / "flushed")
+        assert content(image) == content(root)
+        for number in range(150, 300):
+            assert store.put_message(message(number), flush=False).is_ok
+    assert content(power.goes_off(root, fast_path / "closed")) == content(root)
+
+
+@pytest.mark.parametrize("structure", ["commitlog", "queues", "index"])
+def test_a_flush_of_one_structure_forces_it(fast_path: Path, power: Power, structure: str) -> None:
+    root = fast_path / "store"
+    directory = {"queues": "consumequeue"}.get(structure, structure)
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        for number in range(100):
+            assert store.put_message(message(number), flush=False).is_ok
+        store.flush_structures([structure])
+        image = power.goes_off(root, fast_path / "off")
+        assert tree(image / directory) == tree(root / directory)
+        assert tree(image)["checkpoint"] == tree(root)["checkpoint"]
+
+
+def test_the_checkpoint_says_nothing_of_queues_that_are_not_forced(
+    fast_path: Path, power: Power
+) -> None:
+    """``FlushConsumeQueueService``: the queues first, and then their store time."""
+    root = fast_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        for number in range(100):
+            assert store.put_message(message(number), flush=False).is_ok
+        service = store.writer.flusher.flush_consume_queue
+        service._last_flush_timestamp = -(10.0**12)
+        service.work()
+        image = power.goes_off(root, fast_path / "off")
+        assert tree(image / "consumequeue") == tree(root / "consumequeue")
+        checkpoint = read_checkpoint(image / "checkpoint")
+        assert checkpoint is not None
+        times = [e.store_timestamp for e in store.commit_log.walk() if isinstance(e, Record)]
+        assert len(times) == 100
+        # Of the log nothing was forced, and so nothing is said.
+        assert checkpoint[:2] == (times[0], times[-1])
