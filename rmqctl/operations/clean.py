@@ -13,6 +13,7 @@ from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.retention import Removal, Retention
 from rmqctl.engine.versions import check_understood
 from rmqctl.errors import DamagedStore, NeedsConsent
+from rmqctl.operations.info import irregular_files
 from rmqctl.operations.rows import Row
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class CleanPlan(NamedTuple):
     root: Path
     retention: Retention
     progress: list[Progress]
+    irregular: list[str]
 
     @property
     def lost(self) -> int:
@@ -59,17 +61,26 @@ class CleanPlan(NamedTuple):
         return {row.group for row in self.progress if row.lost}
 
 
-def plan_clean(root: Path, config: MessageStoreConfig, rule: Rule) -> CleanPlan:
+def plan_clean(
+    root: Path, config: MessageStoreConfig, rule: Rule, *, to_do: bool = False
+) -> CleanPlan:
     """Looks at the store and its clock, and changes nothing.
 
-    :raises StoreNotFound, NotAStore, FileLengthContradiction, BrokerConfError: there is no plan.
+    :raises StoreNotFound, NotAStore, BrokerConfError: there is no plan.
+    :raises FileLengthContradiction: the plan is ``to_do``, and a broker would not start.
     :raises DamagedStore: records that would go are in no queue yet.
     :raises ConfigFileUnreadable: who has read what is not known.
     """
     at = system_clock() if rule.at is None else rule.at
     with MessageStore(root, config) as store:
+        irregular = irregular_files(store)
         found = retention.plan(
-            store, at, percent=rule.percent, manual=rule.manual, rounds=rule.rounds
+            store,
+            at,
+            percent=rule.percent,
+            manual=rule.manual,
+            rounds=rule.rounds,
+            strict=to_do,
         )
         waiting = retention.undispatched_before(store, found.new_min_offset)
     if waiting is not None and found.new_min_offset > found.min_offset:
@@ -78,7 +89,7 @@ def plan_clean(root: Path, config: MessageStoreConfig, rule: Rule) -> CleanPlan:
             "(`rmqctl flush` dispatches them)",
             physical_offset=waiting,
         )
-    return CleanPlan(root, found, sorted(_progress(root, found), key=_most_lost))
+    return CleanPlan(root, found, sorted(_progress(root, found), key=_most_lost), irregular)
 
 
 def _most_lost(row: Progress) -> tuple[int, str, str, int]:
@@ -126,7 +137,7 @@ def clean(
     check_understood(root)
     lock = StoreLock(root)
     try:
-        plan = plan_clean(root, config, rule)
+        plan = plan_clean(root, config, rule, to_do=True)
         retention.remove(plan.retention.removals, done)
         return plan
     finally:

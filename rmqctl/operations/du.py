@@ -26,7 +26,7 @@ from rmqctl.engine.propertyscan import tags
 from rmqctl.engine.record import Blank, Damage
 from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.engine.topictable import TopicTable
-from rmqctl.errors import UsageError
+from rmqctl.errors import CannotRead, UsageError
 from rmqctl.operations.rows import Row
 
 if TYPE_CHECKING:
@@ -259,9 +259,18 @@ _STRUCTURES = (
 def disk_usage(root: Path) -> list[Row]:
     """Rows ``disk``: the files of each directory of a store, their length, and the space that they
     take on disk (holes take none). Everything else in the store is one row. Links are not followed.
+
+    :raises CannotRead: a part of the store cannot be read.
     """
     rows: dict[str, Row] = {}
-    for directory, _, files in os.walk(root):
+
+    def refused(error: OSError) -> None:
+        # What a broker has deleted just now takes no space, and lost+found is not the store's.
+        top = Path(error.filename).relative_to(root).parts[:1]
+        if not isinstance(error, FileNotFoundError) and (not top or top[0] in _STRUCTURES):
+            raise CannotRead(path=error.filename, reason=error.strerror) from error
+
+    for directory, _, files in os.walk(root, onerror=refused):
         relative = Path(directory).relative_to(root)
         top = relative.parts[0] if relative.parts else ""
         name = top if top in _STRUCTURES else "other"
@@ -271,8 +280,9 @@ def disk_usage(root: Path) -> list[Row]:
         for file in files:
             try:
                 status = os.lstat(os.path.join(directory, file))
-            except OSError:
-                continue  # A broker has deleted it just now.
+            except OSError as error:
+                refused(error)
+                continue
             row["files"] += 1
             row["size"] += status.st_size
             row["allocated_bytes"] += status.st_blocks * 512

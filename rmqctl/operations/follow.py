@@ -60,6 +60,7 @@ def follow_log(
             if isinstance(entry, Moved):
                 row: Row | None = moved_row(entry)
             elif what.end is not None and entry.physical_offset >= what.end:
+                follower.offset = entry.physical_offset  # Not told: who goes on begins there.
                 break
             else:
                 row = log_row(live, entry, what, body, decompress_limit, message_filter)

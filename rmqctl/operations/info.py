@@ -44,6 +44,7 @@ def info(store: MessageStore) -> Row:
         "checkpoint_index_msg_timestamp": checkpoint and checkpoint.index_msg_timestamp,
         "allocated_bytes": allocated_bytes(store.root),
         "foreign": [f"commitlog/{n}" for n in log.foreign] + [f"index/{n}" for n in index.foreign],
+        "irregular": irregular_files(store),
         "not_understood": list(not_understood(store)),
     }
 
@@ -51,6 +52,24 @@ def info(store: MessageStore) -> Row:
 def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
     record = store.commit_log.find_record(physical_offset)
     return None if record is None else record.store_timestamp
+
+
+def irregular_files(store: MessageStore) -> list[str]:
+    """Files of another length than the others of their kind, and what stands in place of a file.
+
+    A reader has what is there of them; a broker does not start, and a writer refuses.
+    """
+    sizes = {paths.CONSUME_QUEUE: store.queues.file_size}
+    shown = []
+    for entry in store.irregular:
+        path, expected = entry.path, store.commit_log.file_size
+        if path.is_relative_to(store.root):
+            path = path.relative_to(store.root)
+            expected = sizes.get(path.parts[0], expected)
+        is_file = entry.size >= 0
+        what = f"{entry.size} bytes, not {expected}" if is_file else "not a regular file"
+        shown.append(f"{path}: {what}")
+    return shown
 
 
 def not_understood(store: MessageStore) -> list[str]:

@@ -76,9 +76,13 @@ class _Known:
     """Up to where the queues and the index of a store go: physical offsets."""
 
     def __init__(self, store: MessageStore) -> None:
+        # Where a writing store would refuse to open, a plan for it does too.
+        store.commit_log.check_lengths()
         self.queues: dict[tuple[str, int], int] = {}
         for where in store.queues.directories():
-            queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+            queue = ConsumeQueue(
+                where.path, where.topic, where.queue_id, store.queues.file_size, strict=True
+            )
             queue.cut(store.min_offset, store.max_offset)
             self.queues[where.topic, where.queue_id] = queue.max_physical_offset
             queue.close()

@@ -64,7 +64,7 @@ def pull(
     """
     counts_errors = message_filter is not None
     message_filter = message_filter or TagFilter(tag)
-    found = 0
+    found = passed_over = 0
     if offset is None:
         queue = store.consume_queue(topic, queue_id)
         offset = 0 if queue is None else queue.min_offset
@@ -76,6 +76,7 @@ def pull(
         for record in answer.records:
             yield message_row_with_body(store, record, body, decompress_limit)
         found += len(answer.records)
+        passed_over += answer.passed_over
         goes_on = (
             answer.status in _GO_ON
             and max_messages > ONE_PULL
@@ -94,6 +95,8 @@ def pull(
         "messages": found,
         "suggest_pulling_from_slave": answer.suggest_pulling_from_slave,
     }
+    if passed_over:
+        summary["passed_over"] = passed_over
     if counts_errors:
         summary["filter_errors"] = message_filter.errors
     yield summary

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from formats import constants
 from rmqctl.engine.bulkappend import SPECIAL, Message, PlainMessage, PropertyEncoder
-from rmqctl.engine.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
+from rmqctl.engine.message import (
+    LOCALHOST,
+    NOT_IN_PROPERTIES,
+    Host,
+    MessageExtBrokerInner,
+    parse_host,
+)
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.paths import topic_directory_problem
 from rmqctl.engine.record import offset_msg_id
@@ -34,7 +40,6 @@ TRANSACTIONS = {
 }
 _INT = (-0x80000000, 0x7FFFFFFF)
 _LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
-_SEPARATORS = (constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
 
 
 class NotAMessage(ValueError):
@@ -81,10 +86,11 @@ def check_property(name: str, value: Any) -> None:
         raise NotAMessage(f"property {name!r} must be a string, not {_spelled(value)}")
     if not name:
         raise NotAMessage("a property has an empty name")
-    for separator in _SEPARATORS:
-        if separator in name or separator in value:
+    for mark in NOT_IN_PROPERTIES:
+        if mark in name or mark in value:
             raise NotAMessage(
-                f"property {name!r} holds the character {separator!r}, which separates properties"
+                f"property {name!r} holds the character {mark!r}: 0x01 and 0x02 separate "
+                "properties, and 0x00 counts as damage"
             )
 
 
@@ -199,6 +205,7 @@ class MessageMaker:
         # One more separator than there should be stands in a name or a value.
         count = len(properties)
         sound = data.count(_NAME_VALUE) == count and data.count(_PROPERTY) == count - 1
+        sound = sound and b"\0" not in data
         return data if sound else None
 
     def make_full(self, given: dict[str, Any]) -> MessageExtBrokerInner:

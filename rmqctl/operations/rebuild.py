@@ -7,11 +7,9 @@ behind it keep their queue offsets and consumers their progress.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,12 +31,13 @@ from rmqctl.engine.reput import Reput
 from rmqctl.engine.versions import check_understood
 from rmqctl.errors import (
     CannotWrite,
+    CommitLogMissing,
     FileLengthContradiction,
     NeedsConsent,
     OutputExists,
-    SymbolicLinkRefused,
     UsageError,
 )
+from rmqctl.operations.swap import kept_directories, kept_name, purge, refuse_links, swap
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,11 +46,25 @@ if TYPE_CHECKING:
     from rmqctl.engine.dispatch import UnitBatch
     from rmqctl.engine.scanner import Batch, Scanner
 
+__all__ = [
+    "Build",
+    "RebuildPlan",
+    "RebuildSummary",
+    "ask_consent",
+    "damage_rows",
+    "kept_directories",
+    "plan_rebuild",
+    "plan_row",
+    "purge",
+    "rebuild_in_place",
+    "rebuild_to",
+    "summary_row",
+]
+
 _BULK_UNITS = 1 << 18
 #: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
-_KEPT = "rmqctl-old-"
 
 #: Called with the bytes of log done so far.
 Progress = Callable[[int], None]
@@ -148,19 +161,23 @@ def plan_rebuild(
 
 
 def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
-    """An index of other sizes than the broker's would be unreadable to it."""
+    """An index of other sizes than the broker's would be unreadable to it. Where one of the files
+    has the size that is taken, others are cut or strangers, and replaced."""
     geometry = config.index_geometry
-    explicit = config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num")
-    for path in IndexService(root / paths.INDEX, geometry).paths:
-        size = path.stat().st_size
-        if size != geometry.file_size and not explicit:
-            raise FileLengthContradiction(
-                path=str(path),
-                found=size,
-                expected=geometry.file_size,
-                why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
-                f"{geometry.index_num} items (maxIndexNum)",
-            )
+    if config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num"):
+        return
+    files = IndexService(root / paths.INDEX, geometry).paths
+    sizes = {path: size for path in files if (size := path.stat().st_size)}
+    if not sizes or geometry.file_size in sizes.values():
+        return
+    path, size = next(iter(sizes.items()))
+    raise FileLengthContradiction(
+        path=str(path),
+        found=size,
+        expected=geometry.file_size,
+        why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
+        f"{geometry.index_num} items (maxIndexNum)",
+    )
 
 
 def rebuild_to(
@@ -171,7 +188,8 @@ def rebuild_to(
 ) -> RebuildSummary:
     """Builds below ``output`` (``consumequeue/``, ``index/``); the store is only read.
 
-    ``build`` does it in another way than one pass in this process.
+    ``build`` does it in another way than one pass in this process. What does not end well, or is
+    interrupted, leaves nothing there.
 
     :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.
     """
@@ -180,8 +198,13 @@ def rebuild_to(
     try:
         output.mkdir(parents=True, exist_ok=True)
         return (build or _build)(plan, output, progress)
-    except OSError as error:
-        raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
+    except BaseException as error:
+        # A part would look like the whole, and be in the way of the next run.
+        for name in plan.structures:
+            shutil.rmtree(output / name, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
+        raise
 
 
 def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
@@ -191,27 +214,30 @@ def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> Rebuil
 def rebuild_in_place(
     plan: RebuildPlan, progress: Progress | None = None, build: Build | None = None
 ) -> RebuildSummary:
-    """Builds aside under the store's lock, then swaps by renaming.
+    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.swap`).
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
-    the old files in place; the next one removes what it had built. A failed one removes that
+    each directory old or new; the next one removes what it had built. A failed one removes that
     itself: on a full disk it would be in the way.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CommitLogMissing: the log is not there; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
     root = plan.root
     check_understood(root)
+    if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
+        raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     lock = StoreLock(root)
     staging = root / _STAGING
     try:
         for name in (*plan.structures, _STAGING):
-            _refuse_links(root, Path(name))
+            refuse_links(root, Path(name))
         shutil.rmtree(staging, ignore_errors=True)
         summary = rebuild_to(plan, staging, progress, build)
-        kept = root / (_KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f"))
+        kept = root / kept_name()
         for relative in _swapped(plan, staging):
-            _swap(root, staging, kept, relative)
+            swap(root, staging, kept, relative)
         if kept.exists():
             summary.kept.append(kept)
         return summary
@@ -235,48 +261,6 @@ def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
         if plan.includes(where.topic, where.queue_id)
     }
     return sorted(queues)
-
-
-def _swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
-    """Moves the old directory to ``kept`` and the new one into its place."""
-    place, fresh = root / relative, staging / relative
-    _refuse_links(root, relative)
-    if place.exists():
-        (kept / relative).parent.mkdir(parents=True, exist_ok=True)
-        place.rename(kept / relative)
-    if fresh.exists():
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            fresh.rename(place)
-        except OSError:
-            if (kept / relative).exists():
-                (kept / relative).rename(place)
-            raise
-    for directory in {place.parent, root}:
-        descriptor = os.open(directory, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-
-
-def _refuse_links(root: Path, relative: Path) -> None:
-    """:raises SymbolicLinkRefused: a part of ``relative`` is a link."""
-    for part in (relative, *relative.parents):
-        if (root / part).is_symlink() and part != Path("."):
-            raise SymbolicLinkRefused(path=str(root / part))
-
-
-def kept_directories(root: Path) -> list[Path]:
-    """What former rebuilds in place have kept."""
-    return [root / name for name in paths.scan_names(root) if name.startswith(_KEPT)]
-
-
-def purge(root: Path) -> list[Path]:
-    """Removes what rebuilds have kept; the directories removed."""
-    kept = kept_directories(root)
-    for path in kept:
-        if not path.is_symlink():
-            shutil.rmtree(path)
-    return kept
 
 
 class _Builder:

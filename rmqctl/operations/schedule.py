@@ -11,12 +11,16 @@ from formats import constants
 from rmqctl.engine import schedule
 from rmqctl.engine.bulkappend import Bulk, PropertyEncoder
 from rmqctl.engine.consumequeue import ConsumeQueue
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    illegal,
+)
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queuesearch import QueueSearch
 from rmqctl.engine.record import Record
 from rmqctl.engine.schedule import Due, Undeliverable
-from rmqctl.engine.status import PutMessageStatus
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.rows import Row
 from rmqctl.operations.undelivered import (
@@ -120,12 +124,15 @@ class DeliveryRun:
     Messages are put and forced to disk in bulks; after each the progress is stored, durably. A kill
     in between leaves at most that bulk delivered and not recorded: the next run counts its copies
     as ``delivered_before``.
+
+    ``refused`` is the answer of a store that takes no more messages, which ends the run.
     """
 
     def __init__(self, store: MessageStore, delivery: Delivery) -> None:
         self.store = store
         self.delivery = delivery
         self.advance: Callable[[int], None] = lambda done: None
+        self.refused: PutMessageResult | None = None
         offsets = schedule.load_delay_offsets(store.root)
         self.table = dict(offsets.table)
         self.search = QueueSearch(store)
@@ -155,6 +162,8 @@ class DeliveryRun:
             totals = {name: value + row[name] for name, value in totals.items()}
             stopped += level.stopped
             yield row
+            if self.refused is not None:
+                break
         for row in self._unknown_levels():
             stopped += 1
             yield row
@@ -203,6 +212,8 @@ class _Level:
         self.start = schedule.first_to_deliver(self.progress_before, queue)
         rule = due_of(run.store, level, run.delivery.until, run.delivery.now)
         self.end = schedule.end_of_due(run.store, level, queue, self.start, rule)
+        if self.end < queue.max_offset and queue.unit(self.end) is None:
+            self.end += 1  # No file holds it: the level stands still there, and that is said.
         self.stopped = False
         self._max_offset = queue.max_offset
         self._counts = dict.fromkeys(_TOTALS[1:], 0)
@@ -229,7 +240,7 @@ class _Level:
                 self._settle(bulk)
                 yield from self._rows.finished()
         except TopicNotAllowed as error:  # One of the extra queues that a message names.
-            self._refused(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
+            self._refused(illegal(str(error)))
         if self._pass(0):
             self._run.save()
 
@@ -298,7 +309,7 @@ class _Level:
             self._under_way.append((queue_offset, False))
 
     def _has_copy(self, record: Record, message: MessageExtBrokerInner) -> bool:
-        encoded = encode(message, self._store.config.max_message_size)
+        encoded = self._store.check_message(message)
         if isinstance(encoded, EncodedMessage):
             copy = self._run.search.find(
                 message.topic,
@@ -306,7 +317,7 @@ class _Level:
                 after=record.physical_offset,
                 size=encoded.size,
                 tags_code=record.tags_code,
-                same=lambda other: schedule.is_copy(other, record, message),
+                same=lambda other: schedule.is_copy(other, record, encoded),
             )
             if copy is not None:
                 return True
@@ -315,12 +326,12 @@ class _Level:
 
     def _try(self, message: MessageExtBrokerInner) -> None:
         """What a put would say of its lengths."""
-        encoded = encode(message, self._store.config.max_message_size)
+        encoded = self._store.check_message(message)
         if isinstance(encoded, EncodedMessage):
             self._counts["delivered"] += 1
             self._pass(1)
         else:
-            self._refused(encoded.status, encoded.reason)
+            self._refused(encoded)
 
     def _settle(self, bulk: Bulk) -> None:
         """After a bulk is on disk: its progress, stored."""
@@ -335,7 +346,7 @@ class _Level:
         if self._pass(len(stored)):
             self._run.save()
         if bulk.refused is not None:
-            self._refused(bulk.refused.status, bulk.refused.reason)
+            self._refused(bulk.refused)
 
     def _pass(self, messages: int) -> bool:
         """Moves the progress behind so many messages of those under way, and what was passed for
@@ -348,10 +359,12 @@ class _Level:
             moved = True
         return moved
 
-    def _refused(self, status: PutMessageStatus, reason: str) -> None:
+    def _refused(self, result: PutMessageResult) -> None:
+        if result.status.is_of_store:
+            self._run.refused = result
         queue_offset = self._under_way[0][0] if self._under_way else self.start
         queue = self._store.consume_queue(_TOPIC, schedule.queue_id_of(self.level))
         unit = queue.unit(queue_offset) if queue is not None else None
-        detail = Undeliverable("refused", False, f"{status.value}: {reason}")
+        detail = Undeliverable("refused", False, f"{result.status.value}: {result.reason}")
         self._rows.add(queue_offset, unit.physical_offset if unit else None, detail)
         self.stopped = True

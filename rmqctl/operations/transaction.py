@@ -10,10 +10,11 @@ from typing import Literal, NamedTuple
 from formats import constants
 from rmqctl.engine import transaction
 from rmqctl.engine.bulkappend import Bulk
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queuesearch import records_of_sizes
 from rmqctl.engine.record import Record, crc_matches
+from rmqctl.engine.status import PutMessageStatus
 from rmqctl.operations.rows import Row
 
 PENDING, ENDED, CHECKED = "pending", "ended", "checked"
@@ -109,6 +110,8 @@ def _broker_does(store: MessageStore, record: Record, now: int) -> str:
 # --- commit and rollback -------------------------------------------------------------------------
 
 Action = Literal["commit", "rollback"]
+#: Statuses in rows of a store that takes no more messages.
+STORE_REFUSED = {status.value for status in PutMessageStatus if status.is_of_store}
 
 
 class Ending(NamedTuple):
@@ -128,7 +131,7 @@ def end_transactions(
 
     A commit puts the final message, then the op message; a rollback the op message. A kill in
     between leaves a final message without op: it is found by its PREPAREDTRANSACTIONOFFSET, and the
-    next commit puts the op message alone. A status other than PUT_OK ends the run.
+    next commit puts the op message alone. A status of the store's other than PUT_OK ends the run.
     """
     work = _Work(store, list(dict.fromkeys(physical_offsets)), ending)
     yield from work.rows()
@@ -183,8 +186,10 @@ class _Work:
             if len(end.offsets) == end.to_put:
                 self._finish(self._under_way.popleft(), "PUT_OK")
         if bulk.refused is not None:
-            end = self._under_way.popleft()
-            self._finish(end, bulk.refused.status.value, bulk.refused.reason)
+            # More than one where the log has them, and something behind the append has failed.
+            while self._under_way:
+                end = self._under_way.popleft()
+                self._finish(end, bulk.refused.status.value, bulk.refused.reason)
 
     def _messages(self) -> Iterator[MessageExtBrokerInner]:
         """What has to be put, in order; what is refused before that is a row."""
@@ -268,9 +273,10 @@ class _Work:
             if known is None or transaction.commit_problem(known.record) is not None:
                 continue
             final = transaction.commit_message(known.record, self._store.body(known.record))
-            encoded = encode(final, self._store.config.max_message_size)
+            encoded = self._store.check_message(final)
             if isinstance(encoded, EncodedMessage):
-                wanted.setdefault((final.topic, final.queue_id), {})[offset] = encoded.size
+                stored = encoded.message  # A delay level takes it to another queue.
+                wanted.setdefault((stored.topic, stored.queue_id), {})[offset] = encoded.size
         found = {}
         for (topic, queue_id), sizes in wanted.items():
             first = min(sizes)

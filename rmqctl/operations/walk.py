@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.text import encode_utf8
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
@@ -145,7 +146,7 @@ def _is_shown(record: Record, what: Selection) -> bool:
 
 def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
-    later ones were, then ``summary``."""
+    later ones were, and first of a queue for what its files lack; then ``summary``."""
     units = damages = queues = 0
     rows_left = what.limit if what.limit is not None else _LONG_MAX
     for where in store.queues.directories():
@@ -156,8 +157,10 @@ def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
         queues += 1
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
         try:
-            for queue_offset, unit in written_units(queue):
+            for queue_offset, unit in chain(_file_holes(queue), written_units(queue)):
                 if isinstance(unit, int):
+                    row = _hole_row(queue, queue_offset, Hole(unit))
+                elif isinstance(unit, Hole):
                     row = _hole_row(queue, queue_offset, unit)
                 elif what.shows_offset(unit.physical_offset):
                     row = unit_row(where.topic, where.queue_id, queue_offset, unit)
@@ -180,7 +183,7 @@ def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
     pending: tuple[int, int] | None = None
     for entry in queue.files.entries:
         start = entry.file_from_offset // UNIT_SIZE
-        end = start + entry.size // UNIT_SIZE
+        end = start + queue.units_from(start, entry)
         while start < end:
             for queue_offset, unit in queue.units(start, end):
                 start = queue_offset
@@ -200,16 +203,37 @@ def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
             start = (entry.file_from_offset + position) // UNIT_SIZE
 
 
-def _hole_row(queue: ConsumeQueue, queue_offset: int, count: int) -> Row:
+class Hole(NamedTuple):
+    """Units, ``length`` of them, that are not where later ones are, or might be."""
+
+    length: int
+    reason: str = "units-never-written"
+    expected: str = "units"
+    found: str = "zeros"
+
+
+def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
+    """``(queue offset, hole)`` for what files of a wrong length lack, and for missing files."""
+    file_size = queue.files.file_size
+    end = None
+    for entry in queue.files.entries:
+        start = entry.file_from_offset // UNIT_SIZE
+        if end is not None and start > end:
+            missing = f"{end * UNIT_SIZE:020d}"
+            yield end, Hole(start - end, "consumequeue-file-missing", missing, "no file")
+        held, end = start + queue.units_from(start, entry), start + file_size // UNIT_SIZE
+        if entry.size != file_size:
+            reason = "file-length-mismatch"
+            yield held, Hole(end - held, reason, f"{file_size} bytes", f"{entry.size} bytes")
+
+
+def _hole_row(queue: ConsumeQueue, queue_offset: int, hole: Hole) -> Row:
     return {
         "type": "damage",
         "topic": queue.topic,
         "queue_id": queue.queue_id,
         "queue_offset": queue_offset,
-        "length": count,
-        "reason": "units-never-written",
-        "expected": "units",
-        "found": "zeros",
+        **hole._asdict(),
     }
 
 
@@ -235,4 +259,4 @@ def walk_index(store: MessageStore, what: Selection) -> Iterator[Row]:
                     break
         if items == what.limit:
             break
-    yield {"type": "summary", "files": files, "items": items}
+    yield {"type": "summary", "index_files": files, "items": items}

@@ -53,6 +53,8 @@ def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
         path = directory / name
         if path.is_symlink():
             yield finding("symbolic-link", path=shown(root, path))
+        if not os.path.lexists(path):
+            continue  # A broker's retention has removed it meanwhile.
         is_offset = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
         if not is_offset or not path.is_file():
             yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
@@ -67,8 +69,11 @@ def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
         path = directory / name
         if path.is_symlink():
             yield finding("symbolic-link", path=shown(root, path))
+        if not os.path.lexists(path):
+            continue
         if not path.is_file() or not is_index_name(name):
-            yield _foreign(root, path, "no time of creation")
+            why = "no time of creation" if path.is_file() else "not a regular file"
+            yield _foreign(root, path, why)
         else:
             yield from _check_length(root, path, size, "index-length-mismatch")
 
@@ -79,6 +84,8 @@ def _check_length(
     relative = shown(root, path)
     try:
         found = path.stat().st_size
+    except FileNotFoundError:
+        return
     except OSError as error:
         yield finding("unreadable-file", path=relative, found=error.strerror)
         return

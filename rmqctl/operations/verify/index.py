@@ -6,21 +6,21 @@ nearest place at which they meet again is looked for; neighbours of one kind are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine import paths
 from rmqctl.engine.dispatch import KeyBatch
 from rmqctl.engine.indexfile import time_diff_seconds
 from rmqctl.engine.indexlinks import time_diff_array
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.operations.verify.findings import INFO, Finding, finding
-from rmqctl.operations.verify.indexcursor import IndexCursor
+from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.places import GrowingEnd, Ranges
+from rmqctl.operations.verify.sizes import Sizes
 
 _NEAR = 64
 
@@ -48,29 +48,24 @@ class _Gap:
 class IndexChecker:
     """Checks the index; feed :meth:`add` in log order, then :meth:`finish`.
 
-    ``unclean`` says that the last stop was none: the newest items may then be missing, and those
-    of records from ``waiting_from`` on even when there is no file yet.
+    After a stop that was not clean the newest items may be missing, and those of records that wait
+    for their units even when there is no file yet.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        service: IndexService,
-        log_min: int,
-        damaged: Ranges,
-        open_log: Callable[[], CommitLog],
-        *,
-        unclean: bool,
-        waiting_from: int | None,
-    ) -> None:
-        self._cursor = IndexCursor(root, service, unclean)
-        self._log_min = log_min
+    def __init__(self, sizes: Sizes, damaged: Ranges) -> None:
+        root = sizes.path
+        service = IndexService(root / paths.INDEX, sizes.config.index_geometry)
+        self._cursor = IndexCursor(root, service, sizes.unclean)
+        self._log_min = sizes.log_min
         self._damaged = damaged
-        self._end = GrowingEnd(open_log)
-        self._unclean = unclean
-        self._waiting_from = waiting_from
+        self._end = GrowingEnd(sizes.open_log)
+        self._waiting_from = sizes.waiting_from
         self._has_files = bool(service.paths)
         self._started = False
+        # Whether there was a file before the first one that is left.
+        self._starts_late = sizes.log_min > 0
+        # Whether items of records that are gone may come.
+        self._expires = True
         self._gap: _Gap | None = None
         self._extra: _Extra | None = None
         # The record of the last item that has its key, and all of its keys' hashes so far.
@@ -81,6 +76,10 @@ class IndexChecker:
     def items(self) -> int:
         """Items looked at so far."""
         return self._cursor.items
+
+    def log_begins(self, log_min: int) -> None:
+        """Older files of the log were removed meanwhile."""
+        self._log_min, self._expires, self._starts_late = log_min, True, True
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
         """Takes the keys of a batch of records."""
@@ -111,8 +110,9 @@ class IndexChecker:
     def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
         """Items that are what the keys say: times, header, and on."""
         yield from self._report_extra()
+        self._starts_late = self._starts_late or (not self._started and self._gap is not None)
         yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
-        self._started = True
+        self._started, self._expires = True, False
         stamps = keys.store_timestamp[done : done + len(items)]
         yield from self._check_times(stamps, items)
         if self._cursor.next_no == 1:
@@ -138,15 +138,15 @@ class IndexChecker:
             if cursor.previous is not None:
                 expected[0] = time_diff_seconds(int(stamps[0]), cursor.previous.end_timestamp)
             else:
-                expected[0] = stored[0] if self._log_min else 0
-        for row in np.flatnonzero(expected != stored).tolist():
+                expected[0] = stored[0] if self._starts_late else 0
+        for row, count in neighbours(np.flatnonzero(expected != stored)):
             yield finding(
                 "index-item-mismatch",
                 path=cursor.path,
                 position=cursor.position(cursor.next_no + row),
                 physical_offset=int(items["physical_offset"][row]),
                 expected=f"{expected[row]} s",
-                found=f"{stored[row]} s",
+                found=f"{stored[row]} s" + and_more(count),
             )
 
     def _align(
@@ -156,7 +156,7 @@ class IndexChecker:
         key is the generator's value."""
         offset, key_hash = int(items["physical_offset"][0]), int(items["key_hash"][0])
         wanted, wanted_hash = int(keys.physical_offset[done]), int(keys.key_hash[done])
-        if 0 <= offset < self._log_min and not self._started:
+        if 0 <= offset < self._log_min and self._expires:
             expired = items["physical_offset"] < self._log_min
             self._cursor.take(len(items) if expired.all() else int(np.argmin(expired)))
             return done
@@ -258,7 +258,7 @@ class IndexChecker:
                 self._cursor.take(later)
                 continue
             expired = items["physical_offset"] < self._log_min
-            if expired.all() and not self._started:
+            if expired.all() and self._expires:
                 self._cursor.take(len(items))
             else:
                 yield from self._take_extras(items)
@@ -271,9 +271,9 @@ class IndexChecker:
         )
         if self._cursor.skipped:
             return  # Which keys are missing, nobody can tell.
-        if not self._has_files and not (self._unclean and waiting):
+        if not self._has_files and not (self._cursor.unclean and waiting):
             yield from self._report_gap("index-missing", path="index")
-        elif self._unclean:
+        elif self._cursor.unclean:
             # What a killed writer or a running broker has not indexed yet.
             yield from self._report_gap("index-behind", severity=INFO)
         else:
@@ -290,3 +290,4 @@ class IndexChecker:
 
     def close(self) -> None:
         self._cursor.close()
+        self._end.close()

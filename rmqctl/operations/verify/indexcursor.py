@@ -6,12 +6,14 @@ one file's slots and one window, and no cycle can hold the walk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
+from rmqctl.engine import paths
 from rmqctl.engine.indexfile import IndexFile, IndexHeader
 from rmqctl.engine.indexlinks import item_dtype, link_items
 from rmqctl.engine.indexservice import IndexService
@@ -27,7 +29,8 @@ class IndexCursor:
     """Reads items with :meth:`peek` and goes on with :meth:`take`.
 
     ``previous`` is the header of the file before the current one; findings collect until
-    :meth:`drain`.
+    :meth:`drain`. ``unclean`` says that a writer was killed, or is at work, which may begin while
+    the files are read.
     """
 
     def __init__(self, root: Path, service: IndexService, unclean: bool) -> None:
@@ -36,7 +39,7 @@ class IndexCursor:
         self.skipped = 0
         self.next_no = 1
         self._root = root
-        self._unclean = unclean
+        self.unclean = unclean
         self._service = service
         self._paths = iter(service.paths)
         self._file: IndexFile | None = None
@@ -113,13 +116,13 @@ class IndexCursor:
         self._newest[links.slot] = links.newest
         self._used_slots += links.fresh_slots
         stored = items["prev_index_no"].astype(np.int32)
-        for row in np.flatnonzero(stored != links.previous).tolist():
+        for row, count in neighbours(np.flatnonzero(stored != links.previous)):
             self._find(
                 "index-prev-mismatch",
                 position=self.position(int(number[row])),
                 physical_offset=int(items["physical_offset"][row]),
                 expected=int(links.previous[row]),
-                found=int(stored[row]),
+                found=f"{stored[row]}" + and_more(count),
             )
 
     def _close_file(self) -> None:
@@ -128,8 +131,9 @@ class IndexCursor:
         file, geometry = self._file, self._file.geometry
         slots = file.slot_array().astype(np.int32)
         uncounted = file.uncounted_items()
+        self.unclean = self.unclean or file.has_grown or (self._root / paths.ABORT).exists()
         if uncounted:
-            killed = {"severity": INFO} if self._unclean else {}
+            killed = {"severity": INFO} if self.unclean else {}
             self._find(
                 "index-uncounted-items",
                 position=geometry.item_position(self.next_no),
@@ -137,17 +141,17 @@ class IndexCursor:
                 found=f"{uncounted} more",
                 **killed,
             )
-            if self._unclean:
+            if self.unclean:
                 # The last of them may have no slot yet, and the header may count only some.
                 self._undo_uncounted(file, slots)
-        for slot in np.flatnonzero(slots != self._newest).tolist():
+        for slot, count in neighbours(np.flatnonzero(slots != self._newest)):
             self._find(
                 "index-slot-mismatch",
                 position=geometry.slot_position(slot),
                 expected=int(self._newest[slot]),
-                found=int(slots[slot]),
+                found=f"{slots[slot]}" + and_more(count),
             )
-        if not (uncounted and self._unclean):
+        if not (uncounted and self.unclean):
             self._check_header("hash_slot_count", self._used_slots)
             if self._last_offset is not None:
                 self._check_header("end_phy_offset", self._last_offset)
@@ -193,3 +197,15 @@ class IndexCursor:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def neighbours(rows: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """``(first, count)`` of rows that follow each other: one finding."""
+    starts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
+    counts = np.diff(np.append(starts, len(rows)))
+    return zip(rows[starts].tolist(), counts.tolist(), strict=True)
+
+
+def and_more(count: int) -> str:
+    """What a finding says of neighbours of one kind."""
+    return f", and {count - 1} more behind it" if count > 1 else ""

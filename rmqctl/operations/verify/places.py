@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 
-from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.record import Damage, End
 
 
@@ -35,6 +35,7 @@ class GrowingEnd:
 
     def __init__(self, open_log: Callable[[], CommitLog]) -> None:
         self._open_log = open_log
+        self._log: CommitLog | None = None
         #: Up to where the log was checked; None: not all of it yet.
         self.read_to: int | None = None
         #: The end when it was last looked at.
@@ -45,9 +46,24 @@ class GrowingEnd:
         self.read_to = self.now = read_to
 
     def look_again(self) -> None:
-        """Follows the log from its end."""
-        log = self._open_log()  # It may have more files by now.
-        for entry in log.walk(self.now):
+        """Follows the log from its end. Where zeros stand that costs next to nothing: a log that
+        has lost its end is asked once for each piece of each queue."""
+        if self._log is not None and self._is_unwritten(self._log):
+            return
+        self.close()
+        self._log = self._open_log()  # It may have more files by now.
+        for entry in self._log.walk(self.now):
             if isinstance(entry, End):
                 self.now = max(self.now, entry.physical_offset)
-        log.close()
+
+    def _is_unwritten(self, log: CommitLog) -> bool:
+        mapped = log.files.find(self.now)
+        if mapped is None:
+            return False
+        head = mapped.read(self.now - mapped.file_from_offset, RECORD_HEAD)
+        return len(head) == RECORD_HEAD and not any(head)
+
+    def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,356 @@
+"""What verify can find: one code a kind of damage, its severity, its next step.
+
+*error*: something is lost, wrong or will be lost. *warning*: not as it should be, and nothing is
+lost yet. *info*: worth knowing, nothing to mend; does not count as a finding for the exit code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+
+
+class Code(NamedTuple):
+    """What a code means everywhere: ``meaning`` is for the reference page."""
+
+    severity: str
+    structure: str
+    meaning: str
+    advice: str
+
+
+_REBUILD_QUEUES = "`rmqctl rebuild queues` writes the queues from the log."
+_REBUILD_INDEX = "`rmqctl rebuild index` writes the index from the log."
+_LOG_LOST = (
+    "These bytes are lost unless a replica has them. Keep the broker down: its recovery may delete "
+    "everything behind this place. Copy the store first; `rmqctl walk commitlog --body base64` "
+    "shows the messages before and behind it."
+)
+
+STORE_CODES: dict[str, Code] = {
+    # commit log
+    "bad-magic": Code(
+        ERROR, "commitlog", "no record's or blank's magic code stands where one must", _LOG_LOST
+    ),
+    "total-size-mismatch": Code(
+        ERROR, "commitlog", "the lengths in the record do not add up to its total size", _LOG_LOST
+    ),
+    "total-size-out-of-range": Code(
+        ERROR, "commitlog", "the record does not fit into its file", _LOG_LOST
+    ),
+    "body-length-out-of-range": Code(
+        ERROR, "commitlog", "the body would reach beyond the file", _LOG_LOST
+    ),
+    "topic-length-out-of-range": Code(
+        ERROR, "commitlog", "no topic can have that length", _LOG_LOST
+    ),
+    "properties-length-out-of-range": Code(
+        ERROR, "commitlog", "the properties would reach beyond the file", _LOG_LOST
+    ),
+    "physical-offset-mismatch": Code(
+        ERROR, "commitlog", "the record names another place as its own", _LOG_LOST
+    ),
+    "blank-size-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "a blank's size is not the rest of the file",
+        "A broker takes the rest of the file as blank whatever the size says.",
+    ),
+    "zeroed-records": Code(ERROR, "commitlog", "zeros, and records again behind them", _LOG_LOST),
+    "body-crc-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "the body is not what was stored",
+        "The body of this message is damaged. A broker that recovers over this place cuts the log "
+        "here and deletes what follows: copy the store before you start one.",
+    ),
+    "record-crc-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "the record is not what its own checksum says (`__CRC32#`, of 5.x)",
+        "A field, the topic, the properties or the checksum is damaged: the body is what was "
+        "stored. A broker with forceVerifyPropCRC that recovers over this place cuts the log here "
+        "and deletes what follows: copy the store before you start one.",
+    ),
+    "properties-malformed": Code(
+        ERROR,
+        "commitlog",
+        "the properties do not parse",
+        "Tags or keys of this message are lost; a broker reads what it can of them.",
+    ),
+    "dispatch-stops": Code(
+        WARNING,
+        "commitlog",
+        "with enableMultiDispatch a broker's dispatch fails at this record again and again: in "
+        "4.9.3 at one without properties, in every version where offsets are no numbers",
+        "Nothing behind it reaches a queue once a broker dispatches it, and after a crash 4.9.3 "
+        "does not start. Start it with enableMultiDispatch=false until the record is deleted.",
+    ),
+    "topic-not-allowed": Code(
+        ERROR,
+        "commitlog",
+        "the topic cannot be a directory below consumequeue/",
+        "The record gets no queue: a broker would write outside consumequeue/.",
+    ),
+    "commitlog-file-missing": Code(
+        ERROR,
+        "commitlog",
+        "a file is missing between two others",
+        "Bring the file back from a replica or a backup; every message in it is lost else.",
+    ),
+    "file-length-mismatch": Code(
+        ERROR,
+        "directory",
+        "a file's length is not that of its neighbours, or not of the configured geometry",
+        "A broker refuses to start on it. If it uses other sizes give its broker.conf with "
+        "--broker-conf. An empty last file of the log may be deleted; of a queue's, `rmqctl "
+        "rebuild queues` writes a whole one.",
+    ),
+    "index-length-mismatch": Code(
+        ERROR,
+        "directory",
+        "an index file's length is not that of the geometry (slots and items)",
+        "With other maxHashSlotNum or maxIndexNum give the broker.conf with --broker-conf. A "
+        "broker with the wrong ones finds nothing in it. " + _REBUILD_INDEX,
+    ),
+    "foreign-file": Code(
+        ERROR,
+        "directory",
+        "something that is no file of the store lies in one of its directories",
+        "A broker refuses to start with it in commitlog/ or in a queue: move it away.",
+    ),
+    "symbolic-link": Code(
+        WARNING,
+        "directory",
+        "a symbolic link inside the store",
+        "rmqctl reads through it, but does not write through it.",
+    ),
+    "unreadable-file": Code(
+        ERROR, "directory", "the system refuses to read it", "Check its owner, rights and disk."
+    ),
+    "torn-tail": Code(
+        WARNING,
+        "commitlog",
+        "the last append was cut off by a crash",
+        "Nothing that was acknowledged is lost; the next append overwrites it.",
+    ),
+    "stale-record": Code(
+        WARNING,
+        "commitlog",
+        "after the end stands an older record, intact but of another place",
+        "A broker that recovers after a crash takes it for a record of the log.",
+    ),
+    "residue-after-end": Code(
+        INFO,
+        "commitlog",
+        "bytes of an earlier life stand behind the end of the log",
+        "They are overwritten as the log grows.",
+    ),
+    "log-starts-late": Code(
+        INFO,
+        "commitlog",
+        "older files are gone, as retention removes them",
+        "Units and index items that point there are passed over.",
+    ),
+    "not-understood": Code(
+        INFO,
+        "store",
+        "a structure of a later version, or of an option, that is not checked",
+        "The rest of the store is.",
+    ),
+    "unclean-shutdown": Code(
+        INFO,
+        "store",
+        "abort is there: a broker runs, or stopped without closing the store",
+        "A starting broker recovers from the checkpoint and throws the last index file away, also "
+        "one that was rebuilt: rebuild the index after its next clean stop.",
+    ),
+    "commitlog-missing": Code(
+        ERROR,
+        "commitlog",
+        "the log has no file, and queues have units",
+        "Keep the broker down: without a log it deletes all queues. If the log lies elsewhere "
+        "(storePathCommitLog) give the broker.conf with --broker-conf, or mount its disk; else "
+        "bring it back from a replica or a backup. Do not rebuild: there is nothing to rebuild "
+        "from.",
+    ),
+    "file-removed-meanwhile": Code(
+        INFO,
+        "directory",
+        "a file was removed while the store was checked, as a broker's retention does",
+        "What was to be compared with it was not checked: verify again.",
+    ),
+    # queues
+    "consumequeue-missing": Code(
+        ERROR,
+        "queue",
+        "no queue at all is there",
+        "A broker rebuilds all queues at its start when none is there. " + _REBUILD_QUEUES,
+    ),
+    "queue-missing": Code(
+        ERROR,
+        "queue",
+        "the log has messages of this queue, but it has no files",
+        "A broker does not bring it back. " + _REBUILD_QUEUES,
+    ),
+    "queue-of-deleted-topic": Code(
+        INFO,
+        "queue",
+        "the log has messages of a topic that has no queue files and is not in topics.json",
+        "So it is when a topic was deleted: its queues go with it. Else put the topic back into "
+        "topics.json; `rmqctl rebuild queues --in-place --topic T` brings its queues back.",
+    ),
+    "queue-begun-again": Code(
+        WARNING,
+        "queue",
+        "records of the log have no unit, and later ones have their places",
+        "So it is when a topic was deleted and made again, and needs nothing then. If it was not, "
+        "the queue was lost once, and a broker began it again: consumers do not get the older "
+        "messages; `rmqctl walk commitlog --topic T` shows them. Leave this topic out of a "
+        "rebuild: the older messages would take the places of the later ones.",
+    ),
+    "record-without-unit": Code(
+        ERROR,
+        "queue",
+        "records of the log have no unit in their queue: no consumer sees them",
+        _REBUILD_QUEUES,
+    ),
+    "dispatch-behind": Code(
+        INFO,
+        "queue",
+        "the last records are not dispatched yet",
+        "A broker, or any rmqctl command that writes, does it at its start.",
+    ),
+    "unit-mismatch": Code(
+        ERROR,
+        "queue",
+        "a unit does not say what its record says",
+        "Consumers get another message, or none. " + _REBUILD_QUEUES,
+    ),
+    "extension-file-unclaimed": Code(
+        INFO,
+        "queue",
+        "an extension file with something in it that no unit of the queue points to",
+        "A kill leaves one; nothing reads it, and a starting broker removes it.",
+    ),
+    "unit-delivery-time-mismatch": Code(
+        ERROR,
+        "queue",
+        "a delayed message's unit names another time of delivery than its level gives",
+        "If the broker sets messageDelayLevel give its broker.conf with --broker-conf. Else the "
+        "message is delivered at the wrong time. " + _REBUILD_QUEUES,
+    ),
+    "unit-misplaced": Code(
+        ERROR,
+        "queue",
+        "units stand at other queue offsets than their records say",
+        "The broker logs `logic queue order maybe wrong`. " + _REBUILD_QUEUES,
+    ),
+    "unit-hole": Code(
+        ERROR, "queue", "units that were never written, with others behind them", _REBUILD_QUEUES
+    ),
+    "unit-points-past-log-end": Code(
+        ERROR,
+        "queue",
+        "units point behind the end of the log",
+        "The log has lost its end: bring its last files back from a replica. Else these messages "
+        "are lost; a starting broker takes the units away, and so does `rmqctl rebuild queues`.",
+    ),
+    "unit-points-into-damage": Code(
+        ERROR,
+        "queue",
+        "units point into a damaged or missing part of the log",
+        "These messages cannot be read. A pull skips them.",
+    ),
+    "unit-points-to-no-record": Code(
+        ERROR, "queue", "units point to a place where no record starts", _REBUILD_QUEUES
+    ),
+    "unit-of-other-queue": Code(
+        ERROR, "queue", "a unit points to a record of another topic or queue", _REBUILD_QUEUES
+    ),
+    "queue-offset-repeated": Code(
+        ERROR,
+        "commitlog",
+        "two records claim the same place in a queue",
+        "Only one of them can be consumed. `rmqctl walk commitlog --topic T` shows both.",
+    ),
+    # index
+    "index-missing": Code(
+        WARNING, "index", "no index file, though messages have keys", _REBUILD_INDEX
+    ),
+    "index-behind": Code(
+        WARNING,
+        "index",
+        "the newest messages with keys are not indexed",
+        "A query by key does not find them. " + _REBUILD_INDEX,
+    ),
+    "index-starts-late": Code(
+        WARNING,
+        "index",
+        "messages with keys before the first index item",
+        "A query by key does not find them. " + _REBUILD_INDEX,
+    ),
+    "key-not-indexed": Code(ERROR, "index", "keys of messages have no index item", _REBUILD_INDEX),
+    "index-item-without-key": Code(
+        ERROR, "index", "an item whose record has no such key, or no record", _REBUILD_INDEX
+    ),
+    "index-item-points-into-damage": Code(
+        WARNING,
+        "index",
+        "items of messages in a damaged or missing part of the log",
+        "A query by key finds the item, but no message.",
+    ),
+    "index-item-repeated": Code(
+        INFO, "index", "the same key of the same message twice", "A query finds it twice."
+    ),
+    "index-item-mismatch": Code(
+        ERROR, "index", "an item's time is not its message's", _REBUILD_INDEX
+    ),
+    "index-prev-mismatch": Code(
+        ERROR,
+        "index",
+        "an item does not point to the item before it in its slot",
+        "Older messages are not found by key. " + _REBUILD_INDEX,
+    ),
+    "index-slot-mismatch": Code(
+        ERROR,
+        "index",
+        "a slot does not point to its newest item",
+        "Messages are not found by key. " + _REBUILD_INDEX,
+    ),
+    "index-header-mismatch": Code(
+        ERROR, "index", "a field of the header is not what the items say", _REBUILD_INDEX
+    ),
+    "index-uncounted-items": Code(
+        WARNING,
+        "index",
+        "items behind the counted ones: a writer was killed",
+        "The next rmqctl command that writes takes them back; a broker overwrites them.",
+    ),
+    # checkpoint
+    "checkpoint-missing": Code(
+        WARNING,
+        "checkpoint",
+        "there is none",
+        "After a crash a broker walks the whole log. `rmqctl flush` writes one.",
+    ),
+    "checkpoint-unreadable": Code(
+        ERROR, "checkpoint", "it is too short to be one", "`rmqctl flush` writes a new one."
+    ),
+    "checkpoint-in-future": Code(
+        ERROR,
+        "checkpoint",
+        "it claims more than the log has",
+        "After a crash a broker would start its recovery too late and leave queues incomplete. "
+        "Move the file away while the broker is down: after a crash it then walks the whole log. "
+        "`rmqctl flush` writes another.",
+    ),
+    "checkpoint-zero": Code(
+        WARNING,
+        "checkpoint",
+        "it holds no time though the log has records",
+        "After a crash a broker walks the whole log, and cuts it at the first damage. "
+        "`rmqctl flush` writes one.",
+    ),
+}

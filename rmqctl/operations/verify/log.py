@@ -1,0 +1,203 @@
+"""The records of the log: their bodies, checksums, properties and topics, and the log's end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from formats.constants import (
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    RETRY_GROUP_TOPIC_PREFIX,
+    RMQ_SYS_SCHEDULE_TOPIC,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    TRANSACTION_TYPE_MASK,
+)
+from rmqctl.engine import paths
+from rmqctl.engine.bytecolumns import take
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.multidispatch import offsets_are_numbers
+from rmqctl.engine.propertycrc import property_crc_mismatches
+from rmqctl.engine.record import Blank, Damage, End, body_crc_of
+from rmqctl.engine.scanner import Batch, ScanEntry
+from rmqctl.operations.verify.directories import shown
+from rmqctl.operations.verify.findings import CODES, Finding, finding
+from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.sizes import Sizes
+
+#: Topics of which 5.x puts no message into light queues (``isNeedHandleMultiDispatch``).
+_NO_LIGHT_QUEUES = (RETRY_GROUP_TOPIC_PREFIX, "rmq_sys_", RMQ_SYS_SCHEDULE_TOPIC)
+_INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
+
+
+class LogChecker:
+    """Checks what a scan of the log, or of a part of it, yields: feed :meth:`add` in log order.
+
+    ``damaged`` gets the ranges in which nothing can be read; ``newest_timestamp`` is the newest
+    store time. ``suspect`` is the last record seen when its CRC is wrong: torn if nothing follows
+    and nothing points to it, damaged else.
+    """
+
+    def __init__(self, sizes: Sizes, log: CommitLog, damaged: Ranges) -> None:
+        self.records = 0
+        self.blanks = 0
+        self.newest_timestamp = 0
+        self.suspect: Finding | None = None
+        self._sizes = sizes
+        self.log = log
+        self._damaged = damaged
+
+    def add(self, entry: ScanEntry) -> Iterator[Finding]:
+        """Takes an entry."""
+        if isinstance(entry, End):
+            yield from self._end(entry)
+            return
+        yield from self.release_suspect()
+        if isinstance(entry, Batch):
+            yield from self._batch(entry)
+        elif isinstance(entry, Blank):
+            self.blanks += 1
+        else:
+            self._damaged.add(entry)
+            yield self._damage(entry)
+
+    def release_suspect(self) -> Iterator[Finding]:
+        """Something follows the record with the wrong CRC."""
+        if self.suspect is not None:
+            suspect, self.suspect = self.suspect, None
+            yield suspect
+
+    def _batch(self, batch: Batch) -> Iterator[Finding]:
+        self.records += len(batch)
+        self.newest_timestamp = max(self.newest_timestamp, int(batch.store_timestamp.max()))
+        for row in np.flatnonzero(~batch.crc_matches).tolist():
+            bad = self._record_finding("body-crc-mismatch", batch, row)
+            record = batch.record(row)
+            bad = bad._replace(
+                expected=f"{record.body_crc:#010x}",
+                found=f"{body_crc_of(batch.mapped.buffer, record):#010x}",
+            )
+            if row == len(batch) - 1 and record.physical_offset >= self._sizes.dispatched_to:
+                self.suspect = bad
+            else:
+                yield bad
+        yield from self._record_crcs(batch)
+        yield from self._dispatch_stops(batch)
+        yield from self._empty_parts(batch)
+        for row in batch.malformed.tolist():
+            yield self._record_finding("properties-malformed", batch, row)
+        allowed = batch.topics.allowed_array()
+        if not allowed.all():
+            for row in np.flatnonzero(~allowed[batch.topic_id]).tolist():
+                yield self._record_finding("topic-not-allowed", batch, row)
+
+    def _record_crcs(self, batch: Batch) -> Iterator[Finding]:
+        """Records that are not as their own checksum says; where the body is damaged that has been
+        said."""
+        for row, wanted, stored in property_crc_mismatches(batch):
+            if batch.crc_matches[row]:
+                bad = self._record_finding("record-crc-mismatch", batch, row)
+                yield bad._replace(expected=_property(wanted), found=_property(stored))
+
+    def _dispatch_stops(self, batch: Batch) -> Iterator[Finding]:
+        """Records on which a broker's dispatch fails, again and again, with enableMultiDispatch: of
+        4.9.3 one without properties (``DefaultMessageStore#checkMultiDispatchQueue``), of any
+        version one whose offsets of further queues are no numbers (``multiDispatchLmqQueue``)."""
+        if not self._sizes.config.enable_multi_dispatch:
+            return
+        kind = batch.sys_flag & TRANSACTION_TYPE_MASK
+        has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
+        bare = has_unit & (batch.properties_length == 0) & (not self._sizes.is_of_5)
+        for row in np.flatnonzero(bare).tolist():
+            yield self._record_finding("dispatch-stops", batch, row)._replace(
+                expected="properties", found="none"
+            )
+        for row in batch.multi_dispatch_rows.tolist():
+            record = batch.record(row)
+            properties = record.properties
+            if self._sizes.is_of_5 and record.topic.startswith(_NO_LIGHT_QUEUES):
+                continue
+            if has_unit[row] and not offsets_are_numbers(properties):
+                yield self._record_finding("dispatch-stops", batch, row)._replace(
+                    expected="numbers in INNER_MULTI_QUEUE_OFFSET",
+                    found=properties[PROPERTY_INNER_MULTI_QUEUE_OFFSET],
+                )
+
+    def _empty_parts(self, batch: Batch) -> Iterator[Finding]:
+        """What the engine passes over where a body or properties are empty: a negative length,
+        which counts as none, and a CRC of nothing that is not 0."""
+        data = np.frombuffer(batch.mapped.buffer, np.uint8)
+        for code, length, position, dtype in (
+            ("body-length-out-of-range", batch.body_length, batch.body_position, _INT),
+            (
+                "properties-length-out-of-range",
+                batch.properties_length,
+                batch.properties_position,
+                _SHORT,
+            ),
+        ):
+            rows = np.flatnonzero(length == 0)
+            stored = take(data, position[rows] - dtype.itemsize, dtype)
+            for at in np.flatnonzero(stored).tolist():
+                bad = self._record_finding(code, batch, int(rows[at]))
+                yield bad._replace(expected="0", found=str(stored[at]))
+        for row in np.flatnonzero((batch.body_length == 0) & (batch.body_crc != 0)).tolist():
+            bad = self._record_finding("body-crc-mismatch", batch, row)
+            yield bad._replace(expected=f"{int(batch.body_crc[row]):#010x}", found=f"{0:#010x}")
+
+    def _record_finding(self, code: str, batch: Batch, row: int) -> Finding:
+        record = batch.record(row)
+        return finding(
+            code,
+            topic=record.topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
+            **self._where(record.physical_offset),
+        )
+
+    def _damage(self, damage: Damage) -> Finding:
+        return finding(
+            damage.reason,
+            expected=damage.expected,
+            found=f"{damage.found} ({damage.length} bytes to the next record)",
+            **self._where(damage.physical_offset),
+        )
+
+    def _end(self, end: End) -> Iterator[Finding]:
+        where = self._where(end.physical_offset)
+        if self.suspect is not None:
+            # Header whole, body not: the append never finished.
+            torn, suspect = CODES["torn-tail"], self.suspect
+            self.suspect = None
+            yield suspect._replace(code="torn-tail", severity=torn.severity, advice=torn.advice)
+        elif end.residue and end.reason == "zeroed-records":
+            yield finding("residue-after-end", found=f"{end.residue} bytes", **where)
+        elif end.residue:
+            stale = end.reason == "physical-offset-mismatch"
+            yield finding(
+                "stale-record" if stale else "torn-tail",
+                expected=end.expected,
+                found=end.found,
+                **where,
+            )
+
+    def _where(self, physical_offset: int) -> dict[str, object]:
+        """A place of the log as findings name it."""
+        files = self.log.files
+        number = files.index_of(physical_offset)
+        if number < 0:
+            path = f"{paths.COMMIT_LOG}/{physical_offset:020d}"
+            return {"path": path, "physical_offset": physical_offset}
+        entry = files.entries[number]
+        return {
+            "path": shown(self._sizes.path, entry.path),
+            "physical_offset": physical_offset,
+            "position": physical_offset - entry.file_from_offset,
+        }
+
+
+def _property(data: bytes) -> str:
+    """A stored property as ``name=value``; other bytes than text are shown as escapes."""
+    text = data.rstrip(b"\2").replace(b"\1", b"=")
+    return text.decode("ascii", "backslashreplace")

@@ -1,0 +1,107 @@
+"""What the checks of a store know before they begin, taken once: plain values for any process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqctl.engine import paths
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.consumequeue import ConsumeQueue
+from rmqctl.engine.dispatchtail import unordered_bytes
+from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.multipath import open_commit_log
+from rmqctl.engine.paths import queue_directories
+from rmqctl.engine.versions import is_of_5
+from rmqctl.errors import CannotRead, FileLengthContradiction
+
+#: Behind every offset.
+_NOWHERE = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a store's files and how far its queues are.
+
+    ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
+    ``waiting_from`` on are not expected to have units yet; None: all must have theirs. What lies
+    below ``log_min`` the log does not have any more.
+    """
+
+    root: str
+    config: MessageStoreConfig
+    log: int
+    queue: int
+    unclean: bool
+    is_of_5: bool
+    dispatched_to: int
+    waiting_from: int | None
+    log_min: int
+
+    @property
+    def path(self) -> Path:
+        return Path(self.root)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a file of the log."""
+        return self.log_min != _NOWHERE
+
+    def open_log(self) -> CommitLog:
+        """The log as its files are now."""
+        return open_commit_log(self.path, self.config, self.log)
+
+    @staticmethod
+    def of(root: Path, config: MessageStoreConfig) -> Sizes:
+        """Looks at a store.
+
+        :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+        """
+        log_size = commit_log_file_size(root, config)
+        queue_size = consume_queue_file_size(root, config)
+        unclean = (root / paths.ABORT).exists()
+        dispatched_to = newest_unit_end(root, queue_size)
+        log = open_commit_log(root, config, log_size)
+        return Sizes(
+            str(root.absolute()),
+            config,
+            log_size,
+            queue_size,
+            unclean,
+            is_of_5(root),
+            dispatched_to,
+            _waiting_from(log, config, dispatched_to, unclean=unclean),
+            log.min_offset if log.files.entries else _NOWHERE,
+        )
+
+
+def _waiting_from(
+    log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
+) -> int | None:
+    """From where on records may have no unit yet: behind the newest unit, and after a kill a little
+    before it."""
+    if not unclean:
+        return dispatched_to if dispatched_to >= 0 else None
+    unordered = unordered_bytes(config)
+    if dispatched_to >= 0:
+        return dispatched_to - unordered
+    files = log.files
+    is_young = len(files.entries) < 2 or files.end_offset - files.min_offset <= unordered
+    return 0 if is_young else None
+
+
+def newest_unit_end(root: Path, file_size: int) -> int:
+    """Where the record of the newest unit of all queues ends; -1 without units.
+
+    A broker starts dispatching there (``DefaultMessageStore#start``).
+    """
+    newest = -1
+    for where in queue_directories(root / paths.CONSUME_QUEUE):
+        try:
+            queue = ConsumeQueue(where.path, where.topic, where.queue_id, file_size)
+        except (FileLengthContradiction, CannotRead):
+            continue
+        newest = max(newest, queue.max_physical_offset)
+        queue.close()
+    return newest

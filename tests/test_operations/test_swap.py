@@ -1,0 +1,150 @@
+"""rebuild --in-place puts what it has built into place: at once where the system can, and so that a
+kill at any moment leaves each directory old or new, whole."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.operations import swap as swaps
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.swap import exchange, kept_directories, purge, swap
+from tests.golden_data import tree_content
+from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
+
+
+@pytest.fixture(params=["exchange", "two renames"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "two renames":
+        monkeypatch.setattr(swaps, "exchange", lambda one, other: False)
+    way: str = request.param
+    return way
+
+
+def directory(path: Path, text: str) -> Path:
+    path.mkdir(parents=True)
+    (path / "file").write_text(text)
+    return path
+
+
+def test_this_system_exchanges_names(tmp_path: Path) -> None:
+    """Else the kill tests below would say nothing of it."""
+    one, other = directory(tmp_path / "one", "1"), directory(tmp_path / "other", "2")
+    assert exchange(one, other)
+    assert (one / "file").read_text() + (other / "file").read_text() == "21"
+    with pytest.raises(FileNotFoundError):
+        exchange(one, tmp_path / "none")
+
+
+@pytest.mark.parametrize("has_old", [True, False])
+@pytest.mark.parametrize("has_new", [True, False])
+def test_a_directory_changes_places(tmp_path: Path, way: str, has_old: bool, has_new: bool) -> None:
+    root, relative = tmp_path / "root", Path("consumequeue/T/0")
+    staging, kept = root / "rmqctl-new", root / "rmqctl-old-1"
+    root.mkdir()
+    if has_old:
+        directory(root / relative, "old")
+    if has_new:
+        directory(staging / relative, "new")
+    swap(root, staging, kept, relative)
+    assert (root / relative).exists() == has_new
+    assert (kept / relative).exists() == has_old
+    assert not (staging / relative).exists()
+    if has_new:
+        assert (root / relative / "file").read_text() == "new"
+    if has_old:
+        assert (kept / relative / "file").read_text() == "old"
+
+
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_a_swap_that_fails_leaves_the_old_one(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    root, relative = tmp_path / "root", Path("index")
+    directory(root / relative, "old")
+    directory(root / "new" / relative, "new")
+    done, rename = 0, Path.rename
+
+    def refuses(path: Path, target: Path) -> Path:
+        nonlocal done
+        done += 1
+        if done == failing:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuses)
+    if way == "exchange" and failing == 2:
+        monkeypatch.setattr(swaps, "exchange", refuses)
+    try:
+        swap(root, root / "new", root / "kept", relative)
+    except OSError:
+        assert (root / relative / "file").read_text() == "old"
+        assert done >= failing
+    else:
+        assert done < failing
+        assert (root / relative / "file").read_text() == "new"
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from rmqctl.operations import swap
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from tests.test_operations.small_store import CONFIG
+
+root, left, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "exchange"
+
+def step(work):
+    def stepped(*arguments):
+        global left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        return work(*arguments)
+    return stepped
+
+Path.rename = step(Path.rename)
+swap.exchange = step(swap.exchange if can_exchange else lambda one, other: False)
+rebuild_in_place(plan_rebuild(root, CONFIG, "all"))
+"""
+
+
+def contents(directory: Path) -> list[object]:
+    """What the files hold; those of the index are named by the time of their making."""
+    return list(tree_content(directory).values())
+
+
+@pytest.mark.parametrize("can", ["exchange", "two renames"])
+def test_a_kill_between_any_two_renames(tmp_path: Path, can: str) -> None:
+    sound = make_small_store(tmp_path / "sound")
+    names = "consumequeue", "index"
+    gone = 0
+    for left in range(20):
+        root = shutil.copytree(sound, tmp_path / f"store{left}")
+        for name in names:  # One wrong byte, so that old and new can be told apart.
+            wrong = next(path for path in sorted((root / name).rglob("*")) if path.is_file())
+            wrong.write_bytes(b"\x01" + wrong.read_bytes()[1:])
+        old = {name: contents(root / name) for name in names}
+        command = [sys.executable, "-c", _KILLED, str(root), str(left), can]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode in (0, -9), done.stderr
+        for name in names:
+            if (root / name).exists():
+                assert contents(root / name) in (old[name], contents(sound / name))
+            else:
+                gone += 1
+        rebuild_in_place(plan_rebuild(root, CONFIG, "all"))
+        assert findings_of(root)[0] == []
+        assert purge(root) and not kept_directories(root)
+        assert {path.name for path in root.iterdir()} - {"lock"} == {
+            path.name for path in sound.iterdir()
+        } - {"lock"}
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0 and left >= 4
+    assert gone == (0 if can == "exchange" else 2)
