@@ -171,37 +171,23 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
 
 
 def _expanded(roots: tuple[str, ...]) -> list[str]:
-    """The stores that names, patterns and URLs mean.
+    """The stores that names, patterns and URLs mean, each once.
 
     :raises StoreNotFound, NotAStore: one is none. :raises RemoteUnreadable: no answer.
     """
-    import glob
+    from rmqctl.spark.staging import is_remote
+    from rmqctl.spark.stores import check_store, matching
 
-    from rmqctl.engine import paths
-
-    stores: list[str] = []
+    stores: dict[str, str] = {}
     for root in roots:
-        root = root.removeprefix("file://")
-        if "://" in root:
-            found = _remote_stores(root)
-        else:
-            found = [root] if Path(root).exists() else sorted(glob.glob(root)) or [root]
-            for path in found:
-                paths.check_store(Path(path))
-        stores += found
-    return list({os.path.abspath(store): store for store in reversed(stores)}.values())[::-1]
+        if is_remote(root):
+            from rmqctl.spark.session import check_spark
 
-
-def _remote_stores(url: str) -> list[str]:
-    from rmqctl.spark.session import check_spark
-
-    check_spark()
-    from rmqctl.spark import remote
-
-    stores = remote.expand_url(url)
-    for store in stores:
-        remote.check_store(store)
-    return stores
+            check_spark()
+        for store in matching(root) or [root]:
+            check_store(store)
+            stores.setdefault(store if is_remote(store) else os.path.abspath(store), store)
+    return list(stores.values())
 
 
 @contextmanager
@@ -215,8 +201,9 @@ def spark_session(
     from rmqctl.spark.session import check_spark
 
     check_spark()
+    from rmqctl.spark.failures import failures_told
     from rmqctl.spark.progress import TOTAL, watched
-    from rmqctl.spark.session import failures_told, session
+    from rmqctl.spark.session import session
 
     def step(done: int) -> None:
         if advance is not None:

@@ -17,8 +17,8 @@ so loses rows. So ask for columns and filters with :func:`scan`, whose result is
 
 from __future__ import annotations
 
-import glob
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,12 @@ from pyspark.sql.types import StructType
 
 from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
 from rmqctl.engine.multipath import is_spread
-from rmqctl.spark import columns, pushdown, remote, split, splits
+from rmqctl.spark import columns, pushdown, split, splits
 from rmqctl.spark.arrow import arrow_schema
 from rmqctl.spark.staging import is_remote
+from rmqctl.spark.stores import expand, expand_each
+from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
+from rmqctl.spark.writer import RocketMQWriter
 
 NAME = "rocketmq"
 _OPTIONS = {
@@ -122,8 +125,6 @@ class RocketMQDataSource(DataSource):
                 "a stream follows files that a broker writes, on file systems that every node "
                 "sees: objects are read with spark.read"
             )
-        from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
-
         return RocketMQStreamReader(
             self._settings(),
             schema,
@@ -133,8 +134,6 @@ class RocketMQDataSource(DataSource):
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from rmqctl.spark.writer import RocketMQWriter
-
         path = self.options.get("path", "")
         if overwrite:
             raise ValueError('a store is never overwritten: save to a new path with mode("append")')
@@ -160,7 +159,7 @@ class RocketMQDataSource(DataSource):
             raise ValueError("no path: give the store's directory to load()")
         # Spark's own form of load([…]), in which a comma is a part of a name.
         names = json.loads(several) if several else None
-        stores = [s for name in names for s in _stores(name)] if names else expand(path)
+        stores = expand_each(names) if names else expand(path)
         config = broker_config(options.get("brokerConf", ""))
         if is_spread(config) and (len(stores) > 1 or any(map(is_remote, stores))):
             raise ValueError(
@@ -190,33 +189,12 @@ def _number(text: str, name: str, otherwise: int) -> int:
         raise ValueError(f"option {name} is a number, not {text!r}") from None
 
 
-def expand(path: str) -> list[str]:
-    """Store directories, or their URLs, that a path names: a glob, or several separated by commas.
-
-    :raises ValueError: a pattern matches nothing. :raises RmqctlError: a URL cannot be listed.
-    """
-    names = [path] if Path(path).is_dir() else path.split(",")
-    return [store for name in names for store in _stores(name.strip())]
-
-
-def _stores(pattern: str) -> list[str]:
-    """What one pattern names: a directory of just that name before any other."""
-    if is_remote(pattern):
-        return remote.expand_url(pattern)
-    pattern = pattern.removeprefix("file://")
-    if Path(pattern).is_dir():
-        return [pattern]
-    found = sorted(p for p in glob.glob(pattern) if Path(p).is_dir())
-    if not found:
-        raise ValueError(f"{pattern}: no such directory on this machine")
-    return found
-
-
 def broker_config(text: str) -> MessageStoreConfig:
     """A ``broker.conf`` by path or by its text."""
     if not text:
         return MessageStoreConfig()
-    return parse_broker_conf(text) if "=" in text else load_broker_conf(text)
+    is_path = "=" not in text or os.path.isfile(text)
+    return load_broker_conf(text) if is_path else parse_broker_conf(text)
 
 
 class RocketMQReader(DataSourceReader):

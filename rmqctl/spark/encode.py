@@ -18,6 +18,7 @@ from rmqctl.engine.bytecolumns import Ints
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.message import (
+    NOT_IN_PROPERTIES,
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
@@ -31,7 +32,6 @@ from rmqctl.engine.recordruns import ROW, Rows
 from rmqctl.engine.sorting import stable_order
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.spark.messagecolumns import BYTES, HOSTS, INT_LIMIT, NUMBERS, SINGLE, MessageColumns
-from rmqctl.spark.propertytext import SEPARATORS
 
 _NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
@@ -250,8 +250,8 @@ class RowEncoder:
         for name, value in properties.items():
             if value is None:
                 raise ValueError(f"the property {name!r} is null")
-            if any(mark in name + value for mark in SEPARATORS):
-                raise ValueError(f"the property {name!r} holds a separator (0x01 or 0x02)")
+            if any(mark in name + value for mark in NOT_IN_PROPERTIES):
+                raise ValueError(f"the property {name!r} holds a separator (0x01, 0x02) or a NUL")
         values = {name: row[name] for name in NUMBERS if row.get(name) is not None}
         if not -INT_LIMIT <= values.get("queue_id", 0) < INT_LIMIT:
             raise ValueError(f"queue_id {values['queue_id']} is no int")

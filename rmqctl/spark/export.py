@@ -24,12 +24,14 @@ _NEEDED = ("topic", "store_time", "status")
 def check_columns(text: str | None) -> list[str]:
     """The columns that ``--columns`` names, every one without it.
 
-    :raises UsageError: there is no such column.
+    :raises UsageError: there is no such column, or no file would have one.
     """
     wanted = list(_KNOWN) if text is None else [name.strip() for name in text.split(",")]
     unknown = [name for name in wanted if name not in _KNOWN]
     if unknown:
         raise UsageError(reason=f"there is no column {unknown[0]!r}: {', '.join(_KNOWN)}.")
+    if set(wanted) == {"topic"}:
+        raise UsageError(reason="--columns needs another column: the directories say the topic.")
     return list(dict.fromkeys(wanted))
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.dispatch import Dispatcher, KeyBatch, UnitBatch, key_batch, unit_batch
 from rmqctl.engine.logparts import LogPart, PartBounds, numbered, plan_parts, unmet
-from rmqctl.engine.reput import group_by_queue
+from rmqctl.engine.reput import ext_timestamps, group_by_queue
 from rmqctl.engine.scanner import Batch, TopicTable
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ UNIT_DTYPE = np.dtype(
         ("tags_code", "<i8"),
     ]
 )
+#: Units of queues that write an extension; NO_EXT where a unit's tags code does not go there.
+EXT_UNIT_DTYPE = np.dtype([*UNIT_DTYPE.descr, ("ext_timestamp", "<i8")])
 KEY_DTYPE = np.dtype([("key_hash", "<i4"), ("physical_offset", "<i8"), ("store_timestamp", "<i8")])
 
 
@@ -83,7 +85,8 @@ Kernel = Callable[[LogPart], Iterator[Fact]]
 class Packer:
     """Packs the units and keys of one part's batches.
 
-    ``units_per_file`` cuts runs where a queue's files end; 0 leaves them whole.
+    ``units_per_file`` cuts runs where a queue's files end; 0 leaves them whole. With ``ext`` units
+    are of :data:`EXT_UNIT_DTYPE`.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Packer:
         units: bool,
         keys: bool,
         units_per_file: int = 0,
+        ext: bool = False,
     ) -> None:
         self.lost = 0
         self.keys = 0
@@ -105,7 +109,9 @@ class Packer:
         self._topics = topics
         self._wants = units, keys
         self._units_per_file = units_per_file
+        self._ext = ext
         self._pending: list[UnitBatch] = []
+        self._pending_ext: list[np.ndarray[Any, Any]] = []
         self._pending_units = 0
         self._pending_keys: list[KeyBatch] = []
         self._pending_key_count = 0
@@ -116,6 +122,8 @@ class Packer:
         if wants_units:
             self._pending.append(unit_batch(batch, self._dispatcher))
             self._pending_units += len(self._pending[-1].size)
+            if self._ext:
+                self._pending_ext.append(ext_timestamps(batch, self._pending[-1]))
             if self._pending_units >= _PENDING_UNITS:
                 yield from self.flush_units()
         if wants_keys:
@@ -129,10 +137,13 @@ class Packer:
         if not self._pending:
             return
         bulk = UnitBatch(*(np.concatenate(columns) for columns in zip(*self._pending, strict=True)))
-        self._pending, self._pending_units = [], 0
+        stamps = np.concatenate(self._pending_ext) if self._ext else None
+        self._pending, self._pending_ext, self._pending_units = [], [], 0
         self.units += len(bulk.size)
         for topic_id, queue_id, rows in group_by_queue(bulk.topic_id, bulk.queue_id):
-            packed = np.empty(len(rows), UNIT_DTYPE)
+            packed = np.empty(len(rows), UNIT_DTYPE if stamps is None else EXT_UNIT_DTYPE)
+            if stamps is not None:
+                packed["ext_timestamp"] = stamps[rows]
             for name in UNIT_DTYPE.names or ():
                 packed[name] = getattr(bulk, name)[rows]
             for file_no, start, end in self._runs(packed):
@@ -199,8 +210,8 @@ class Packer:
         return self._seq
 
 
-def units_of(data: bytes) -> np.ndarray[Any, Any]:
-    return np.frombuffer(data, UNIT_DTYPE)
+def units_of(data: bytes, ext: bool = False) -> np.ndarray[Any, Any]:
+    return np.frombuffer(data, EXT_UNIT_DTYPE if ext else UNIT_DTYPE)
 
 
 def keys_of(data: bytes) -> KeyBatch:

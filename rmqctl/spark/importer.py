@@ -44,7 +44,8 @@ def read(spark: SparkSession, source: str, kind: str) -> DataFrame:
 
     # A topic 123 is a word.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    reader = spark.read
+    # A line that is cut off must not become a message without a body.
+    reader = spark.read.option("mode", "FAILFAST")
     if kind == "ndjson":
         kinds = COLUMNS | {"body": "string", _BASE64: "string"}
         kinds |= {"store": "string", "physical_offset": "bigint"}

@@ -233,27 +233,20 @@ def write_store(
     :raises OutputExists: there is something. :raises WriteRefused: a row, or a column, is none of a
         message.
     """
-    from rmqctl.spark.rebuild import build, stop_tasks
+    from rmqctl.spark.jobs import ended_on_failure
+    from rmqctl.spark.rebuild import build
 
     spark, config = rows.sparkSession, config or MessageStoreConfig()
     check_new_store(path, rows.schema, config)
     if is_remote(path):
         raise WriteRefused(path=path, reason="a store is files that are mapped: give a directory")
-    with in_new_directory(path) as place:
+    with in_new_directory(path) as place, ended_on_failure(spark):
         new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
         new.begin()
-        try:
-            records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
-            if records and config.enable_consume_queue_ext:
-                # Tasks know no place in an extension that others write to as well.
-                new.dispatch()
-            elif records:
-                built = build(spark, _Plan(Path(place), config), Path(place))
-                assert (built.records, built.damage) == (records, []), built
-        except BaseException:
-            # Nothing may be written after the clean-up.
-            stop_tasks(spark)
-            raise
+        records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
+        if records:
+            built = build(spark, _Plan(Path(place), config), Path(place))
+            assert (built.records, built.damage) == (records, []), built
         new.finish()
     return records
 
@@ -298,6 +291,11 @@ class _Plan:
     @property
     def consume_queue_file_size(self) -> int:
         return self.config.mapped_file_size_consume_queue
+
+    @property
+    def consume_queue_ext_file_size(self) -> int | None:
+        is_wanted = self.config.enable_consume_queue_ext
+        return self.config.mapped_file_size_consume_queue_ext if is_wanted else None
 
 
 def task_name() -> str:

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from formats import constants
 from formats.text import decode_properties, tags_code
-from rmqctl.engine.bytecolumns import Bytes, Ints, gather, hash_codes
+from rmqctl.engine.bytecolumns import Bytes, Ints, hash_codes, take
 
 MAP = pa.map_(pa.string(), pa.string())
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
-_TAGS = np.frombuffer(constants.PROPERTY_TAGS.encode(), np.uint8)
+_TAGS = np.frombuffer(constants.PROPERTY_TAGS.encode(), np.uint32)
 _INT_MAX = 2**31 - 1
-# Names of a batch that fit into the bits of a word, with room for the sums of repeated ones.
+# Names of a batch that fit into the bits of a word, with room for the sum of 2^23 of them.
 _NAME_BITS = 40
 
 
@@ -80,14 +80,16 @@ class PropertyEntries:
         if (text > 0x7F).any() and not _is_utf8(closed):
             odd |= ~np.fromiter((_is_text(value) for value in closed), bool, len(full))
         ends = np.searchsorted(place, edges)
-        row = np.repeat(np.arange(len(full)), np.diff(ends))
         if odd.any() or len(place) % 2 or not is_end[1::2].all() or is_end[0::2].any():
             # The last separator of a row is a 0x02, so the ones before it must take turns.
+            row = np.repeat(np.arange(len(full)), np.diff(ends))
             turn = ((np.arange(len(place)) - ends[row]) & 1).astype(bool)
             odd[row[turn != is_end]] = True
             keep = ~odd[row]
-            place, row = place[keep], row[keep]
-        row, name_end, value_end = row[0::2], place[0::2], place[1::2]
+            place, row = place[keep], row[keep][0::2]
+        else:
+            row = np.repeat(np.arange(len(full)), np.diff(ends) // 2)
+        name_end, value_end = place[0::2], place[1::2]
         begin = edges[row]
         np.maximum(begin[1:], value_end[:-1] + 1, out=begin[1:])
         real = (name_end > begin) & (value_end > name_end + 1)
@@ -126,9 +128,8 @@ class PropertyEntries:
     def tags_codes(self) -> Ints:
         """``hashCode`` of the TAGS of each row, 0 without."""
         codes = np.zeros(self._count, np.int64)
-        entry = np.flatnonzero(self._name_end - self._begin == len(_TAGS))
-        same = (gather(self._text, self._begin[entry], len(_TAGS)) == _TAGS).all(axis=1)
-        entry = entry[same]
+        entry = np.flatnonzero(self._name_end - self._begin == _TAGS.nbytes)
+        entry = entry[take(self._text, self._begin[entry], _TAGS.dtype) == _TAGS]
         begin = self._name_end[entry] + 1
         # Of a repeated name the last one counts, and so does the last one stored here.
         codes[self._row[entry]] = hash_codes(
@@ -172,8 +173,8 @@ def _last_of_name(row: Ints, names: pa.Array) -> NDArray[np.bool_] | None:
     if int(code.max()) < _NAME_BITS:
         first = np.flatnonzero(np.diff(row, prepend=-1))
         bits = np.int64(1) << code
-        # A sum equals a union when no bit is there twice.
-        if (np.add.reduceat(bits, first) == np.bitwise_or.reduceat(bits, first)).all():
+        # A sum is more than the union when a bit is there twice, and so is a sum of such sums.
+        if bits.sum() == np.bitwise_or.reduceat(bits, first).sum():
             return None
     key = row << 32 | code
     last = np.ones(len(key), bool)

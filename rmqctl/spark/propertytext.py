@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from formats import constants
 from formats.text import hash_map_order
 from rmqctl.engine.bytecolumns import Ints
+from rmqctl.engine.message import NOT_IN_PROPERTIES
 
-SEPARATORS = (constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
 TEXT = pa.large_string()
-_ANY_SEPARATOR = f"[{''.join(SEPARATORS)}]"
+_ODD_MARK = "[" + "".join(rf"\x{ord(mark):02x}" for mark in NOT_IN_PROPERTIES) + "]"
 _MOST_SETS = 256
 _FEW_ROWS = 8
 _MOST_NAMES = 64
@@ -66,7 +66,7 @@ def property_texts(
         for name, column in columns.items()
     }
     for column in columns.values():
-        is_odd |= pc.match_substring_regex(column, _ANY_SEPARATOR).fill_null(False).to_numpy(False)
+        is_odd |= pc.match_substring_regex(column, _ODD_MARK).fill_null(False).to_numpy(False)
     sets, number = _sets(entries, given)
     order = np.argsort(number, kind="stable")
     starts = np.searchsorted(number[order], np.arange(sets + 1))
@@ -109,7 +109,7 @@ def _rows_with_odd_values(entries: _Entries, count: int) -> NDArray[np.bool_]:
     """Rows of which a value is null or holds a separator."""
     is_odd = entries.length > _MOST_NAMES
     values = entries.values
-    odd = pc.match_substring_regex(values, _ANY_SEPARATOR).fill_null(True).to_numpy(False)
+    odd = pc.match_substring_regex(values, _ODD_MARK).fill_null(True).to_numpy(False)
     places = np.flatnonzero(odd)
     if len(places):
         ends = entries.first + entries.length
@@ -157,7 +157,8 @@ def _texts_of(
         return None
     alone = [name for name, flags in given.items() if flags[row]]
     names = [name for name in dict.fromkeys([*in_map, *alone]) if name not in dropped]
-    if not special.isdisjoint(names) or any(mark in name for name in names for mark in SEPARATORS):
+    marked = any(mark in name for name in names for mark in NOT_IN_PROPERTIES)
+    if marked or not special.isdisjoint(names):
         return None
     parts: list[Any] = []
     for name in hash_map_order(names):

@@ -1,27 +1,14 @@
 """Stores in object storage, and wherever else no map reaches: ``s3://``, ``gs://``, ``hdfs://``, ….
 
-The engine works on maps. So a file of such a store is an unnamed sparse file in the scratch
-directory, as long as the listing says, into which the ranges that are about to be read are fetched
-(:class:`RemoteFile`). The engine tells what it is about to read, and works on it unchanged; a range
-that was not fetched is never looked at, so a hole is never taken for zeros of the log. Names of the
-other side only ever become parts of requests: the scratch files have no name, and end with their
-process.
-
-Filesystems are pyarrow's, for the schemes that it knows, else fsspec's. Keys and endpoints are
-found as those do it: in the environment of every node, or in the URL's query.
+The engine works on maps: of what it is about to read, ranges are fetched
+(:mod:`rmqctl.spark.remotefile`).
 """
 
 from __future__ import annotations
 
-import os
-import re
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from functools import lru_cache
-from pathlib import Path, PosixPath
-from struct import Struct
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from formats.constants import INDEX_HEADER_SIZE
@@ -31,99 +18,13 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.indexfile import IndexFile
 from rmqctl.engine.indexservice import is_index_name
-from rmqctl.engine.mappedfile import FileEntry, MappedFile, MappedFileQueue, is_offset_name
-from rmqctl.engine.record import HOSTS_V6_MASK, PREFIXES
-from rmqctl.errors import NotAStore, RmqctlError, StoreNotFound
-from rmqctl.spark.staging import is_remote
+from rmqctl.engine.mappedfile import FileEntry, is_offset_name
+from rmqctl.errors import NotAStore, StoreNotFound
+from rmqctl.spark.remotefile import RemoteFile, RemoteFiles
+from rmqctl.spark.urls import RemoteUnreadable, connect, shown, told, url_path
 
-#: What is fetched at least; zeros take no room on the disk.
-PIECE = 1 << 20
-_REQUEST = 8 << 20
-#: More than a record's fields before the body.
-_HEAD = 128
-#: More than what follows a record's body: its topic and properties, each of a Java short.
-_TAIL = (1 << 16) + 16
-# A record's magic code is searched for 4 bytes behind its start, and never across extents.
-_OVERLAP = 8
 _LARGEST = 0x7FFFFFFF
-_SYS_FLAG_POSITION = 36
-_INT = Struct(">i")
 _NOWHERE = Path("/dev/null/remote")
-_PYARROW = frozenset(("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "local"))
-_SAME = {"s3a": "s3", "s3n": "s3"}
-
-
-class RemoteUnreadable(RmqctlError):
-    """The other side, or the network, refused: never a statement about the bytes."""
-
-    template = (
-        "cannot read {path}: {reason}. Check the address, the network, and the credentials in "
-        "the environment of every node."
-    )
-
-
-class UrlPath(PosixPath):
-    """A URL where the engine has paths: for messages only."""
-
-    url = ""
-
-    def __str__(self) -> str:
-        return self.url or super().__str__()
-
-
-def _url_path(url: str, name: str) -> UrlPath:
-    path = UrlPath(name)
-    path.url = f"{shown(url)}/{name}"
-    return path
-
-
-def shown(store: str) -> str:
-    """A store's name for rows and messages: a URL without user, password and query."""
-    if not is_remote(store):
-        return store
-    return re.sub(r"^([^:]+://)[^/@]*@", r"\1", store.partition("?")[0]).rstrip("/")
-
-
-@lru_cache(maxsize=64)
-def connect(url: str) -> tuple[Any, str]:
-    """The filesystem of a URL, and the path in it.
-
-    :raises RemoteUnreadable: there is none for its scheme, or it cannot be reached.
-    """
-    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
-
-    scheme, rest = url.split("://", 1)
-    scheme = _SAME.get(scheme, scheme)
-    with told(url):
-        if scheme in _PYARROW:
-            filesystem, path = FileSystem.from_uri(f"{scheme}://{rest}")
-            return filesystem, path.rstrip("/")
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError as error:
-            raise RemoteUnreadable(
-                path=shown(url),
-                reason=f"pyarrow has no filesystem for {scheme}://, and fsspec is not installed: "
-                "`pip install fsspec`, and its package for this scheme",
-            ) from error
-        filesystem, path = url_to_fs(url)
-        return PyFileSystem(FSSpecHandler(filesystem)), path.rstrip("/")
-
-
-@contextmanager
-def told(url: str) -> Iterator[None]:
-    """Makes rmqctl's error of whatever a filesystem raises: their classes have nothing in common.
-
-    :raises RemoteUnreadable: instead.
-    """
-    try:
-        yield
-    except RmqctlError:
-        raise
-    except Exception as error:
-        lines = str(error).replace(url, shown(url)).strip().splitlines()
-        reason = (lines or [type(error).__name__])[0][:300].rstrip(".")
-        raise RemoteUnreadable(path=shown(url), reason=reason) from error
 
 
 def expand_url(pattern: str) -> list[str]:
@@ -208,7 +109,7 @@ class RemoteStore:
         for name, size in self.names(directory):
             if size is None or not is_offset_name(name):
                 continue
-            path = _url_path(self.url, f"{directory}/{name}")
+            path = url_path(self.url, f"{directory}/{name}")
             entries.append(FileEntry(int(name), path, _checked(size, path)))
         return entries
 
@@ -245,7 +146,8 @@ class RemoteStore:
         size = self._config.mapped_file_size_consume_queue
         if files.entries and not self._config.is_explicit("mapped_file_size_consume_queue"):
             size = files.entries[0].size
-        return ConsumeQueue(_NOWHERE, topic, queue_id, size, files=files)
+        files.file_size = size
+        return ConsumeQueue(_NOWHERE, topic, queue_id, size, files=files, strict=True)
 
     def index_names(self) -> list[str]:
         return [n for n, size in self.names(paths.INDEX) if size is not None and is_index_name(n)]
@@ -254,7 +156,7 @@ class RemoteStore:
         """One index file; its items are fetched as they are read."""
         if not is_index_name(name):
             raise RemoteUnreadable(path=shown(self.url), reason="no index file has such a name")
-        path = _url_path(self.url, f"{paths.INDEX}/{name}")
+        path = url_path(self.url, f"{paths.INDEX}/{name}")
         with told(self.url):
             (info,) = self._filesystem.get_file_info([f"{self._base}/{paths.INDEX}/{name}"])
         mapped = RemoteFile(self, f"{paths.INDEX}/{name}", path, _checked(info.size, path), 0)
@@ -271,127 +173,3 @@ def _checked(size: int | None, path: Path) -> int:
     if size is None or not 0 <= size <= _LARGEST:
         raise RemoteUnreadable(path=str(path), reason=f"a broker has no file of {size} bytes")
     return size
-
-
-class RemoteFiles(MappedFileQueue):
-    """The files of one directory of a remote store."""
-
-    def __init__(self, store: RemoteStore, name: str, *, keep: int, whole: bool = False) -> None:
-        self._store, self._name, self._whole = store, name, whole
-        super().__init__(_url_path(store.url, name), 1, keep=keep)
-
-    def _list_files(self) -> Iterator[FileEntry]:
-        yield from self._store.files(self._name)
-
-    def _open_file(self, entry: FileEntry) -> MappedFile:
-        name = f"{self._name}/{entry.path.name}"
-        mapped = RemoteFile(self._store, name, entry.path, entry.size, entry.file_from_offset)
-        if self._whole:
-            mapped.load(0, entry.size)
-        return mapped
-
-
-class RemoteFile(MappedFile):
-    """A file of which only what was :meth:`load`-ed is there.
-
-    Everything that reads without saying what is overridden to load first; the buffer itself must
-    be read only where :meth:`load` or :meth:`load_entry` was told of it.
-    """
-
-    def __init__(
-        self, store: RemoteStore, name: str, path: Path, size: int, file_from_offset: int
-    ) -> None:
-        self._store, self._name = store, name
-        self._remote: Any = None
-        self._loaded: set[int] = set()
-        self._data: set[int] = set()
-        super().__init__(path, _scratch(size), file_from_offset, False)
-
-    def load(self, start: int, end: int) -> None:
-        """Fetches what is missing of a range, and a little behind it: who looks at a place sees
-        the fields of an entry there.
-
-        :raises RemoteUnreadable: the other side refuses, or has less than its listing says.
-        :raises OSError: the scratch disk is full.
-        """
-        end = min(end + _HEAD, self.size)
-        missing: list[int] = []
-        for number in range(max(start, 0) // PIECE, -(-end // PIECE)):
-            if number not in self._loaded:
-                missing.append(number)
-            if missing and (missing[-1] != number or len(missing) * PIECE >= _REQUEST):
-                self._fetch(missing)
-                missing = []
-        if missing:
-            self._fetch(missing)
-
-    def _fetch(self, numbers: list[int]) -> None:
-        """Fetches neighbouring pieces by one request."""
-        start, end = numbers[0] * PIECE, min((numbers[-1] + 1) * PIECE, self.size)
-        with told(str(self.path)):
-            if self._remote is None:
-                self._remote = self._store.open(self._name)
-            data = memoryview(self._remote.read_at(end - start, start))
-        if len(data) != end - start:
-            raise RemoteUnreadable(
-                path=str(self.path),
-                reason=f"expected {end - start} bytes at {start}, got {len(data)}: it has changed",
-            )
-        for number in numbers:
-            piece = data[number * PIECE - start : (number + 1) * PIECE - start]
-            if _holds_data(piece):
-                _store(self.descriptor, piece, number * PIECE)
-                self._data.add(number)
-            self._loaded.add(number)
-
-    def load_entry(self, position: int) -> None:
-        self.load(position, position)
-        if position + PREFIXES[0].size > self.size:
-            return
-        (flags,) = _INT.unpack_from(self.buffer, position + _SYS_FLAG_POSITION)
-        prefix = PREFIXES[flags & HOSTS_V6_MASK]
-        if position + prefix.size <= self.size:
-            behind = position + prefix.size + max(prefix.unpack_from(self.buffer, position)[16], 0)
-            if behind < self.size:
-                self.load(behind, behind + _TAIL)
-
-    def read(self, position: int, size: int) -> bytes:
-        self.load(position, max(position, 0) + max(size, 0))
-        return super().read(position, size)
-
-    def read_aside(self, position: int, size: int) -> bytes:
-        self.load(position, position + size)
-        return super().read_aside(position, size)
-
-    def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """The pieces of a range that hold data, fetched one after the other. They overlap by some
-        bytes, so that what is searched for is found where two of them meet."""
-        start = max(start, 0)
-        for low in range(start // PIECE * PIECE, end, PIECE):
-            high = min(low + PIECE, end)
-            self.load(max(low, start), high)
-            if low // PIECE in self._data:
-                yield max(low - _OVERLAP, start), high
-
-    def close(self) -> None:
-        super().close()
-        self._remote = None
-
-
-def _holds_data(piece: memoryview) -> bool:
-    return bytes(piece).count(0) != len(piece)
-
-
-def _scratch(size: int) -> int:
-    """A descriptor of a sparse file without a name, where Spark keeps what it spills."""
-    known = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
-    directory = next((name for name in known if name and os.path.isdir(name)), None)
-    with tempfile.TemporaryFile(dir=directory) as file:
-        os.ftruncate(file.fileno(), size)
-        return os.dup(file.fileno())
-
-
-def _store(descriptor: int, data: memoryview, position: int) -> None:
-    while data:
-        written = os.pwrite(descriptor, data, position)
-        data, position = data[written:], position + written

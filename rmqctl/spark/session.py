@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.errors import RmqctlError, UsageError
+from rmqctl.spark.failures import SparkFailed, first_line
 from rmqctl.spark.java import SparkMissing, java_environment
 
 if TYPE_CHECKING:
@@ -31,12 +32,6 @@ _ANSWER_SECONDS = 10
 _INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
 _TOP = Path(__file__).parents[2]
 _PACKAGES = ("rmqctl", "formats")
-
-
-class SparkFailed(RmqctlError):
-    """Spark, or a task on it, ended with an error."""
-
-    template = "Spark failed: {reason}"
 
 
 class NoMaster(RmqctlError):
@@ -234,7 +229,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         with tempfile.TemporaryDirectory() as directory:
             spark.addArtifacts(code_zip(directory), pyfile=True)
     except Exception as error:
-        raise SparkFailed(reason=_first_line(error)) from error
+        raise SparkFailed(reason=first_line(error)) from error
     return spark, spark.stop
 
 
@@ -265,6 +260,8 @@ def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     if not is_local(master):
         wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if not _has_utf8_names():
+        wanted["LC_ALL"] = "C.UTF-8"
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:
@@ -278,6 +275,13 @@ def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _has_utf8_names() -> bool:
+    """Whether Java takes names of files for UTF-8, as Python does in any locale: in another one it
+    cannot write those of a topic or a directory that are not ASCII."""
+    told = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    return re.search("utf-?8", next(filter(None, told), ""), re.IGNORECASE) is not None
 
 
 def code_zip(directory: str) -> str:
@@ -295,109 +299,4 @@ def _why(error: Exception, log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().decode("utf-8", "replace").splitlines()
     told = [line for line in lines if re.search(r"Exception|Error", line)]
-    return told[-1].strip() if told else _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-#: What a task raised, as its Python worker wrote it.
-_RAISED = re.compile(
-    r"^([A-Za-z_][\w.]*(?:Error|Exception|Cannot\w+|Refused|Contradiction)): (.*)$"
-)
-_OURS = re.compile(r"^rmqctl\.[\w.]+: (.*)$")
-
-
-@contextmanager
-def failures_told() -> Iterator[None]:
-    """Makes one line of what Spark raises: the innermost error that a task told of.
-
-    :raises SparkFailed: instead of Spark's own errors. :raises UsageError: a query that Spark does
-        not understand.
-    """
-    from py4j.protocol import Py4JError, Py4JNetworkError
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-    try:
-        yield
-    except (AnalysisException, ParseException) as error:
-        reason = re.sub(r"\s*SQLSTATE: \w+.*|^\[[A-Z_.]+\]\s*", "", _first_line(error))
-        raise UsageError(reason=reason) from error
-    except (ConnectionRefusedError, Py4JNetworkError) as error:
-        if _was_interrupted(error):
-            raise KeyboardInterrupt from error
-        reason = f"its Java process ended. {_MORE_MEMORY}"
-        raise SparkFailed(reason=reason) from error
-    except (PySparkException, Py4JError) as error:
-        raise SparkFailed(reason=explained(str(error))) from error
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error of the connection to Java."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-_MORE_MEMORY = (
-    "When memory is short give more: --conf spark.driver.memory=4g or spark.executor.memory=4g."
-)
-#: What goes wrong with clusters: what Spark says of it, what that means, and what to do.
-_KNOWN = (
-    (
-        r"ModuleNotFoundError: No module named '([^']+)'",
-        "the Python of its executors has no module {0}. Install what rmqctl needs on every node, "
-        "or set PYSPARK_PYTHON to a Python there that has it",
-    ),
-    (
-        r'Cannot run program "([^"]+)"',
-        "a node has no Python {0}. Set PYSPARK_PYTHON to the place of Python on the nodes",
-    ),
-    (
-        r"PYTHON_VERSION_MISMATCH\][^\n]*?\(?(\d+\.\d+)\)?[^\n]*?(\d+\.\d+)",
-        "its executors run Python {0}, this process {1}. Set PYSPARK_PYTHON to a Python of the "
-        "same minor version on the nodes",
-    ),
-    (
-        r"(No space left on device|Disk quota exceeded)",
-        "{0}. Free space where it writes, and for its own files in the directory of "
-        "--conf spark.local.dir",
-    ),
-    (
-        r"Python worker exited unexpectedly",
-        "a Python process of its executors was ended from outside, as the system does when memory "
-        "is short. Run fewer tasks at a time (--conf spark.executor.cores=1, --master 'local[1]')",
-    ),
-    (r"(java\.lang\.OutOfMemoryError: [^\n]*)", "{0}. " + _MORE_MEMORY.rstrip(".")),
-)
-
-
-def explained(text: str) -> str:
-    """What a long text of nested tracebacks is about, and the next step where it is known."""
-    if not any(_OURS.match(line) for line in _lines(text)):
-        for pattern, meaning in _KNOWN:
-            if match := re.search(pattern, text):
-                return meaning.format(*match.groups()) + "."
-    return innermost(text)
-
-
-def _lines(text: str) -> list[str]:
-    return [
-        line.strip().removeprefix(": ").removeprefix("Caused by: ") for line in text.splitlines()
-    ]
-
-
-def innermost(text: str) -> str:
-    """The error that a long text of nested tracebacks is about."""
-    lines = _lines(text)
-    ours = [match[1] for line in lines if (match := _OURS.match(line))]
-    if ours:
-        return ours[-1]
-    raised = [match[0] for line in lines if (match := _RAISED.match(line))]
-    python = [line for line in raised if not line.startswith(("org.", "java.", "py4j."))]
-    return (python or raised or text.strip().splitlines() or ["no reason given"])[
-        -1 if python else 0
-    ]
+    return told[-1].strip() if told else first_line(error)

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.spark import remote
 from rmqctl.spark.columns import Source, broker_of
+from rmqctl.spark.urls import shown
 
 SPLIT_BYTES = 256 << 20
 #: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
@@ -33,7 +33,7 @@ class ReadSettings:
 
     def source(self, store: str) -> Source:
         """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
-        name = remote.shown(store)
+        name = shown(store)
         given = self.config.broker_name if len(self.stores) == 1 else ""
         return Source(name, given or broker_of(name))
 

@@ -18,7 +18,7 @@ from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import is_offset_name
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Damage, Record
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import CannotRead, RmqctlError
 from rmqctl.spark import remote
 from rmqctl.spark.arrow import problem_batch
 from rmqctl.spark.logsplit import log_batches
@@ -79,6 +79,10 @@ def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator
 
 def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
     log = store.commit_log
+    for entry in log.files.irregular:
+        if entry.size < 0:
+            error = CannotRead(path=str(entry.path), reason="it is not a regular file")
+            yield Split(str(store.root), problem=str(error))
     low, high = _queue_range(store, bounds)
     last = log.files.end_offset
     for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):

@@ -7,12 +7,12 @@ planned once over everything and then run over views of the columns that it name
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import UsageError
 from rmqctl.spark.columns import STRUCTURES
 from rmqctl.spark.datasource import broker_config, scan
 from rmqctl.spark.remote import RemoteStore
@@ -20,7 +20,8 @@ from rmqctl.spark.split import ReadSettings
 from rmqctl.spark.staging import is_remote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField
 
 VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
 _QUEUES = (
@@ -31,13 +32,20 @@ _QUEUES = (
 
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
     """The result of a query over the stores' views."""
+    from pyspark.errors import AnalysisException
+
     _queues(spark, stores, options).createOrReplaceTempView("queues")
     _make_views(spark, stores, options, None)
     result = spark.sql(text)
     named = _named(result)
     if named is not None:
         _make_views(spark, stores, options, named)
-        result = spark.sql(text)
+        try:
+            result = spark.sql(text)
+        except AnalysisException:
+            # It names a column that its plan does without, as behind a condition that is false.
+            _make_views(spark, stores, options, None)
+            result = spark.sql(text)
     return result
 
 
@@ -63,13 +71,15 @@ def _named(result: DataFrame) -> set[str] | None:
     nodes = [frame.queryExecution().optimizedPlan()]
     while nodes:
         node = nodes.pop()
+        inner = node.subqueries()
+        nodes += [inner.apply(n) for n in range(inner.size())]
         children = node.children()
         if children.isEmpty():
             continue
-        for attributes in (node.references().toSeq(), node.output()):
-            # A node that only passes on everything names nothing.
-            if attributes is node.output() and node.nodeName() not in ("Project", "Aggregate"):
-                continue
+        named = [node.references().toSeq()]
+        if node.nodeName() in ("Project", "Aggregate"):
+            named.append(node.output())  # Others pass on what they get, asked for or not.
+        for attributes in named:
             names.update(attributes.apply(n).name() for n in range(attributes.size()))
         nodes += [children.apply(n) for n in range(children.size())]
     output = result.columns
@@ -127,26 +137,64 @@ def _queue_rows(stores: list[str], settings: ReadSettings) -> Iterator[tuple[Any
                 )
 
 
-def plain(row: Any, type: str = "row") -> dict[str, Any]:
-    """A row of Spark as a row of the command line: bytes as Base64, times as ISO 8601."""
-    return {"type": type} | {
-        name: _plain(value) for name, value in zip(row.__fields__, row, strict=True)
-    }
+def plain(result: DataFrame) -> Iterator[dict[str, Any]]:
+    """A result as rows of the command line, one partition at a time in memory: bytes as Base64,
+    times as ISO 8601 in UTC, and what JSON has no form for as Spark writes it.
+
+    :raises UsageError: two columns have one name, or one has that of the rows' own field.
+    """
+    names = ["type", *result.columns]
+    for name in names:
+        if names.count(name) > 1:
+            reason = f"a row would have two fields {name}: give the column another name with AS."
+            raise UsageError(reason=reason)
+    # By number: a name may hold anything, and differ from another in case only.
+    numbered = result.toDF(*map(str, range(len(result.columns))))
+    shown = numbered.select(*(_shown(field) for field in numbered.schema))
+    kinds = [field.dataType for field in shown.schema]
+    for row in shown.toLocalIterator():
+        values = (_plain(value, kind) for value, kind in zip(row, kinds, strict=True))
+        yield dict(zip(names, ("row", *values), strict=True))
 
 
-def _plain(value: Any) -> Any:
+def _shown(field: StructField) -> Column:
+    """A column as Spark hands it over: PySpark has no values for all types, and none for times
+    that this process's own zone would carry out of the calendar."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    column = F.col(field.name)
+    if isinstance(field.dataType, T.TimestampType):
+        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx").alias(field.name)
+    plain = (T.StringType, T.BinaryType, T.BooleanType, T.NumericType, T.NullType, T.DateType)
+    nested = (T.ArrayType, T.MapType, T.StructType)
+    if isinstance(field.dataType, (*plain, *nested, T.TimestampNTZType)):
+        return column
+    return column.cast("string").alias(field.name)
+
+
+def _plain(value: Any, kind: DataType) -> Any:
     from base64 import b64encode
 
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        pairs = zip(kind.fields, value, strict=True)
+        return {field.name: _plain(inner, field.dataType) for field, inner in pairs}
+    if isinstance(kind, ArrayType):
+        return [_plain(inner, kind.elementType) for inner in value]
+    if isinstance(kind, MapType):
+        return {
+            str(_plain(name, kind.keyType)): _plain(inner, kind.valueType)
+            for name, inner in value.items()
+        }
+    if isinstance(kind, TimestampType):
+        # PySpark gives it without a zone, in this process's own.
+        return value.astimezone(UTC).isoformat()
     if isinstance(value, bytes | bytearray):
         return b64encode(value).decode("ascii")
     if isinstance(value, datetime | date):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(_plain(name)): _plain(inner) for name, inner in value.items()}
-    if hasattr(value, "__fields__"):
-        return {n: _plain(v) for n, v in zip(value.__fields__, value, strict=True)}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -33,9 +34,9 @@ from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.errors import RmqctlError
 from rmqctl.spark import split, splits
 from rmqctl.spark.arrow import arrow_schema
-from rmqctl.spark.datasource import expand
 from rmqctl.spark.logsplit import meet, open_log
 from rmqctl.spark.pushdown import Bounds
+from rmqctl.spark.stores import expand
 
 Offsets = dict[str, int]
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -87,7 +88,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         result = dict(start)
         waiting = []
         for store, end in ends.items():
-            low = open_log(store, self._settings.config).min_offset
+            with self._log(store) as log:
+                low = log.min_offset
             begin = max(start.get(store, low), low)
             if begin > end and self._target is None:
                 raise ValueError(
@@ -108,19 +110,23 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         found: list[InputPartition] = []
         for store, stop in end.items():
-            log = open_log(store, self._settings.config)
-            begin = start.get(store, log.min_offset)
-            if begin >= stop:
-                continue
-            if not log.files.entries or log.min_offset > begin:
-                gone = min(log.min_offset, stop) if log.files.entries else stop
-                found.append(splits.expired_split(store, begin, gone))
-                begin = gone
-            if begin < stop:
-                found += splits.log_splits(
-                    log, store, self._settings.split_bytes, begin, stop, log_end=stop
-                )
+            with self._log(store) as log:
+                found += self._splits(log, store, start.get(store, log.min_offset), stop)
         return found
+
+    def _splits(
+        self, log: CommitLog, store: str, begin: int, stop: int
+    ) -> Iterator[InputPartition]:
+        """What is read of one store between two of its offsets."""
+        if begin >= stop:
+            return
+        if not log.files.entries or log.min_offset > begin:
+            gone = min(log.min_offset, stop) if log.files.entries else stop
+            yield splits.expired_split(store, begin, gone)
+            begin = gone
+        if begin < stop:
+            step = self._settings.split_bytes
+            yield from splits.log_splits(log, store, step, begin, stop, log_end=stop)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, split.Split)
@@ -135,9 +141,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _logs(self) -> Iterator[tuple[str, CommitLog]]:
         """The stores that have files of a log."""
         for store in expand(self._path):
-            log = open_log(store, self._settings.config)
-            if log.files.entries:
-                yield store, log
+            with self._log(store) as log:
+                if log.files.entries:
+                    yield store, log
+
+    def _log(self, store: str) -> closing[CommitLog]:
+        """A log, for as long as the context: a stream looks at it for days."""
+        return closing(open_log(store, self._settings.config))
 
     def _ends(self) -> Offsets:
         return {store: whole_end(store, self._settings) for store, _ in self._logs()}
@@ -146,7 +156,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The first record's start, or end of a file, at or after a place."""
         if wanted >= end:
             return end
-        place = meet(open_log(store, self._settings.config), wanted, self._settings.config)
+        with self._log(store) as log:
+            place = meet(log, wanted, self._settings.config)
         return min(max(place, begin), end)
 
 

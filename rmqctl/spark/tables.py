@@ -52,7 +52,8 @@ def _open_queue(store: str, part: Part, config: MessageStoreConfig) -> ConsumeQu
         return remote.RemoteStore(store, config).queue(part.name, part.queue_id)
     root = Path(store)
     where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
-    return ConsumeQueue(where, part.name, part.queue_id, consume_queue_file_size(root, config))
+    file_size = consume_queue_file_size(root, config)
+    return ConsumeQueue(where, part.name, part.queue_id, file_size, strict=True)
 
 
 class _Queue:

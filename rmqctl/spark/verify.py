@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +33,7 @@ from rmqctl.spark.facts import (
     rows_of,
     units_of,
 )
+from rmqctl.spark.jobs import parallelism
 from rmqctl.spark.rebuild import open_log
 
 if TYPE_CHECKING:
@@ -70,25 +72,30 @@ def verify(
     """
     paths.check_store(root)
     side = rules.StoreSide(root, config, None)
-    sizes = side.sizes
+    with closing(side.log):
+        found = _found(spark, side, rules, {} if part_bytes is None else {"part_bytes": part_bytes})
+    summary = side.summary
+    for one in found:
+        summary.severities[one.severity] += 1
+    return sorted(found, key=_place), summary
+
+
+def _found(
+    spark: SparkSession, side: Any, rules: ModuleType, arguments: dict[str, int]
+) -> list[Any]:
+    """All findings, in no order."""
     found: list[Any] = list(side.before())
-    arguments = {} if part_bytes is None else {"part_bytes": part_bytes}
-    gathered = gather(spark, side.log, _kernel(sizes, rules), **arguments)
+    gathered = gather(spark, side.log, _kernel(side.sizes, rules), **arguments)
     try:
         parts = [told[0] for told in gathered.notes]
         found += side.join(parts)
         damage = [one for part in parts for one in part.damage]
-        summary = side.summary
         found += _queues(spark, gathered, side, damage, rules)
-        if config.message_index_enable:
+        if side.sizes.config.message_index_enable:
             found += _index(gathered, side, damage, rules)
     finally:
         gathered.facts.unpersist()
-    found += side.after()
-    side.log.close()
-    for one in found:
-        summary.severities[one.severity] += 1
-    return sorted(found, key=_place), summary
+    return [*found, *side.after()]
 
 
 def _place(finding: Any) -> tuple[Any, ...]:
@@ -101,26 +108,25 @@ def _kernel(sizes: Any, rules: ModuleType) -> Any:
     log_side = rules.LogSide
 
     def scan(part: LogPart) -> Iterator[Fact]:
-        log = open_log(sizes.root, sizes.config, sizes.log, part)
-        dispatcher = Dispatcher(sizes.config)
-        scanner = Scanner(log, dispatcher, check=True)
-        side = log_side(sizes, log)
-        packer = Packer(
-            part.number,
-            dispatcher,
-            scanner.topics,
-            units=True,
-            keys=sizes.config.message_index_enable,
-        )
-        entries = PartScan(scanner, part)
-        for entry in entries:
-            side.add(entry)
-            if isinstance(entry, Batch):
-                yield from packer.add(entry)
-        yield from packer.finish()
-        yield packer.note(side.finish())
-        yield packer.note(entries.bounds)
-        log.close()
+        with closing(open_log(sizes.root, sizes.config, sizes.log, part)) as log:
+            dispatcher = Dispatcher(sizes.config)
+            scanner = Scanner(log, dispatcher, check=True)
+            side = log_side(sizes, log)
+            packer = Packer(
+                part.number,
+                dispatcher,
+                scanner.topics,
+                units=True,
+                keys=sizes.config.message_index_enable,
+            )
+            entries = PartScan(scanner, part)
+            for entry in entries:
+                side.add(entry)
+                if isinstance(entry, Batch):
+                    yield from packer.add(entry)
+            yield from packer.finish()
+            yield packer.note(side.finish())
+            yield packer.note(entries.bounds)
 
     return scan
 
@@ -139,7 +145,7 @@ def _queues(
     schema = "topic string, queue_id bigint, part int, seq int, data binary"
     runs = gathered.facts.where("kind = 'units'").select("topic", "queue_id", "part", "seq", "data")
     rows = runs.unionAll(spark.createDataFrame(directories, schema)) if directories else runs
-    ordered = rows.repartition(_tasks(spark), "topic", "queue_id").sortWithinPartitions(
+    ordered = rows.repartition(2 * parallelism(spark), "topic", "queue_id").sortWithinPartitions(
         "topic", "queue_id", "part", "seq"
     )
 
@@ -208,14 +214,9 @@ def _index(gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType) 
 
 
 def _answers(frame: DataFrame) -> Iterator[tuple[str, Any]]:
-    """What tasks told, one partition at a time on the driver."""
+    """What tasks told; all of it comes to the driver, which puts it in order."""
     for row in frame.collect():
         yield row["kind"], pickle.loads(row["data"])
-
-
-def _tasks(spark: SparkSession) -> int:
-    context = getattr(spark, "_sc", None)
-    return 2 * context.defaultParallelism if context is not None else 16
 
 
 def write_findings(spark: SparkSession, findings: list[tuple[str, Any]], output: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists
+from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
 from rmqctl.operations import rebuild as in_process
 from rmqctl.operations.verify import parts, verify
 from tests import golden_data
@@ -32,6 +34,7 @@ CASES = [(name, name) for name in golden_data.STORES if name != "defaults"] + [
     (case, golden_data.damage_case(case)["base"]) for case in golden_data.DAMAGE_CASES
 ]
 Golden = Callable[[str], Path]
+SMALL = MessageStoreConfig(mapped_file_size_commit_log=1 << 17)
 REFERENCE = ROOT / "docs" / "reference"
 
 
@@ -58,11 +61,10 @@ def assert_rebuilt_alike(
     other.mkdir()
     summary = in_process.rebuild_to(plan, one)
     built = on_spark.build(spark, plan, other, part_bytes)
-    assert golden_data.tree_content(one / "consumequeue") == golden_data.tree_content(
-        other / "consumequeue"
-    )
+    for name in ("consumequeue", "consumequeue_ext"):
+        assert golden_data.tree_content(one / name) == golden_data.tree_content(other / name)
     assert index_contents(one) == index_contents(other)
-    assert {path.name for path in other.iterdir()} <= {"consumequeue", "index"}
+    assert {path.name for path in other.iterdir()} == {path.name for path in one.iterdir()}
     assert in_process.RebuildSummary(**vars(built)) == summary
     return plan
 
@@ -79,14 +81,7 @@ def test_rebuild_and_verify_are_the_engines(
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
-    if case == "cqext":
-        conf = tmp_path / "broker.conf"
-        conf.write_text(golden_data.broker_conf_text(base))
-        words = ("rebuild", "all", "--store", str(root), "--broker-conf", str(conf))
-        _, _, error = run(*words, "--output", str(tmp_path / "new"), "--master", "local[2]")
-        assert "--master writes no consume queue extension" in str(error)
-        assert not (tmp_path / "new").exists()
-    elif case == base or case in ("hole", "bad-size-late", "first-files-expired"):
+    if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
         assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
 
 
@@ -129,7 +124,7 @@ def test_a_failed_build_leaves_nothing(
         assert list((output / "consumequeue").iterdir())
         raise RuntimeError("no")
 
-    monkeypatch.setattr(on_spark, "_write_index", broken)
+    monkeypatch.setattr(on_spark, "write_index", broken)
     with pytest.raises(RuntimeError):
         on_spark.build(spark, plan, output)
     assert list(output.iterdir()) == []
@@ -204,6 +199,54 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
     assert _messages(fresh, config) == _messages(root, config)
 
 
+def test_a_topic_never_becomes_a_path(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqctl.spark import export, importer
+
+    root, to = tmp_path / "inner" / "store", tmp_path / "inner" / "out"
+    topics = ["a=b", "größe", "%RETRY%g", "123", "null", " x", "..", "dots/dots/xx"]
+    with MessageStore(root, SMALL, writable=True, create=True) as store:
+        for topic in topics:
+            asked = topic.replace("/", "_") if topic != ".." else "--"
+            assert store.put_message(MessageExtBrokerInner(asked, b"")).is_ok
+    (log,) = (root / "commitlog").iterdir()
+    data = log.read_bytes().replace(b"dots_dots_xx", b"../../../../").replace(b"\2--", b"\2..")
+    log.write_bytes(data)
+    rows = export.selected(spark, [str(root)], {}, ["msg_id"])
+    assert export.export(rows, ["msg_id"], str(to), "parquet") == (len(topics), 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["inner"]
+    assert {path.name for path in (tmp_path / "inner").iterdir()} == {"store", "out"}
+    told = importer.read(spark, str(to), "parquet").collect()
+    assert sorted(row["topic"] for row in told) == sorted([*topics[:-1], "../../../../"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole"),
+    [("ndjson", '{"topic": "a", "body": "b"}\n'), ("csv", "topic,body\na,b\n")],
+)
+def test_import_refuses_what_is_cut_off(
+    spark: SparkSession, tmp_path: Path, kind: str, whole: str
+) -> None:
+    from rmqctl.spark import importer
+    from rmqctl.spark.failures import SparkFailed, failures_told
+
+    path, new = tmp_path / f"messages.{kind}", tmp_path / "new"
+    path.write_text(whole)
+    assert importer.read(spark, str(path), kind).count() == 1
+    path.write_text(whole + whole.splitlines()[-1][:-2])
+    told = f"messages.{kind} holds a record that is not of its format. Correct it"
+    with pytest.raises(SparkFailed, match=told), failures_told():
+        importer.load(importer.read(spark, str(path), kind), str(new), MessageStoreConfig())
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_columns_that_make_no_file_are_refused() -> None:
+    from rmqctl.spark import export
+
+    with pytest.raises(UsageError, match="needs another column"):
+        export.check_columns("topic, topic")
+    assert export.check_columns("topic,body") == ["topic", "body"]
+
+
 def _messages(root: Path, config: MessageStoreConfig) -> list[object]:
     with MessageStore(root, config) as store:
         return [
@@ -233,18 +276,65 @@ def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> 
 
     stores = [str(golden("basic")), str(golden("ipv6"))]
     text = "SELECT store, count(*) AS n FROM messages GROUP BY store ORDER BY store"
-    rows = [sql.plain(row) for row in sql.query(spark, text, stores, {}).collect()]
+    rows = list(sql.plain(sql.query(spark, text, stores, {})))
     assert [row["n"] for row in rows] == [600, 200]
     assert spark.table("messages").columns == ["store"]
     text = "SELECT topic, body FROM messages ORDER BY physical_offset LIMIT 1"
-    (row,) = sql.query(spark, text, stores, {}).collect()
-    assert isinstance(sql.plain(row)["body"], str)
+    (row,) = sql.plain(sql.query(spark, text, stores, {}))
+    assert isinstance(row["body"], str)
     text = "SELECT sum(messages) AS n FROM queues WHERE topic = 'TopicA'"
     assert sql.query(spark, text, stores[:1], {}).first()["n"] > 0  # type: ignore[index]
     text = "SELECT (SELECT count(*) FROM units) AS units, count(*) AS items FROM index_items"
     options = {"brokerConf": golden_data.broker_conf_text("basic")}
     (row,) = sql.query(spark, text, stores[:1], options).collect()
     assert row["units"] > 0 and row["items"] > 0
+    # Columns of a subquery, and those that the plan does without.
+    text = "SELECT count(*) AS n FROM messages WHERE EXISTS (SELECT 1 FROM units WHERE size > 0)"
+    assert sql.query(spark, text, stores, {}).collect() == [(800,)]
+    assert spark.table("units").columns == ["size"]
+    text = "SELECT count(*) AS n FROM messages WHERE topic = 'TopicA' AND queue_id >= 0"
+    assert sql.query(spark, text, stores, {}).first()["n"] > 0  # type: ignore[index]
+    assert spark.table("messages").columns == ["topic", "queue_id"]
+    text = "SELECT topic FROM messages WHERE body IS NULL AND 1 = 2"
+    assert sql.query(spark, text, stores, {}).collect() == []
+
+
+def test_sql_rows_hold_every_type(
+    spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqctl.spark import sql
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    text = (
+        "SELECT store_time, store_timestamp, array(store_time) AS times, "
+        "store_time - store_time AS no_time, interval '3' month AS months, body AS `a.b`, "
+        "body AS `A.B`, parse_json('[1]') AS json, time '10:00:00' AS time, date '2026-11-20' AS "
+        "day, map('x', 1.50BD) AS map, struct(interval '1' day AS i) AS nested, NULL AS nothing, "
+        "timestamp '9999-12-31 23:59:59.999Z' AS last FROM messages LIMIT 1"
+    )
+    result = sql.query(spark, text, [str(golden("basic"))], {})
+    (here,) = sql.plain(result)
+    stored = datetime.fromtimestamp(here["store_timestamp"] / 1000, UTC)
+    assert datetime.fromisoformat(here["store_time"]) == stored
+    # Whatever the zone of this process.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert list(sql.plain(result)) == [here]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert here["times"] == [stored.isoformat()]
+    assert (here["time"], here["day"], here["map"]) == ("10:00:00", "2026-11-20", {"x": "1.50"})
+    assert (here["json"], here["nothing"], here["a.b"]) == ("[1]", None, here["A.B"])
+    assert here["last"] == "9999-12-31T23:59:59.999000+00:00"
+    assert here["no_time"] == "INTERVAL '0 00:00:00' DAY TO SECOND"
+    assert here["months"] == "INTERVAL '3' MONTH"
+    json.dumps(here)
+    for text in ("SELECT topic, topic FROM messages", "SELECT 1 AS type"):
+        with pytest.raises(UsageError, match="give the column another name with AS"):
+            next(sql.plain(sql.query(spark, text, [str(golden("basic"))], {})))
 
 
 # --- several stores in one run -----------------------------------------------------------------

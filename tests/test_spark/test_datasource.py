@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.text import decode_properties, tags_code
+from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from tests.conftest import Golden
@@ -30,12 +31,12 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.spark import RocketMQDataSource, scan
+from rmqctl.spark import RocketMQDataSource, logsplit, scan
 from rmqctl.spark.columns import STRUCTURES, ddl
-from rmqctl.spark.datasource import expand
 from rmqctl.spark.properties import PropertyEntries
 from rmqctl.spark.split import ReadSettings, Split
 from rmqctl.spark.splits import plan
+from rmqctl.spark.stores import expand
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
 
 if TYPE_CHECKING:
@@ -429,3 +430,41 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     run(whole.replace("new-store", "whole-store"))
     for made in ("new-store", "whole-store"):
         assert [row["body"] for row in engine_rows("commitlog", tmp_path / made)] == [b"x"]
+
+
+def test_a_path_of_a_broker_conf_may_hold_an_equals_sign(tmp_path: Path) -> None:
+    from rmqctl.spark.datasource import broker_config
+
+    path = tmp_path / "env=test" / "broker.conf"
+    path.parent.mkdir()
+    path.write_text("mappedFileSizeCommitLog=4096\n")
+    for text in (str(path), path.read_text()):
+        assert broker_config(text).mapped_file_size_commit_log == 4096
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_splits_far_inside_of_a_large_file_meet(
+    damaged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a file is longer than what a search looks back at, a split begins at the first record
+    behind its place, found from a record before it and not from the file's start."""
+    monkeypatch.setattr(logsplit, "_LOOK_BACK", 0)
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 19, max_message_size=1000)
+    root = tmp_path / "store"
+    with MessageStore(root, config, writable=True, create=True) as store:
+        bodies = [b"x" * (n * 37 % 700) for n in range(1200)]
+        results = store.put_messages([MessageExtBrokerInner("t", b) for b in bodies], flush=False)
+        places = [r.append.wrote_offset for r in results if r.append is not None]
+    assert len(places) == 1200 and places[-1] > 1 << 19
+    if damaged:
+        lost = places.pop(700)
+        with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(lost + 4)
+            file.write(b"\xff" * 4)
+    for split_bytes in (9_001, 100_000):
+        settings = ReadSettings("commitlog", [str(root)], config, split_bytes=split_bytes)
+        rows = read_rows(settings, ["physical_offset", "status"])
+        assert [row["physical_offset"] for row in rows if row["status"] == "ok"] == places
+        assert [row["physical_offset"] for row in rows if row["status"] != "ok"] == (
+            [lost] if damaged else []
+        )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmqctl.engine import recordruns
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.message import MessageExtBrokerInner, parse_host
 from rmqctl.engine.messagestore import MessageStore
@@ -27,7 +28,9 @@ import pyarrow as pa
 from rmqctl.spark import split
 from rmqctl.spark.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.messagecolumns import COLUMNS
-from rmqctl.spark.newstore import NewStore, with_threads
+from rmqctl.spark.newstore import NewStore, SetAside, WriteRefused, with_threads
+from tests.test_safety.test_power_loss import Power
+from tests.test_safety.test_power_loss import content as forced_content
 from tests.test_spark.conftest import read_rows
 
 Rows = list[dict[str, Any]]
@@ -179,6 +182,8 @@ REFUSED = [
     ({"properties": [("a", "\x02")]}, "holds a separator"),
     ({"properties": [("a\x01", "b")]}, "holds a separator"),
     ({"tags": "\x01"}, "holds a separator"),
+    ({"properties": [("a", "b\x00")]}, "or a NUL"),
+    ({"keys": "\x00"}, "or a NUL"),
     ({"born_host": "x"}, "is not ADDRESS:PORT"),
     ({"properties": [(MULTI, "../x")]}, "cannot be a queue directory"),
 ]
@@ -264,3 +269,32 @@ def test_a_checksum_of_another_place_is_left_out(tmp_path: Path) -> None:
     with MessageStore(root, CONF) as store:
         record = store.commit_log.record_at(0)
         assert record.properties == {"a": "b"}
+
+
+def test_a_store_that_was_made_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets its name when it is whole: then no power cut may take any of it back."""
+    power = Power(monkeypatch)
+    given = [{"topic": "t", "body": b"x" * 100, "keys": f"k{n}"} for n in range(100)]
+    root = made(tmp_path / "made", [[given[:50]], [given[50:]]], CONF)
+    assert len(list((root / "commitlog").iterdir())) > 2
+    assert forced_content(power.goes_off(root, tmp_path / "off")) == forced_content(root)
+
+
+def test_a_task_that_refused_its_rows_makes_no_store(tmp_path: Path) -> None:
+    new = NewStore(str(tmp_path), "the store", EncodeSettings(CONF, NOW))
+    run = SetAside(None, "it is none")
+    with pytest.raises(WriteRefused, match="the store: it is none"):
+        new.write_log([run], with_threads)
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_places_are_given_in_steps(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with more records than are looked at together, which only millions have."""
+    monkeypatch.setattr(recordruns, "_STEP", step)
+    some = [{"topic": "t", "body": b"x" * (n % 30), "queue_id": n % 3} for n in range(90)]
+    for row in some:
+        row["tags"] = "a"
+    one = appended(tmp_path / "one", some, CONF)
+    assert content(made(tmp_path / "many", [[some[:40]], [some[40:]]], CONF)) == content(one)

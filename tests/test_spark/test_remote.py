@@ -27,11 +27,12 @@ from tests.golden_data import (
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
-from rmqctl.spark import remote, scan
+from rmqctl.spark import remote, remotefile, scan, urls
 from rmqctl.spark.columns import STRUCTURES, broker_of
-from rmqctl.spark.datasource import RocketMQDataSource, expand
+from rmqctl.spark.datasource import RocketMQDataSource
 from rmqctl.spark.pushdown import Bounds, decode, encode
 from rmqctl.spark.split import ReadSettings
+from rmqctl.spark.stores import expand
 from tests.test_spark.conftest import Rows, engine_rows, read_rows
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
         os.write(descriptor, bytes([0xA5]) * size)
         return descriptor
 
-    monkeypatch.setattr(remote, "PIECE", 512)
-    monkeypatch.setattr(remote, "_REQUEST", 2048)
-    monkeypatch.setattr(remote, "_scratch", scratch)
-    monkeypatch.setattr(remote, "_holds_data", lambda piece: True)
+    monkeypatch.setattr(remotefile, "PIECE", 512)
+    monkeypatch.setattr(remotefile, "_REQUEST", 2048)
+    monkeypatch.setattr(remotefile, "_scratch", scratch)
+    monkeypatch.setattr(remotefile, "_holds_data", lambda piece: True)
 
 
 def here(rows: Rows, root: Path) -> Rows:
@@ -120,7 +121,7 @@ def test_splits_that_look_back_little(
     """As in files that are longer than what a split looks back at."""
     from rmqctl.spark import logsplit
 
-    monkeypatch.setattr(remote, "PIECE", piece)
+    monkeypatch.setattr(remotefile, "PIECE", piece)
     monkeypatch.setattr(logsplit, "_look_back", lambda config: 2500)
     root, config = golden(name), broker_conf(name)
     expected = engine_rows("commitlog", root, config)
@@ -165,13 +166,13 @@ class Meter:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fetched: list[int] = []
-        fetch = remote.RemoteFile._fetch
+        fetch = remotefile.RemoteFile._fetch
 
-        def counted(file: remote.RemoteFile, numbers: list[int]) -> None:
-            self.fetched.append(len(numbers) * remote.PIECE)
+        def counted(file: remotefile.RemoteFile, numbers: list[int]) -> None:
+            self.fetched.append(len(numbers) * remotefile.PIECE)
             fetch(file, numbers)
 
-        monkeypatch.setattr(remote.RemoteFile, "_fetch", counted)
+        monkeypatch.setattr(remotefile.RemoteFile, "_fetch", counted)
 
 
 def test_a_record_that_reaches_far_over_a_split(
@@ -181,8 +182,8 @@ def test_a_record_that_reaches_far_over_a_split(
     from rmqctl.spark import logsplit
 
     root = big_store(tmp_path / "store")
-    monkeypatch.setattr(remote, "PIECE", 1 << 12)
-    monkeypatch.setattr(remote, "_REQUEST", 1 << 14)
+    monkeypatch.setattr(remotefile, "PIECE", 1 << 12)
+    monkeypatch.setattr(remotefile, "_REQUEST", 1 << 14)
     monkeypatch.setattr(logsplit, "_look_back", lambda _: 1 << 20)
     expected = engine_rows("commitlog", root)
     assert remote_rows("commitlog", root, None, 1 << 18) == expected
@@ -203,8 +204,8 @@ def test_a_split_fetches_what_it_reads(tmp_path: Path, monkeypatch: pytest.Monke
 
     root = big_store(tmp_path / "store")
     expected = engine_rows("commitlog", root)
-    monkeypatch.setattr(remote, "PIECE", 1 << 12)
-    monkeypatch.setattr(remote, "_REQUEST", 1 << 14)
+    monkeypatch.setattr(remotefile, "PIECE", 1 << 12)
+    monkeypatch.setattr(remotefile, "_REQUEST", 1 << 14)
     monkeypatch.setattr(logsplit, "_look_back", lambda _: 1 << 17)
     meter = Meter(monkeypatch)
     assert remote_rows("commitlog", root, None, 1 << 18) == expected
@@ -240,7 +241,7 @@ def memory() -> Any:
     fsspec = pytest.importorskip("fsspec", reason="pip install fsspec")
     filesystem = fsspec.filesystem("memory")
     filesystem.store.clear()
-    remote.connect.cache_clear()
+    urls.connect.cache_clear()
     yield filesystem
     filesystem.store.clear()
 
@@ -351,7 +352,7 @@ def test_a_full_scratch_disk_is_a_row(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     url = uploaded(golden("basic"), memory, "b/s")
-    monkeypatch.setattr(remote.os, "pwrite", full)
+    monkeypatch.setattr(remotefile.os, "pwrite", full)
     rows = url_rows(url)
     assert {row["status"] for row in rows} == {"damage"}
     assert "No space left on device" in rows[0]["damage"]
@@ -361,7 +362,7 @@ def test_scratch_files_have_no_name(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/no/such,{tmp_path}")
-    descriptor = remote._scratch(1 << 40)
+    descriptor = remotefile._scratch(1 << 40)
     try:
         assert os.fstat(descriptor).st_dev == tmp_path.stat().st_dev
         assert os.fstat(descriptor).st_blocks == 0
@@ -373,7 +374,7 @@ def test_scratch_files_have_no_name(
 def test_what_cannot_be_reached_says_so(memory: Any, tmp_path: Path) -> None:
     for url, error, text in (
         ("memory://nothing/store", StoreNotFound, "there is no directory memory://nothing/store"),
-        ("nosuch://user:secret@b/s?key=secret", remote.RemoteUnreadable, "nosuch://b/s: "),
+        ("nosuch://user:secret@b/s?key=secret", urls.RemoteUnreadable, "nosuch://b/s: "),
     ):
         with pytest.raises(error) as caught:
             remote.check_store(url)
@@ -415,7 +416,7 @@ def test_names_of_brokers(golden: Golden) -> None:
     assert ReadSettings("queue", ["/a/b"], config).source("/a/b") == ("/a/b", "broker-z")
     # Given for several, it cannot be the name of all of them.
     assert ReadSettings("queue", ["/a/b", "/a/c"], config).source("/a/b") == ("/a/b", "b")
-    assert remote.shown("s3://key:secret@bucket/a/store?region=x") == "s3://bucket/a/store"
+    assert urls.shown("s3://key:sec@ret@bucket/a/store?region=x") == "s3://bucket/a/store"
 
 
 # --- through Spark -------------------------------------------------------------------------------
@@ -439,9 +440,9 @@ def test_through_spark(spark: SparkSession, golden: Golden, tmp_path: Path) -> N
         "SELECT broker, sum(messages) AS n, (SELECT count(*) FROM units) AS units FROM queues "
         "GROUP BY broker ORDER BY broker"
     )
-    rows = [sql.plain(row) for row in sql.query(spark, text, stores, {}).collect()]
+    rows = list(sql.plain(sql.query(spark, text, stores, {})))
     paths = [store.removeprefix("local://") for store in stores]
-    same = [sql.plain(row) for row in sql.query(spark, text, paths, {}).collect()]
+    same = list(sql.plain(sql.query(spark, text, paths, {})))
     assert rows == same
     assert [row["broker"] for row in rows] == ["broker-a", "broker-b"]
     told = list(statistics(spark, stores, {}, 10))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.spark import session
+from rmqctl.spark import failures, session
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_safety.test_disk_full import mounted
@@ -103,13 +103,15 @@ def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Pa
     try:
         full = run_several(
             "local[2]",
-            java_environment(temporary),
+            # Java itself takes names for ASCII then.
+            java_environment(temporary) | {"LC_ALL": "C"},
             [
                 ["rebuild", "all", *source, "--output", str(disk / "built")],
                 ["export", *source, "--to", str(disk / "out"), "--format", "ndjson"],
                 ["import", "--store", str(disk / "new"), "--from", str(messages), "--input=ndjson"],
                 ["verify", "--store", str(looped)],
                 ["rebuild", "queues", "--store", str(looped), "--output", str(tmp_path / "built")],
+                ["export", *source, "--to", str(tmp_path / "größe"), "--columns", "msg_id"],
             ],
         )
         assert list(disk.iterdir()) == []
@@ -119,7 +121,9 @@ def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Pa
         assert (code, len(err.splitlines())) == (5, 1), err
         assert "No space left on device" in err
         assert "ree space" in err
-    for code, _, err in full[3:]:
+    assert (full[5][0], full[5][2]) == (0, "")
+    assert list((tmp_path / "größe").glob("topic=TopicA/day=*/part-*"))
+    for code, _, err in full[3:5]:
         assert (code, len(err.splitlines())) == (5, 1), err
         assert str(log) in err
         assert "Too many levels of symbolic links" in err
@@ -133,6 +137,33 @@ def test_a_bad_setting_is_a_usage_error(golden: object) -> None:
     assert "'nonsense' is not KEY=VALUE" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"LC_ALL": "C"}, False),
+        ({"LC_ALL": "C", "LANG": "de_DE.UTF-8"}, False),
+        ({"LC_ALL": "", "LC_CTYPE": "C.utf8", "LANG": "C"}, True),
+        ({"LANG": "de_DE.ISO-8859-1"}, False),
+        ({"LANG": "en_US.UTF-8"}, True),
+        ({}, False),
+    ],
+)
+def test_java_takes_names_for_utf8(
+    environment: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, sys.executable)  # A session leaves these.
+    assert session._has_utf8_names() == expected
+    with session._environment("local[2]", {}):
+        told = environment.get("LC_ALL") if expected else "C.UTF-8"
+        assert os.environ.get("LC_ALL") == told
+    assert os.environ.get("LC_ALL") == environment.get("LC_ALL")
+
+
 def test_the_innermost_error_is_told() -> None:
     text = (
         "Job aborted due to stage failure: Task 0 failed 4 times: org.apache.spark.api.python."
@@ -141,8 +172,8 @@ def test_the_innermost_error_is_told() -> None:
         "rmqctl.errors.CannotRead: cannot read /s: no such file. Check its owner.\n\n"
         "\tat org.apache.spark.X\n"
     )
-    assert session.innermost(text) == "cannot read /s: no such file. Check its owner."
-    assert session.innermost("ValueError: x\n\tat y") == "ValueError: x"
+    assert failures.innermost(text) == "cannot read /s: no such file. Check its owner."
+    assert failures.innermost("ValueError: x\n\tat y") == "ValueError: x"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +192,20 @@ def test_the_innermost_error_is_told() -> None:
             "3.12 than that in driver: 3.11, PySpark cannot run with different minor versions.",
             "its executors run Python 3.12, this process 3.11.",
         ),
+        (
+            "java.io.IOException: Mkdirs failed to create file:/to.rmqctl-new/_temporary/0/topic="
+            + "%25" * 100
+            + "/day=2026-11-20 (exists=false, cwd=file:/)",
+            "the long name of a topic of the log, topic=%25%25",
+        ),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///m/a.csv.  "
+            "SQLSTATE: KD001\n\tat x\nCaused by: org.apache.spark.SparkException: "
+            "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected",
+            "file:///m/a.csv holds a record that is not of its format. Correct it, or name",
+        ),
         ("java.lang.OutOfMemoryError: Java heap space\n\tat x", "Java heap space. When memory is"),
     ],
 )
 def test_what_is_wrong_with_a_node_is_told_with_the_next_step(text: str, told: str) -> None:
-    assert told in session.explained(f"Job aborted due to stage failure: Task 0 failed\n{text}\n")
+    assert told in failures.explained(f"Job aborted due to stage failure: Task 0 failed\n{text}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.columns import ddl
+from rmqctl.spark.split import Split
 from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
 
 if TYPE_CHECKING:
@@ -309,3 +311,75 @@ def test_restarts_from_a_checkpoint(spark: SparkSession, live: Live, tmp_path: P
     found = spark.read.parquet(str(out)).orderBy("physical_offset").collect()
     assert [bytes(row.body) for row in found] == live.bodies
     assert {row.status for row in found} == {"ok"}
+
+
+def test_a_stream_keeps_no_file_open(live: Live) -> None:
+    live.put(100)
+    reader = reader_of(live.root)
+    start = reader.initialOffset()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        end = reader.latestOffset(start, ReadMaxBytes(2500))
+        assert end != start
+        for partition in reader.partitions(start, end):
+            assert list(reader.read(partition))
+        start = end
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_stands_behind_damage_comes_at_once(live: Live) -> None:
+    """The end of the log is that of its last whole record, not the place of the damage."""
+    live.put(15)
+    live.raw(5 * (live.store.max_offset // 15) + 4, b"\xff" * 4)
+    follower = Follower(live.root)
+    follower.step()
+    assert follower.offset == {str(live.root): live.store.max_offset}
+    assert follower.bodies == live.bodies[:5] + live.bodies[6:]
+    assert [row["status"] for row in follower.rows].count("damage") == 1
+
+
+def test_what_has_expired_is_told_up_to_the_batchs_end(live: Live) -> None:
+    """The rest is the next batch's: else it would be told twice."""
+    live.put(100)
+    for path in sorted((live.root / "commitlog").iterdir())[:3]:
+        path.unlink()
+    reader, store = reader_of(live.root), str(live.root)
+    for start, end in ((0, 4096), (4096, 3 * 4096)):
+        (expired,) = reader.partitions({store: start}, {store: end})
+        assert isinstance(expired, Split)
+        assert (expired.start, expired.end) == (start, end) and "expired" in expired.problem
+
+
+def test_a_limit_is_for_all_stores_together(tmp_path: Path) -> None:
+    stores = [Live(tmp_path / name) for name in "abc"]
+    for store in stores:
+        store.put(20)
+    size = stores[0].store.max_offset // 20
+    reader = reader_of(tmp_path / "*")
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxBytes(9 * size))
+    assert [end[str(store.root)] for store in stores] == [3 * size] * 3
+    start = {str(store.root): store.store.max_offset for store in stores[:2]}
+    end = reader.latestOffset(start | {str(stores[2].root): 0}, ReadMaxBytes(9 * size))
+    assert end[str(stores[2].root)] == 9 * size, "what the others leave over"
+    start = {str(store.root): store.store.max_offset - size for store in stores[:2]}
+    end = reader.latestOffset(start | {str(stores[2].root): 0}, ReadMaxBytes(9 * size))
+    assert end[str(stores[2].root)] == 7 * size
+    for store in stores:
+        store.store.close()
+
+
+def test_an_end_that_no_queue_proves_is_behind_the_last_record(tmp_path: Path) -> None:
+    """Damage, records behind it and no queue: reading on to the end of the file would pass over
+    what is put there later."""
+    live = Live(tmp_path / "store")
+    live.put(15)
+    end = live.store.max_offset
+    live.store.close()
+    live.raw(5 * (end // 15) + 4, b"\xff" * 4)
+    shutil.rmtree(live.root / "consumequeue")
+    with MessageStore(live.root, SMALL) as store:
+        assert store.obstacle.obstacle is not None and store.max_offset == 4096
+    follower = Follower(live.root)
+    follower.step()
+    assert follower.offset == {str(live.root): end}
+    assert follower.bodies == live.bodies[:5] + live.bodies[6:]

@@ -58,8 +58,8 @@ def command(
                 )
             writer.summary(output=output)
             return 0
-        for row in result.toLocalIterator():
-            writer.row(sql.plain(row))
+        for row in sql.plain(result):
+            writer.row(row)
             count += 1
         writer.summary(rows=count)
     return int(not count)

@@ -68,7 +68,7 @@ def command(
         rows += statistics(spark, settings.stores, source, top)
     if html is not None:
         from rmqctl.spark.page import page
-        from rmqctl.spark.remote import shown
+        from rmqctl.spark.urls import shown
 
         names = [shown(store) for store in settings.stores]
         title = ", ".join(names) if len(names) < 4 else f"{len(names)} stores"

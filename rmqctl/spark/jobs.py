@@ -1,0 +1,74 @@
+"""Jobs of Spark: run for what they do, several at a time, and ended when nobody waits for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+R = TypeVar("R")
+_AT_ONCE = 8
+_SECONDS = 0.2
+
+
+def run(frame: DataFrame) -> None:
+    """Runs a job for what it does."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at a time; of Spark Connect nobody knows."""
+    context = getattr(spark, "_sc", None)
+    return context.defaultParallelism if context is not None else 8
+
+
+@contextmanager
+def ended_on_failure(spark: SparkSession) -> Iterator[None]:
+    """Ends the jobs that this thread has started within when it fails: nothing may be written
+    after the clean-up. Those of other threads go on."""
+    tag = f"rmqctl-{uuid.uuid4().hex}"
+    spark.addTag(tag)
+    try:
+        yield
+    except BaseException:
+        _end(lambda: spark.interruptTag(tag))
+        raise
+    finally:
+        _end(lambda: spark.removeTag(tag))
+
+
+@contextmanager
+def at_once(
+    spark: SparkSession, function: Callable[..., R], items: Iterable[tuple[object, ...]]
+) -> Iterator[list[Future[R]]]:
+    """Calls a function with each item's values in a thread of its own, some at a time. Spark takes
+    tasks of the jobs that were started first as long as there are any, so that cores which wait for
+    the last tasks of one job work for the next.
+
+    When the context is left by an error, as by Ctrl-C, all jobs of the session are ended.
+    """
+    pool = ThreadPoolExecutor(_AT_ONCE)
+    futures = [pool.submit(function, *item) for item in items]
+    try:
+        yield futures
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        while not all(one.done() for one in futures):
+            _end(spark.interruptAll)
+            # A job may begin between two looks. What never began counts as done, but not here.
+            wait(futures, _SECONDS)
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _end(action: Callable[[], object]) -> None:
+    try:
+        action()
+    except Exception:
+        pass  # Java has ended already, and its tasks with it.
