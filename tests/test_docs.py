@@ -24,6 +24,7 @@ from tests import transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+WITH_TRANSCRIPTS = ["README.md", "docs/how-to/messages-missing.md", "docs/tutorial/first-store.md"]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -90,9 +91,19 @@ def test_examples_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+        if "://" in target:
+            continue
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked.read_text()), f"{target}#{anchor}"
+
+
+def anchors(page: str) -> set[str]:
+    """The names that headings get on GitHub."""
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 def test_the_library_snippet_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +115,7 @@ def test_the_library_snippet_runs(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "0 0 {'TAGS': 'a'} b'hello'" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/tutorial/first-store.md"])
+@pytest.mark.parametrize("name", WITH_TRANSCRIPTS)
 def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> None:
     shown = transcripts.steps((ROOT / name).read_text())
     ran = transcripts.session([step.command for step in shown], tmp_path)
@@ -116,6 +127,11 @@ def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> Non
         assert status in (0, 1, 6), step.command
 
 
+def test_every_transcript_is_run() -> None:
+    pages = [str(page.relative_to(ROOT)) for page in PAGES if "```console" in page.read_text()]
+    assert pages == WITH_TRANSCRIPTS
+
+
 def test_the_documented_input_fields_and_exit_codes_are_the_programs() -> None:
     page = (ROOT / "docs/how-to/scripts.md").read_text()
     _, _, after = page.partition("## Putting many messages")
@@ -124,6 +140,21 @@ def test_the_documented_input_fields_and_exit_codes_are_the_programs() -> None:
     for text in (page, README):
         codes = {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)}
         assert codes == set(EXIT_CODES)
+
+
+def test_the_page_of_scripts_has_every_command_that_ends_with_1() -> None:
+    page = (ROOT / "docs/how-to/scripts.md").read_text()
+    _, _, after = page.partition("| command | exit status 1 |")
+    table, _, _ = after.partition("\n\n")
+    first_cells = " ".join(re.findall(r"^\| (`[^|]+`) \|", table, re.MULTILINE))
+    told = {name.split(" --")[0] for name in re.findall(r"`([^`]+)`", first_cells)}
+    ends_with_1 = {
+        path.removeprefix("rmqctl ")
+        for path, command in COMMANDS.items()
+        if 1 in getattr(command, "exits", ())
+    }
+    assert {path for path in ends_with_1 if not told & {path, path.split()[0]}} == set()
+    assert told <= ends_with_1 | {path.split()[0] for path in ends_with_1}
 
 
 def test_the_readmes_transcript_fits_a_screen() -> None:
@@ -238,6 +269,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("verify", code=1)
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)
+    yield from rows("pull", "--topic orders --queue-id 0 --body hex")
     yield from rows("rebuild", f"all --output {root}/new", code=1)
 
 

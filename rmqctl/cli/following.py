@@ -6,11 +6,12 @@ printed; the exit code is 130 then.
 
 from __future__ import annotations
 
+import functools
 import select
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -29,22 +30,45 @@ _WORDS = {
 }
 
 
-def follow_options(function: F) -> F:
-    """``--follow``, ``--from-end`` and ``--interval``."""
-    function = click.option(
-        "--interval",
-        metavar="SECONDS",
-        type=click.FloatRange(0.01, 3600),
-        default=INTERVAL_SECONDS,
-        show_default=True,
-        help="With --follow: how often to look.",
-    )(function)
-    function = click.option(
-        "--from-end", is_flag=True, help="With --follow: print only what comes from now on."
-    )(function)
-    return click.option("--follow", is_flag=True, help="Go on as the broker writes, until Ctrl-C.")(
-        function
-    )
+class Follow(NamedTuple):
+    """How to follow: seconds between looks, and whether from the end on."""
+
+    interval: float
+    from_end: bool
+
+
+def follow_options(start: str) -> Callable[[F], F]:
+    """``--follow``, ``--from-end`` and ``--interval``, as one argument ``follow``: None without.
+
+    :param start: the argument that otherwise says where to begin.
+    """
+
+    def decorate(function: F) -> F:
+        @click.option(
+            "--follow", "follows", is_flag=True, help="Go on as the broker writes, until Ctrl-C."
+        )
+        @click.option(
+            "--from-end", is_flag=True, help="With --follow: print only what comes from now on."
+        )
+        @click.option(
+            "--interval",
+            metavar="SECONDS",
+            type=click.FloatRange(0.01, 3600),
+            default=INTERVAL_SECONDS,
+            show_default=True,
+            help="With --follow: how often to look.",
+        )
+        @functools.wraps(function)
+        def run(*args: Any, follows: bool, from_end: bool, interval: float, **kw: Any) -> Any:
+            if from_end and not follows:
+                raise click.UsageError("--from-end needs --follow.")
+            if from_end and kw[start] is not None:
+                raise click.UsageError(f"--{start} and --from-end exclude each other.")
+            return function(*args, follow=Follow(interval, from_end) if follows else None, **kw)
+
+        return run  # type: ignore[return-value]
+
+    return decorate
 
 
 class Following:
@@ -103,13 +127,14 @@ class Following:
 def print_rows(
     settings: Settings,
     main_type: str,
-    interval: float,
+    follow: Follow,
     rows: Callable[[Following], Iterable[Row]],
-) -> tuple[Row, bool]:
-    """Prints rows as they come, each handed to the reader at once; the summary, and whether a
-    signal ended it."""
+    exit_code: Callable[[Row], int],
+) -> int:
+    """Prints rows as they come, each handed to the reader at once; gives the exit code of the
+    summary, or 130 when a signal ended it."""
     summary: Row = {}
-    with Following(interval) as following, settings.writer(main_type, live=True) as writer:
+    with Following(follow.interval) as following, settings.writer(main_type, live=True) as writer:
         for row in rows(following):
             if row["type"] == "summary":
                 summary = row
@@ -117,4 +142,4 @@ def print_rows(
                 note(f"note: {_WORDS[row['reason']].format(**row)} (from {row['from_offset']}).")
             writer.rows([row])
             writer.flush()
-    return summary, following.ended()
+    return 130 if following.ended() else exit_code(summary)

@@ -94,7 +94,10 @@ def _invoke(arguments: list[str]) -> int:
         if _wants_traceback():
             raise
         where = f"{error.filename}: " if error.filename else ""
-        note(f"error: {where}{error.strerror or error}. The system refused; no store is at fault.")
+        note(
+            f"error: {where}{error.strerror or error}. The system refused, which says nothing "
+            "about the store: check owner, rights and disk."
+        )
         return 5
     except MemoryError:
         if _wants_traceback():

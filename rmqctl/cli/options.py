@@ -179,7 +179,30 @@ class Settings(NamedTuple):
             f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
             f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
         )
+        if store.irregular:
+            from rmqctl.operations.info import irregular_files
+
+            self.note_irregular(irregular_files(store))
         return store
+
+    def note_irregular(self, files: list[str]) -> None:
+        """Says which files are not as long as they must be, so that something may be left out."""
+        if not files:
+            return
+        self.note(
+            f"note: {_some(files)}. What they lack is left out, and a broker does not start on "
+            "them: `rmqctl verify` says what to do."
+        )
+
+    def note_index(self, store: MessageStore) -> bool:
+        """Says which index files are passed over; whether there are any."""
+        files = [f"{path.name} ({size} bytes)" for path, size in store.index.irregular.items()]
+        if files:
+            self.note(
+                f"note: index files of a wrong length are left out: {_some(files)}. Messages may "
+                "be missing here: `rmqctl rebuild index` writes the index anew."
+            )
+        return bool(files)
 
     def writer(
         self,
@@ -210,6 +233,13 @@ class Settings(NamedTuple):
         if self.verbose and not self.quiet:
             note(text)
 
+    def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
+        """A note when the store has no such queue, mostly because a name is mistyped."""
+        if store.consume_queue(topic, queue_id) is None:
+            self.note(
+                f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
+            )
+
     def progress(
         self, title: str, total: int, writer: RowWriter
     ) -> AbstractContextManager[Callable[[int], None]]:
@@ -217,6 +247,11 @@ class Settings(NamedTuple):
         from rmqctl.cli.progress import progress
 
         return progress(title, total, writer, quiet=self.quiet)
+
+
+def _some(names: list[str]) -> str:
+    more = f", and {len(names) - 3} more" if len(names) > 3 else ""
+    return "; ".join(names[:3]) + more
 
 
 class StorePath(click.Path):
@@ -355,6 +390,12 @@ def queue_id_option(*, required: bool = False) -> Callable[[F], F]:
 def limit_option(function: F) -> F:
     return click.option(
         "--limit", metavar="N", type=Whole(1, LONG_MAX), help="Print at most N rows."
+    )(function)
+
+
+def dry_run_option(function: F) -> F:
+    return click.option(
+        "--dry-run", is_flag=True, help="Change nothing, print what would be done."
     )(function)
 
 

@@ -1,4 +1,4 @@
-"""``--stats``: what the store counted while a command put messages into it."""
+"""What commands that put messages share: ``--stats``, and how they end when one is refused."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from rmqctl.cli.options import Settings
     from rmqctl.engine.messagestore import MessageStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,3 +28,22 @@ def print_stats(store: MessageStore) -> None:
 
     for line in stats_lines(store.writer.stats):
         note(line)
+
+
+def refused(settings: Settings, where: str, status: str, reason: str) -> int:
+    """Says on stderr which put was refused, and what to do; the exit code.
+
+    :param where: what was to be put, in front of the status; may be empty.
+    """
+    from rmqctl.cli.output import note
+    from rmqctl.engine.status import PutMessageStatus
+
+    if PutMessageStatus(status).is_of_store:
+        step = "Check owner, mount and free space, then go on from there."
+    else:
+        step = "Mend the message or leave it out, then go on from there."
+    note(
+        f"error: {settings.root}: {where}{status}: {reason.rstrip('.')}. What was put before it is "
+        f"stored. {step}"
+    )
+    return 5

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.sink import Row, Shape, Sink
-from rmqctl.cli.text import cell, pairs, visible, width
+from rmqctl.cli.text import cell, pairs, title, visible, width
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -52,6 +52,25 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "expected",
         "found",
     ),
+    "delay_level": (
+        "level",
+        "delay_milliseconds",
+        "progress",
+        "pending",
+        "due",
+        "next_delivery_timestamp",
+    ),
+    "half_message": (
+        "physical_offset",
+        "state",
+        "real_topic",
+        "producer_group",
+        "keys",
+        "age_milliseconds",
+        "broker_does",
+    ),
+    "progress": ("topic", "queue_id", "group", "consumer_offset", "lag", "lost"),
+    "file": ("path", "reason", "allocated_bytes", "modified_timestamp"),
 }
 #: Fields that need no name where a row is too wide for columns.
 _TITLES: dict[str, tuple[str, ...]] = {
@@ -139,8 +158,9 @@ class Plain(Table):
         lines = [[cell(name, row.get(name)) for name in names] for row in page]
         if self._widths is None:
             self._numeric = [_is_number(name, page) for name in names]
-            self._widths = [max(map(width, column)) for column in zip(names, *lines, strict=True)]
-            lines.insert(0, names)
+            titles = [title(name) for name in names]
+            self._widths = [max(map(width, column)) for column in zip(titles, *lines, strict=True)]
+            lines.insert(0, titles)
         for values in lines:
             parts = []
             for value, room, number in zip(values, self._widths, self._numeric, strict=True):
@@ -176,7 +196,7 @@ class Pages(Table):
         )
         for name, room in zip(names, widths, strict=True):
             table.add_column(
-                name.replace("_", "\n"),
+                title(name).replace("_", "\n"),
                 justify="right" if _is_number(name, page) else "left",
                 width=room,
                 overflow="fold",
@@ -194,7 +214,7 @@ class Pages(Table):
         for name, cells in zip(names, columns, strict=True):
             whole = _is_number(name, page) or name.endswith("timestamp")
             word = max(map(width, cells)) if whole else max(map(_longest_word, cells))
-            least.append(max(word, *map(len, name.split("_"))))
+            least.append(max(word, *map(len, title(name).split("_"))))
         wanted = [max(n, *map(width, cells)) for n, cells in zip(least, columns, strict=True)]
         spare -= sum(least)
         if spare < 0:

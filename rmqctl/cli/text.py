@@ -1,7 +1,8 @@
 """How data becomes text on a terminal: nothing from a store gets there raw.
 
 Control characters (C0, DEL, C1), invisible and direction-changing ones and lone surrogates are
-shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone.
+shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone, durations as
+``1m30s``.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ _CONTROL = (
     "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
+_MILLISECONDS = "_milliseconds"
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
 _UNSAFE = re.compile(f"[\0-\x1f{_CONTROL}]")
 #: In JSON text the C0 characters are escaped already, but for the newline that ends a row.
 _UNSAFE_IN_JSON = re.compile(f"[{_CONTROL}]")
@@ -55,6 +58,25 @@ def iso_time(milliseconds: int) -> str:
         return str(milliseconds)
 
 
+def duration(milliseconds: int) -> str:
+    """``7h25m``, ``1m30s``, ``250ms``: the two largest units, as RocketMQ names them."""
+    left, parts = abs(milliseconds), []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return ("-" if milliseconds < 0 else "") + ("".join(parts) or "0ms")
+
+
+def title(name: str) -> str:
+    """A field's name in a table, where a duration shows its own units."""
+    return name.removesuffix(_MILLISECONDS)
+
+
 def cell(name: str, value: Any) -> str:
     """One value as a table shows it."""
     if value is None or value == []:
@@ -62,6 +84,8 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
+        if name.endswith(_MILLISECONDS):
+            return duration(value)
         return iso_time(value) if name.endswith("timestamp") else str(value)
     if isinstance(value, dict):
         return " ".join(f"{visible(str(k))}={cell(str(k), v)}" for k, v in value.items())
@@ -84,7 +108,9 @@ def width(text: str) -> int:
 def pairs(row: dict[str, Any]) -> str:
     """A row on one line, without its type: ``name=value, name="one, two", …``."""
     return ", ".join(
-        f"{name}={_quoted(cell(name, value))}" for name, value in row.items() if name != "type"
+        f"{title(name)}={_quoted(cell(name, value))}"
+        for name, value in row.items()
+        if name != "type"
     )
 
 

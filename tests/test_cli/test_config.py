@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -256,3 +257,52 @@ def test_names_from_a_file_reach_no_terminal_raw(cli: Cli, broker: Path) -> None
     for form in ("table", "csv", "ndjson"):
         out = check(cli, broker, "--format", form).out
         assert "[2J" in out and not {"\x1b", "\x07", "\u202e"} & set(out)
+
+
+def test_a_file_and_its_copy_that_are_both_broken(cli: Cli, broker: Path) -> None:
+    """A broker does not start then: the copy's harm is an error too."""
+    for name in ("topics.json", "topics.json.bak"):
+        (broker / "config" / name).write_text("{")
+    rows = check(cli, broker, "--format", "ndjson").rows
+    bad = [(row["code"], row["path"]) for row in rows[:-1] if row["severity"] == "error"]
+    assert bad == [
+        ("config-unreadable", "config/topics.json"),
+        ("config-unreadable", "config/topics.json.bak"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        # Nothing was read yet: that a queue is not there tells nothing.
+        (edit("consumerOffset.json", "orders@cg_orders", "never@cg_orders"), None),
+        (write("delayOffset.json", '{"offsetTable":{1:2,2:1,3:3,4:3,"x":1}}'), "malformed"),
+        (write("delayOffset.json", '{"offsetTable":{1:2,2:1,3:3,4:"many"}}'), "malformed"),
+        # Just at the first message, and just at the end.
+        (write("delayOffset.json", '{"offsetTable":{1:0,2:0,3:0,4:0,5:0,6:0}}'), None),
+        (write("delayOffset.json", '{"offsetTable":{1:3,2:2,3:32,4:32,5:3,6:8}}'), None),
+        (write("delayOffset.json", '{"offsetTable":{1:3,2:2,3:33,4:32,5:3,6:8}}'), "past-queue"),
+    ],
+    ids=range(6),
+)
+def test_the_bounds_of_offsets(
+    change: Callable[[Path], object], codes: str | None, cli: Cli, broker: Path
+) -> None:
+    backup = broker / "config/consumerOffset.json.bak"
+    backup.unlink(missing_ok=True)
+    path = broker / "config/consumerOffset.json"
+    path.write_text(re.sub(r"(\d+):\d+", r"\1:0", path.read_text()))
+    change(broker)
+    rows = check(cli, broker, "--format", "ndjson").rows
+    found = {row["code"] for row in rows[:-1]} - {"delay-offset-missing"}
+    wanted = {"malformed": "config-entry-malformed", "past-queue": "delay-offset-past-queue"}
+    assert found == ({wanted[codes]} if codes is not None else set())
+
+
+def test_a_file_of_the_same_time_is_older_by_its_count(cli: Cli, broker: Path) -> None:
+    version = '{"dataVersion":{"counter":%d,"timestamp":5},"delayOffset":{}}'
+    for own, copy, older in ((7, 7, False), (8, 7, False), (6, 7, True)):
+        (broker / "config/other.json").write_text(version % own)
+        (broker / "config/other.json.bak").write_text(version % copy)
+        rows = check(cli, broker, "--format", "ndjson").rows
+        assert ("config-older-than-backup" in {row["code"] for row in rows[:-1]}) is older

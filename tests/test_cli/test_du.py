@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +157,70 @@ def test_times_that_no_calendar_has(tmp_path: Path, cli: Cli) -> None:
     rows = cli("du", "--by", "day", "--format", "ndjson", store=store).rows
     days = {row["day"]: row["messages"] for row in rows if row["type"] == "usage"}
     assert days == {"1970-01-01": 1, "2023-11-14": 1, None: 2}
+
+
+@pytest.mark.parametrize(
+    ("zone", "midnight"),
+    [
+        ("UTC", 0),
+        ("Asia/Kathmandu", -(5 * 60 + 45)),
+        ("Asia/Kolkata", -(5 * 60 + 30)),
+        ("America/St_Johns", 3 * 60 + 30),
+    ],
+)
+def test_a_day_is_the_local_one(
+    zone: str, midnight: int, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Zones are not whole hours from UTC: the last and the first millisecond of a day are not of
+    the same one."""
+    store = tmp_path / "store"
+    first = int(datetime(2024, 1, 10, tzinfo=UTC).timestamp() * 1000) + midnight * 60_000
+    times = iter((first - 1, first, first + 86_399_999, first + 86_400_000))
+    with MessageStore(
+        store, CONFIG, writable=True, create=True, clock=lambda: next(times)
+    ) as opened:
+        for _ in range(4):
+            assert opened.put_message(MessageExtBrokerInner("t", b"x")).is_ok
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        rows = cli("du", "--by", "day", "--format", "ndjson", store=store).rows
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    days = {row["day"]: row["messages"] for row in rows if row["type"] == "usage"}
+    assert days == {"2024-01-09": 1, "2024-01-10": 2, "2024-01-11": 1}
+
+
+def test_links_count_as_links(cli: Cli, store: Path) -> None:
+    """What a link leads to is not the store's, and may be anything."""
+    large = store.parent / "large"
+    large.write_bytes(bytes(1 << 20))
+    rows = cli("du", "--disk", "--format", "ndjson", store=store).rows
+    (store / "config").mkdir()
+    (store / "config/linked").symlink_to(large)
+    (store / "other").symlink_to(store.parent)
+    more = cli("du", "--disk", "--format", "ndjson", store=store).rows
+    assert more[-1]["allocated_bytes"] - rows[-1]["allocated_bytes"] < 1 << 16
+    (config,) = (row for row in more if row.get("structure") == "config")
+    assert (config["files"], config["size"]) == (1, len(str(large)))
+
+
+def test_a_file_that_goes_meanwhile_is_not_counted(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker deletes its oldest files while it runs."""
+    before = cli("du", "--disk", "--format", "ndjson", store=store).rows
+    gone = store / "commitlog" / f"{0:020d}"
+    real = os.walk
+
+    def walk(top: Any, *arguments: Any, **named: Any) -> Any:
+        for found in real(top, *arguments, **named):
+            if Path(found[0]).name == "commitlog":
+                gone.unlink()
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk)
+    done = cli("du", "--disk", "--format", "ndjson", store=store)
+    assert done.code == 0
+    assert done.rows[0]["files"] == before[0]["files"] - 1

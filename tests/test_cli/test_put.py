@@ -173,7 +173,10 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
         ('{"topic": "a", "body": null}', "body must be a string"),
         ('{"topic": "a", "properties": {"a": 1}}', "must be a string"),
         ('{"topic": "a", "properties": {"": "x"}}', "empty name"),
-        ('{"topic": "a", "tags": "a\\u0001b"}', "separates properties"),
+        ('{"topic": "a", "tags": "a\\u0001b"}', "separate properties"),
+        ('{"topic": "a", "tags": "a\\u0000b"}', "0x00 counts as damage"),
+        ('{"topic": "a", "keys": "\\u0000"}', "0x00 counts as damage"),
+        ('{"topic": "a", "properties": {"b\\u0000": "c"}}', "0x00 counts as damage"),
         ('{"topic": "a", "tags": "a", "properties": {"TAGS": "b"}}', "exclude each other"),
         ('{"topic": "a", "born_host": "x"}', "not ADDRESS:PORT"),
         ('{"topic": "a", "transaction": "maybe"}', "none of"),
@@ -209,6 +212,7 @@ def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) 
     rows = [{"topic": "a", "body": "x"}, {"topic": "a", "body": "x" * 3000}, {"topic": "a"}]
     done = cli("put", "--from", ndjson(tmp_path / "in", *rows), "--format", "ndjson", store=store)
     assert done.code == 5 and "line 2: MESSAGE_ILLEGAL" in done.err
+    assert str(store) in done.err and "Mend the message" in done.err
     assert [row["status"] for row in done.rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
 
 

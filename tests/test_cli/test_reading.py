@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.output import FORMATS
+from rmqctl.operations import rebuild
 from tests.test_cli.conftest import BORN, Cli, state
 
 MESSAGE_FIELDS = [
@@ -47,7 +48,9 @@ FINDING_NOTHING = {
     ("message", "--unique-key", "absent"): 1,
     ("schedule", "ls"): 0,
     ("schedule", "deliver", "--dry-run"): 0,
-    ("transaction", "ls", "--all"): 1,
+    ("transaction", "ls"): 0,
+    ("transaction", "ls", "--all"): 0,
+    ("transaction", "ls", "--producer-group", "absent"): 1,
     ("transaction", "commit", "0", "--dry-run"): 1,
     ("transaction", "rollback", "0", "--dry-run"): 1,
     ("clean", "--dry-run"): 0,
@@ -288,11 +291,48 @@ def test_pull_starts_at_the_queues_first_message(cli: Cli, store: Path) -> None:
     assert absent.code == 1 and absent.rows[0]["status"] == "NO_MESSAGE_IN_QUEUE"
 
 
+@pytest.mark.parametrize("command", [("pull",), ("offset", "--time", "0")], ids=" ".join)
+def test_a_queue_that_is_not_there_is_named(
+    command: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    line = (*command, "--queue-id", "0", "--format", "ndjson")
+    mistyped = cli(*line, "--topic", "order", store=store)
+    assert mistyped.code == 1 and len(mistyped.rows) == 1
+    assert "no queue 0 of topic 'order'" in mistyped.err and "`rmqctl queues`" in mistyped.err
+    assert cli(*line, "--topic", "order", "-q", store=store)[1:] == ("", "")
+    assert cli(*line, "--topic", "orders", store=store).err == ""
+
+
 def test_what_was_never_written_is_said_so(cli: Cli, store: Path) -> None:
     name = next((store / "index").iterdir()).name
     for line in (("unit", "orders", "0", "99"), ("index-item", name, "190")):
         done = cli("dump", *line, "--format", "ndjson", store=store)
         assert done.code == 1 and done.rows[-1]["problems"] == ["nothing was written here"]
+
+
+@pytest.mark.parametrize("place", ["rebuilt", "consumequeue/rebuilt", "."])
+def test_a_rebuild_into_the_store_itself_is_refused(place: str, cli: Cli, store: Path) -> None:
+    before = state(store)
+    done = cli("rebuild", "all", "--output", store / place, store=store)
+    assert done.code == 2 and "outside" in done.err
+    assert state(store) == before and not (store / "rebuilt").exists()
+
+
+def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
+    cli: Cli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    seen: list[str] = []
+
+    def interrupt(*_: object) -> None:
+        seen.extend(path.name for path in output.iterdir())
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild._Builder, "_finish", interrupt)
+        assert cli("rebuild", "all", "--output", output, store=store).code == 130
+    assert "consumequeue" in seen and not list(output.iterdir())
+    assert cli("rebuild", "all", "--output", output, store=store).code == 0
 
 
 def test_a_rebuild_of_no_queue_is_1(cli: Cli, store: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from rmqctl.engine import schedule
 from rmqctl.engine.bulkappend import PropertyEncoder
+from rmqctl.engine.config import load_broker_conf
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record import Record
@@ -391,3 +392,141 @@ def test_extra_queues_are_counted_anew(tmp_path: Path, cli: Cli) -> None:
     assert done.code == 1
     assert (done.rows[0]["reason"], done.rows[0]["queue_offset"]) == ("refused", 1)
     assert schedule.load_delay_offsets(root).table == {1: 1}
+
+
+def test_a_queue_number_beyond_javas_stops_the_level(cli: Cli, tmp_path: Path) -> None:
+    """``Integer.parseInt`` fails on it; as a number of a directory it would be a queue."""
+    root = tmp_path / "store"
+    put(root, hostile(REAL_QID="2147483648"), delayed(1))
+    found, *_ = deliver(cli, root, code=1)
+    assert found["reason"] == "real-queue-id-not-allowed" and found["stops_the_level"]
+    assert not records(root)
+
+
+def test_a_unit_that_names_another_size_stops_the_level(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(3)))
+    (queue,) = (root / "consumequeue" / TOPIC / "0").iterdir()
+    with queue.open("r+b") as file:
+        file.seek(20 + 8)
+        size = int.from_bytes(file.read(4), "big")
+        file.seek(20 + 8)
+        file.write((size + 1).to_bytes(4, "big"))
+    found, one, _ = deliver(cli, root, code=1)
+    assert (found["reason"], found["queue_offset"]) == ("unit-mismatch", 1)
+    assert f"names {size + 1} bytes" in found["detail"] and f"of {size} bytes" in found["detail"]
+    assert one["delivered"] == 1 and keys(root) == {"U0": 1}
+
+
+def test_a_place_that_a_rebuild_has_filled_is_passed_over(cli: Cli, tmp_path: Path) -> None:
+    """Where damage has swallowed a record a rebuild leaves a pre-blank unit. A broker looks for a
+    message at offset 0 that is larger than any, finds none and goes on."""
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(6)))
+    lost = records(root, TOPIC)[2]
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(lost.physical_offset + 4)
+        file.write(b"\xff" * 4)
+    assert cli("rebuild", "all", "--in-place", "--yes", store=root).code == 1
+    with MessageStore(root, CONFIG) as store:
+        queue = store.consume_queue(TOPIC, 0)
+        assert queue is not None and queue.max_offset == 6
+        unit = queue.unit(2)
+        assert unit is not None and unit.is_pre_blank
+    one, summary = deliver(cli, root, code=1)
+    assert (one["delivered"], one["passed_over"], summary["stopped_levels"]) == (5, 1, 0)
+    assert set(keys(root)) == {"U0", "U1", "U3", "U4", "U5"}
+    assert schedule.load_delay_offsets(root).table == {1: 6}
+
+
+def test_a_queue_that_lacks_a_file_stops_there(cli: Cli, tmp_path: Path) -> None:
+    """What stands behind the gap would go out of its order, and the gap's messages never."""
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(230)))
+    second = sorted((root / "consumequeue" / TOPIC / "0").iterdir())[1]
+    second.unlink()
+    for options in (("--dry-run",), ()):
+        found, one, summary = deliver(cli, root, *options, code=1)
+        assert (found["reason"], found["queue_offset"]) == ("queue-file-missing", 100)
+        assert (one["delivered"], summary["stopped_levels"]) == (100, 1)
+    assert schedule.load_delay_offsets(root).table == {1: 100}
+    assert keys(root) == {f"U{n}": 1 for n in range(100)}
+
+
+def test_the_progress_passes_what_was_skipped_last(cli: Cli, tmp_path: Path) -> None:
+    """Else the next run would stop at it, or deliver what was given up."""
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(5)))
+    _, one, _ = deliver(cli, root, "--skip", "1:3-4", code=1)
+    assert (one["delivered"], one["passed_over"], one["progress"], one["pending"]) == (3, 2, 5, 0)
+    assert schedule.load_delay_offsets(root).table == {1: 5}
+    assert deliver(cli, root)[-1]["due"] == 0
+
+
+def test_what_is_left_is_counted_from_the_progress(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, *(delayed(n) for n in range(5)))
+    one, _ = deliver(cli, root, "--until", str(BORN + 1000 + 2))
+    assert (one["due"], one["delivered"], one["progress"], one["pending"]) == (3, 3, 3, 2)
+
+
+def test_only_levels_with_messages_and_without_a_delay_are_unknown(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """The last level of a configuration is one of its levels, and what has gone out waits for
+    none."""
+    root, conf = tmp_path / "store", tmp_path / "two.conf"
+    far = system_clock() + 3_600_000
+    put(root, delayed(0, level=2), delayed(1, level=3), start=far)
+    conf.write_text(BROKER_CONF + "messageDelayLevel=1s 24h\n")
+    where = ("--store", root, "--broker-conf", conf, "--format", "ndjson")
+
+    def unknown(*options: str) -> list[int]:
+        rows = cli("schedule", "deliver", *where, *options).rows
+        return [row["level"] for row in rows if row["type"] == "undelivered"]
+
+    assert unknown() == [3]
+    assert unknown("--level", "2") == []
+    assert unknown("--level", "3") == [3]
+    schedule.save_delay_offsets(root, {3: 1})
+    assert unknown() == []
+
+
+def test_numbers_that_are_no_level_are_passed_over(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    put(root, delayed(0))
+    schedule.save_delay_offsets(root, {0: 5, -3: 1, 1: 0})
+    *levels, _ = cli("schedule", "ls", "--format", "ndjson", store=root).rows
+    assert [row["level"] for row in levels] == [1]
+
+
+def test_copies_are_found_behind_an_extension(cli: Cli, tmp_path: Path) -> None:
+    """Their units hold addresses in place of tags codes: by those none would look like a copy."""
+    root, conf = tmp_path / "store", tmp_path / "ext.conf"
+    conf.write_text(BROKER_CONF + "enableConsumeQueueExt=true\n")
+    config = load_broker_conf(conf)
+    clock = iter(range(BORN, BORN + 10**6))
+    with MessageStore(root, config, writable=True, create=True, clock=lambda: next(clock)) as store:
+        for number in range(6):
+            assert store.put_message(delayed(number), flush=False).is_ok
+    where = ("--store", root, "--broker-conf", conf, "--format", "ndjson")
+    until = ("--until", str(BORN + 1000 + 3))
+    assert cli("schedule", "deliver", *where, *until).rows[-1]["delivered"] == 4
+    schedule.save_delay_offsets(root, {})
+    summary = cli("schedule", "deliver", *where, "--skip-delivered").rows[-1]
+    assert (summary["delivered"], summary["delivered_before"]) == (2, 4)
+    assert set(keys(root).values()) == {1} and len(keys(root)) == 6
+
+
+@pytest.mark.parametrize("others", [31, 32, 33, 159, 160, 161])
+def test_copies_are_found_wherever_they_stand(others: int, cli: Cli, tmp_path: Path) -> None:
+    """A queue is looked through in pieces of 32, 128 and more units: none falls between two."""
+    root = tmp_path / "store"
+    put(root, *(delayed(2 * n) for n in range(3)))
+    between = [MessageExtBrokerInner("orders", b"other", 0)] * others
+    with MessageStore(root, CONFIG, writable=True, clock=lambda: BORN + 500) as store:
+        assert all(result.is_ok for result in store.put_messages(between, flush=False))
+    assert deliver(cli, root, "--until", str(BORN + 1000 + 1))[-1]["delivered"] == 2
+    schedule.save_delay_offsets(root, {})
+    *_, summary = deliver(cli, root, "--skip-delivered")
+    assert (summary["delivered"], summary["delivered_before"]) == (1, 2)

@@ -12,6 +12,7 @@ from rmqctl.engine import transaction
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record import Record
+from rmqctl.operations.transaction import half_messages
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import CONFIG, Cli, state
@@ -76,7 +77,7 @@ def test_what_is_pending_in_the_golden_stores(
         done = cli("transaction", "ls", *where)
         if name == "broker":
             # The check has put all of them back, as messages that were ended then.
-            assert done.code == 1 and done.rows[-1]["pending"] == 0
+            assert done.code == 0 and done.rows[-1]["pending"] == 0
             assert summary["checked"] == len(expected) == 16
         else:
             assert done.code == 0 and len(done.rows) == 31
@@ -240,6 +241,29 @@ def test_the_brokers_check(cli: Cli, tmp_path: Path) -> None:
     assert run(cli, root, "commit", offsets[1], code=1)[0]["status"] == "NOT_PENDING"
 
 
+def test_only_a_group_that_has_none_is_nothing_matched(cli: Cli, tmp_path: Path) -> None:
+    """As in every list: an empty one is sound, a filter that matched nothing is exit status 1."""
+    root = tmp_path / "store"
+    (offset,) = put(root, half(0))
+    run(cli, root, "ls", "--producer-group", "pg")
+    run(cli, root, "ls", "--producer-group", "absent", code=1)
+    run(cli, root, "rollback", offset)
+    run(cli, root, "ls")
+    run(cli, root, "ls", "--producer-group", "pg", code=1)
+    run(cli, root, "ls", "--producer-group", "pg", "--all")
+
+
+def test_statistics_are_told_on_stderr(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    offsets = put(root, half(0), half(1))
+    dry = cli("transaction", "commit", *offsets, "--dry-run", "--stats", store=root)
+    assert (dry.code, dry.err) == (0, "")
+    done = cli("transaction", "commit", *offsets, "--stats", "--format", "ndjson", store=root)
+    assert done.code == 0 and done.rows[-1]["done"] == 2
+    assert "stats: topic orders: 2 messages" in done.err
+    assert f"stats: topic {OP}: 2 messages" in done.err and "flushes of the log" in done.err
+
+
 def test_a_broken_consumer_offset_file_is_named(cli: Cli, tmp_path: Path) -> None:
     root = tmp_path / "store"
     put(root, half(0))
@@ -259,3 +283,51 @@ def test_a_store_in_use_is_left_alone(cli: Cli, tmp_path: Path) -> None:
             assert done.code == 4 and "in use" in done.err
         assert cli("transaction", "ls", store=root).code == 0
         assert state(root) == before
+
+
+def test_an_offset_that_is_given_twice_is_ended_once(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    first, second = put(root, half(0), half(1))
+    rows = run(cli, root, "commit", first, second, first)
+    assert [row["physical_offset"] for row in rows[:-1]] == [first, second]
+    assert (rows[-1]["done"], rows[-1]["refused"], rows[-1]["not_tried"]) == (2, 0, 0)
+    assert len(records(root, "orders")) == 2 and len(records(root, OP)) == 2
+
+
+def test_a_final_before_later_halves_is_found(cli: Cli, tmp_path: Path) -> None:
+    """A commit that a kill cut off, and transactions that began since: nothing is put twice."""
+    root = tmp_path / "store"
+    (first,) = put(root, half(0))
+    with MessageStore(root, CONFIG, writable=True) as store:
+        record = store.look_message_by_offset(first)
+        assert store.put_message(transaction.commit_message(record, store.body(record))).is_ok
+    (second,) = put(root, half(2))
+    *rows, summary = run(cli, root, "commit", first, second)
+    assert summary["done"] == 2 and rows[0]["final_offset"] < second < rows[1]["final_offset"]
+    assert [body for _, body in records(root, "orders")] == [b"body 0", b"body 2"]
+
+
+def test_a_half_with_a_damaged_body_can_be_rolled_back(cli: Cli, tmp_path: Path) -> None:
+    """A rollback hands its body to nobody."""
+    root = tmp_path / "store"
+    (offset,) = put(root, half(0))
+    ((record, _),) = records(root, HALF)
+    with next((root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(record.body_position)
+        file.write(b"\xff")
+    assert run(cli, root, "rollback", offset)[-1]["done"] == 1
+    assert not records(root, "orders") and len(records(root, OP)) == 1
+
+
+@pytest.mark.parametrize(
+    ("age", "does"), [(-1, "ask"), (0, "wait"), (59_999, "wait"), (60_000, "ask")]
+)
+def test_a_half_waits_for_just_its_time(tmp_path: Path, age: int, does: str) -> None:
+    """``TransactionalMessageServiceImpl#check``: asked when its age is no longer below the time
+    out; a negative one, of a clock set back, is not taken for young."""
+    root = tmp_path / "store"
+    put(root, half(0, CHECK_IMMUNITY_TIME_IN_SECONDS="60"))
+    ((record, _),) = records(root, HALF)
+    with MessageStore(root, CONFIG) as store:
+        row, summary = half_messages(store, record.born_timestamp + age)
+    assert (row["age_milliseconds"], row["broker_does"], summary["pending"]) == (age, does, 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import EXIT_CODES, Settings, Time, Whole, common
+from rmqctl.cli.options import EXIT_CODES, Settings, Time, Whole, common, dry_run_option
 from rmqctl.cli.options import command as make
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     ],
     exits={code: EXIT_CODES[code] for code in (4, 6)},
 )
-@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@dry_run_option
 @click.option("--yes", is_flag=True, help="Consent to deleting.")
 @click.option("--at", metavar="TIME", type=Time(), help="Judge by this time, not now.")
 @click.option(
@@ -52,6 +52,7 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
     what = clean.Rule(**rule)
     if not yes:
         plan = clean.plan_clean(settings.root, settings.config, what)
+        settings.note_irregular(plan.irregular)
         if not dry_run:
             clean.ask_consent(plan)
     has_files = yes or bool(plan.retention.removals)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqctl.cli.advice import Advice
 from rmqctl.cli.options import Settings, common, group
 from rmqctl.cli.options import command as make
 
@@ -29,15 +30,14 @@ def check(settings: Settings) -> int:
     """
     from rmqctl.operations.configcheck import Summary, check
 
-    advice: dict[str, str] = {}
+    advice = Advice()
     summary = Summary()
     with settings.open() as store, settings.writer("finding") as writer:
         for found in check(store, summary):
             writer.row({"type": "finding", **found._asdict()})
-            advice.setdefault(found.code, found.advice)
+            advice.add(found)
         writer.summary(**summary.row())
-        for code, text in advice.items():
-            writer.remark(f"{code}: {text}")
+        advice.print(writer)
     return int(not summary.is_clean)
 
 

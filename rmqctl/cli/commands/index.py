@@ -76,6 +76,7 @@ def query(
 
     check_range("--since", since, "--until", until)
     with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
+        settings.note_index(store)
         if raw:
             rows = index.query_items(
                 store, topic, key, max_items=max_messages, since=since, until=until
@@ -111,6 +112,7 @@ def info(settings: Settings) -> None:
     from rmqctl.operations.index import index_info
 
     with settings.open() as store, settings.writer("index_file") as writer:
+        settings.note_index(store)
         writer.rows(index_info(store))
 
 

@@ -53,6 +53,7 @@ def command(
         return 0
     assert unique_key is not None
     with settings.open() as store, settings.writer("message") as writer:
+        settings.note_index(store)
         summary = writer.rows(
             messages_by_unique_key(store, unique_key, topic, body, decompress_limit)
         )

@@ -49,6 +49,7 @@ def command(
     from rmqctl.operations.offset import offset_by_time
 
     with settings.open() as store, settings.writer(vertical=True) as writer:
+        settings.note_absent_queue(store, topic, queue_id)
         row = offset_by_time(store, topic, queue_id, timestamp, boundary, every=scan)
         writer.row(row)
     return int(row["queue_offset"] is None)

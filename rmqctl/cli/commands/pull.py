@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from rmqctl.cli.following import follow_options, print_rows
+from rmqctl.cli.following import Follow, follow_options, print_rows
 from rmqctl.cli.options import (
     INT_MAX,
     LONG_MAX,
@@ -17,6 +20,9 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.options import command as make
+
+if TYPE_CHECKING:
+    from rmqctl.cli.sink import Row
 
 
 @make(
@@ -60,7 +66,7 @@ from rmqctl.cli.options import command as make
 )
 @decompress_options
 @body_option
-@follow_options
+@follow_options("offset")
 @common
 def command(
     settings: Settings,
@@ -70,12 +76,9 @@ def command(
     max_messages: int | None,
     tag: str,
     sql: str | None,
+    follow: Follow | None,
     physical_memory: int | None,
-    body: str,
-    decompress_limit: int | None,
-    follow: bool,
-    from_end: bool,
-    interval: float,
+    **shown: Any,
 ) -> int:
     """Pull messages of one queue, as a broker would answer.
 
@@ -83,52 +86,39 @@ def command(
     """
     from rmqctl.operations.pull import ONE_PULL, make_filter, pull
 
-    if from_end and not follow:
-        raise click.UsageError("--from-end needs --follow.")
-    if from_end and offset is not None:
-        raise click.UsageError("--offset and --from-end exclude each other.")
     message_filter = make_filter(tag, sql)
-    if follow:
-        from rmqctl.operations.follow import follow_queue
-
-        with settings.open() as store:
-            summary, ended = print_rows(
-                settings,
-                "message",
-                interval,
-                lambda patience: follow_queue(
-                    store,
-                    topic,
-                    queue_id,
-                    offset,
-                    patience,
-                    max_messages=max_messages,
-                    message_filter=message_filter,
-                    body=body,
-                    decompress_limit=decompress_limit,
-                    from_end=from_end,
-                ),
-            )
-        return 130 if ended else int(summary["status"] != "FOUND")
     wanted = max_messages or ONE_PULL
-    with settings.open() as store, settings.writer("message", bulk=wanted > ONE_PULL) as writer:
-        summary = writer.rows(
-            pull(
-                store,
-                topic,
-                queue_id,
-                offset,
-                max_messages=wanted,
-                tag=tag,
-                message_filter=message_filter if sql is not None else None,
-                body=body,
-                decompress_limit=decompress_limit,
-                physical_memory=physical_memory,
+    with settings.open() as store:
+        settings.note_absent_queue(store, topic, queue_id)
+        queue = (store, topic, queue_id, offset)
+        if follow is not None:
+            from rmqctl.operations.follow import follow_queue
+
+            what = shown | {"message_filter": message_filter, "max_messages": max_messages}
+            rows = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
+            return print_rows(settings, "message", follow, rows, _exit_code)
+        with settings.writer("message", bulk=wanted > ONE_PULL) as writer:
+            summary = writer.rows(
+                pull(
+                    *queue,
+                    max_messages=wanted,
+                    tag=tag,
+                    message_filter=message_filter if sql is not None else None,
+                    physical_memory=physical_memory,
+                    **shown,
+                )
             )
-        )
+    _note_filter_errors(settings, summary)
+    return _exit_code(summary)
+
+
+def _exit_code(summary: Row) -> int:
+    return int(summary["status"] != "FOUND")
+
+
+def _note_filter_errors(settings: Settings, summary: Row) -> None:
     if summary.get("filter_errors"):
         settings.note(
             f"note: the filter failed on {summary['filter_errors']} messages, which do not match "
             "then: a property is not of the type that it is compared with"
         )
-    return 0 if summary["status"] == "FOUND" else 1

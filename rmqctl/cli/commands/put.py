@@ -19,7 +19,7 @@ from rmqctl.cli.options import (
     common,
 )
 from rmqctl.cli.options import command as make
-from rmqctl.cli.putstats import print_stats, stats_option
+from rmqctl.cli.putstats import print_stats, refused, stats_option
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -210,8 +210,5 @@ def _put_stream(
 def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:
     if row is None or row["status"] == "PUT_OK":
         return 0
-    from rmqctl.cli.output import note
-
     where = "" if line is None else f"line {line}: "
-    note(f"error: {where}{row['status']}: {row.get('reason', 'the message was not stored')}")
-    return 5
+    return refused(settings, where, row["status"], row.get("reason", "the message was not stored"))

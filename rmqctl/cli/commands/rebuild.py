@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import EXIT_CODES, Settings, queue_id_option, topic_option
+from rmqctl.cli.options import (
+    EXIT_CODES,
+    Settings,
+    dry_run_option,
+    queue_id_option,
+    topic_option,
+)
 from rmqctl.cli.options import command as make
 from rmqctl.cli.spark_options import (
     SparkSettings,
@@ -56,7 +62,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 )
 @click.option("--in-place", is_flag=True, help="Build aside, then swap; needs --yes.")
 @click.option("--yes", is_flag=True, help="Consent to --in-place and --purge.")
-@click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
+@dry_run_option
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
 @click.option("--missing", is_flag=True, help="Add to the store what is missing, and no more.")
 @spark_options()
@@ -67,7 +73,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
 
     They are byte for byte what the broker would have written. With enableConsumeQueueExt in the
     broker.conf, or files in consumequeue_ext/, queues get their extension, without the bit maps of
-    a broker's filters; --master refuses such a store.
+    a broker's filters.
 
     With --output the store is only read. With --in-place everything is built aside and put in place
     by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing queues and
@@ -78,53 +84,95 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     --output, and has a row of type store. One that fails is told there, and ends the command with
     its error when the others are done.
     """
-    from rmqctl.operations import rebuild
-
     stores = settings.mapped_stores("rebuild", format, options["master"])
-    output, in_place = options["output"], options["in_place"]
     if options["missing"]:
-        others = ("output", "in_place", "purge", "master", "topic", "queue_id")
-        if len(stores) > 1 or any(options[name] not in (None, False) for name in others):
-            raise click.UsageError("--missing goes with one store, and only with --dry-run.")
+        _check_missing(options, len(stores))
         return _add_missing(stores[0], what, dry_run=options["dry_run"])
-    if output is not None and in_place:
+    _check_place(options)
+    plans = _plans(stores, what, options)
+    outputs = _outputs(plans, options["output"])
+    _check_outside(plans, options["output"])
+    if options["dry_run"]:
+        return _print_plans(stores[0], plans, outputs, purge=options["purge"])
+    if not options["yes"]:
+        _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
+    return _rebuild(stores[0], what, plans, outputs, options)
+
+
+def _check_missing(options: dict[str, Any], stores: int) -> None:
+    others = ("output", "in_place", "purge", "master", "topic", "queue_id")
+    if stores > 1 or any(options[name] not in (None, False) for name in others):
+        raise click.UsageError("--missing goes with one store, and only with --dry-run.")
+
+
+def _check_place(options: dict[str, Any]) -> None:
+    if options["output"] is not None and options["in_place"]:
         raise click.UsageError("--output and --in-place exclude each other.")
-    if output is None and not in_place and not options["purge"]:
+    if options["output"] is None and not options["in_place"] and not options["purge"]:
         raise click.UsageError("say where: --output DIR or --in-place.")
-    plans = [
-        rebuild.plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
+
+
+def _check_outside(plans: list[RebuildPlan], output: Path | None) -> None:
+    for plan in plans:
+        if output is not None and output.resolve().is_relative_to(plan.root.resolve()):
+            raise click.UsageError(
+                f"--output {output} lies in the store {plan.root}, which is only read then: give a "
+                "place outside."
+            )
+
+
+def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[RebuildPlan]:
+    from rmqctl.operations.rebuild import plan_rebuild
+
+    return [
+        plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
         for one in stores
     ]
-    for plan in plans if options["master"] is not None else ():
-        if plan.queues and plan.consume_queue_ext_file_size is not None:
-            raise click.UsageError(
-                f"--master writes no consume queue extension, and {plan.root} has one "
-                "(enableConsumeQueueExt): leave --master out."
-            )
-    outputs = _outputs(plans, output)
-    if options["dry_run"]:
-        with stores[0].writer(vertical=True) as writer:
-            for plan, place in zip(plans, outputs, strict=True):
-                writer.row(rebuild.plan_row(plan, place, purge=options["purge"]))
-        return 0
-    if in_place or options["purge"]:
-        for plan in plans if not options["yes"] else ():
-            rebuild.ask_consent(plan, in_place=in_place, purge=options["purge"])
-    with stores[0].writer("damage") as writer:
+
+
+def _print_plans(
+    settings: Settings, plans: list[RebuildPlan], outputs: list[Path | None], *, purge: bool
+) -> int:
+    from rmqctl.operations.rebuild import plan_row
+
+    with settings.writer(vertical=True) as writer:
+        for plan, place in zip(plans, outputs, strict=True):
+            writer.row(plan_row(plan, place, purge=purge))
+    return 0
+
+
+def _ask_consent(plans: list[RebuildPlan], *, in_place: bool, purge: bool) -> None:
+    """:raises NeedsConsent: something would be replaced or removed."""
+    from rmqctl.operations.rebuild import ask_consent
+
+    for plan in plans if in_place or purge else ():
+        ask_consent(plan, in_place=in_place, purge=purge)
+
+
+def _rebuild(
+    settings: Settings,
+    what: str,
+    plans: list[RebuildPlan],
+    outputs: list[Path | None],
+    options: dict[str, Any],
+) -> int:
+    writes = options["output"] is not None or options["in_place"]
+    total = sum(plan.log_bytes for plan in plans)
+    work = list(zip(plans, outputs, strict=True))
+    with settings.writer("damage") as writer:
         done = _Done(writer, several=len(plans) > 1)
-        total = sum(plan.log_bytes for plan in plans)
         with (
-            stores[0].progress(f"rebuild {what}", total, writer) as advance,
-            _builder(options, total, advance, writes=output is not None or in_place) as build,
+            settings.progress(f"rebuild {what}", total, writer) as advance,
+            _builder(options, work if writes else [], total, advance) as build,
         ):
-            for plan, place in zip(plans, outputs, strict=True):
+            for plan, place in work:
                 done.add(plan, place, build, purge=options["purge"])
-        done.summary(output)
+        done.summary(options["output"])
     if done.failure is not None:
         raise done.failure
     narrowed = options["topic"] is not None or options["queue_id"] is not None
-    if narrowed and not done.queues and (output is not None or in_place):
-        stores[0].note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
+    if writes and narrowed and not done.queues:
+        settings.note("note: the log has no message of such a queue: `rmqctl queues` lists them.")
         return 1
     return int(done.damaged)
 
@@ -171,12 +219,16 @@ Build = Callable[["RebuildPlan", "Path | None"], "RebuildSummary"]
 
 @contextmanager
 def _builder(
-    options: dict[str, Any], total: int, advance: Callable[[int], None], *, writes: bool
+    options: dict[str, Any],
+    work: list[tuple[RebuildPlan, Path | None]],
+    total: int,
+    advance: Callable[[int], None],
 ) -> Iterator[Build]:
-    """What rebuilds, here or on Spark, in one session for all stores."""
+    """What rebuilds the plans at their places, if any: here, or on Spark in one session, where all
+    are begun at once."""
     from rmqctl.operations import rebuild
 
-    if not writes:
+    if not work:
         yield lambda plan, place: rebuild.RebuildSummary()
     elif options["master"] is None:
         yield (
@@ -188,17 +240,23 @@ def _builder(
         )
     else:
         with spark_session(options, advance, total) as spark:
-            yield functools.partial(_on_spark, spark)
+            from rmqctl.spark.jobs import at_once
+
+            with at_once(spark, functools.partial(_on_spark, spark), work) as begun:
+                builds = {plan.root: one for (plan, _), one in zip(work, begun, strict=True)}
+                yield lambda plan, place: builds[plan.root].result()
 
 
 def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> RebuildSummary:
     """The same by tasks of Spark: files appear under their names when all of them are whole."""
     from rmqctl.operations import rebuild
     from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.failures import failures_told
     from rmqctl.spark.staging import in_new_directory
 
     def build(plan: RebuildPlan, place: Path, _: object) -> RebuildSummary:
-        return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, place)))
+        with failures_told():
+            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, place)))
 
     if output is None:
         return rebuild.rebuild_in_place(plan, build=build)

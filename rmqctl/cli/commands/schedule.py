@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import INT_MAX, WRITING_EXITS, Settings, Time, Whole, common
+from rmqctl.cli.options import (
+    INT_MAX,
+    WRITING_EXITS,
+    Settings,
+    Time,
+    Whole,
+    common,
+    dry_run_option,
+)
 from rmqctl.cli.options import command as make
-from rmqctl.cli.putstats import print_stats, stats_option
+from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 
 if TYPE_CHECKING:
@@ -76,7 +84,10 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
         match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,18})(?:-([0-9]{1,18}))?", str(value))
         if match is None:
             self.fail(f"{value!r} is not LEVEL:N or LEVEL:N-M, such as 3:1042", param, ctx)
-        return int(match[1]), int(match[2]), int(match[3] or match[2])
+        first, last = int(match[2]), int(match[3] or match[2])
+        if last < first:
+            self.fail(f"{value!r} ends before it begins", param, ctx)
+        return int(match[1]), first, last
 
 
 @make(
@@ -87,7 +98,11 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
         "rmqctl schedule deliver --until 2024-05-01T12:00:00+02:00 --level 3 --format ndjson",
         "rmqctl schedule deliver --skip-delivered --skip 3:1042",
     ],
-    exits=WRITING_EXITS | {1: "messages were passed over, delivered twice, or stop their level"},
+    exits=WRITING_EXITS
+    | {
+        1: "messages were passed over, delivered twice, or stop their level",
+        5: "the store takes no message (such as on a full disk), or is damaged",
+    },
 )
 @click.option("--until", metavar="TIME", type=Time(), help="Due at this time.  [default: now]")
 @click.option("--level", "levels", metavar="N", type=Whole(1, INT_MAX), multiple=True,
@@ -104,7 +119,7 @@ class _SkipType(click.ParamType["tuple[int, int, int]"]):
     multiple=True,
     help="Pass over messages for good, by queue offset; repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Change nothing, say what would be done.")
+@dry_run_option
 @stats_option
 @common
 def deliver(
@@ -167,6 +182,8 @@ def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
             + (" and would be" if delivery.dry_run else " and were")
             + " delivered once more. --skip-delivered passes over such messages."
         )
+    if run.refused is not None:
+        return refused(settings, "", run.refused.status.value, run.refused.reason)
     repeated = before and not delivery.skip_delivered
     return int(bool(summary["passed_over"] or summary["stopped_levels"] or repeated))
 

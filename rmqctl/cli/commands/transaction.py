@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import OFFSET, WRITING_EXITS, Settings, common
+from rmqctl.cli.options import OFFSET, WRITING_EXITS, Settings, common, dry_run_option
 from rmqctl.cli.options import command as make
+from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 
 if TYPE_CHECKING:
+    from rmqctl.operations.rows import Row
     from rmqctl.operations.transaction import Action
 
-_EXITS = WRITING_EXITS | {1: "a half message was refused (its row has the status)"}
+_EXITS = WRITING_EXITS | {
+    1: "a half message was refused (its row has the status)",
+    5: "the store takes no message (such as on a full disk), or is damaged",
+}
 
 
 @group(
@@ -35,7 +40,7 @@ def command() -> None:
         "rmqctl transaction ls --producer-group pg_orders --format ndjson",
         "rmqctl transaction ls --all",
     ],
-    exits={1: "no half message is pending; with --all: there is none"},
+    exits={1: "--producer-group was given and nothing matched"},
 )
 @click.option("--producer-group", metavar="GROUP", help="Only of this producer group.")
 @click.option("--all", "everything", is_flag=True, help="Ended and checked ones, too.")
@@ -54,15 +59,16 @@ def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
     with settings.open() as store, settings.writer("half_message") as writer:
         rows = half_messages(store, system_clock(), everything=everything, group=producer_group)
         summary = writer.rows(rows)
-    shown = sum(summary[name] for name in ("pending", "ended", "checked"))
-    return int(not (shown if everything else summary["pending"]))
+    shown = ("pending", "ended", "checked") if everything else ("pending",)
+    return int(producer_group is not None and not any(summary[name] for name in shown))
 
 
 def _ending(function: Callable[..., int]) -> Callable[..., int | None]:
     """What commit and rollback take."""
     decorators = (
         common,
-        click.option("--dry-run", is_flag=True, help="Change nothing, say what would be done."),
+        stats_option,
+        dry_run_option,
         click.option(
             "--producer-group", metavar="GROUP", help="Refuse half messages of another group."
         ),
@@ -83,16 +89,14 @@ def _ending(function: Callable[..., int]) -> Callable[..., int | None]:
     exits=_EXITS,
 )
 @_ending
-def commit(
-    settings: Settings, offsets: tuple[int, ...], producer_group: str | None, dry_run: bool
-) -> int:
+def commit(settings: Settings, **options: Any) -> int:
     """Commit half messages, by physical offset.
 
     Puts the message into its real topic and queue and an op message, as a broker does. Prints a row
     of type transaction for each, then a summary. Of a commit that was cut off in between only the
     op message is put.
     """
-    return _end(settings, "commit", offsets, producer_group, dry_run)
+    return _end(settings, "commit", **options)
 
 
 @make(
@@ -104,15 +108,13 @@ def commit(
     exits=_EXITS,
 )
 @_ending
-def rollback(
-    settings: Settings, offsets: tuple[int, ...], producer_group: str | None, dry_run: bool
-) -> int:
+def rollback(settings: Settings, **options: Any) -> int:
     """Roll half messages back, by physical offset.
 
     Puts an op message, as a broker does: the half stays in the log and is never delivered. Prints a
     row of type transaction for each, then a summary.
     """
-    return _end(settings, "rollback", offsets, producer_group, dry_run)
+    return _end(settings, "rollback", **options)
 
 
 def _end(
@@ -121,13 +123,28 @@ def _end(
     offsets: tuple[int, ...],
     producer_group: str | None,
     dry_run: bool,
+    stats: bool,
 ) -> int:
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.transaction import Ending, end_transactions
+    from rmqctl.operations.transaction import STORE_REFUSED, Ending, end_transactions
 
     ending = Ending(action, system_clock(), producer_group, dry_run)
+    stopped: Row | None = None
+
+    def rows() -> Iterator[Row]:
+        nonlocal stopped
+        for row in end_transactions(store, offsets, ending):
+            if row.get("status") in STORE_REFUSED:
+                stopped = row
+            yield row
+
     with settings.open(writable=not dry_run) as store, settings.writer("transaction") as writer:
-        summary = writer.rows(end_transactions(store, offsets, ending))
+        summary = writer.rows(rows())
+    if stats and not dry_run:
+        print_stats(store)
+    if stopped is not None:
+        where = f"{stopped['physical_offset']}: "
+        return refused(settings, where, stopped["status"], stopped["reason"])
     return int(bool(summary["refused"] or summary["not_tried"]))
 
 

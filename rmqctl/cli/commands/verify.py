@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.advice import Advice
 from rmqctl.cli.options import Settings
 from rmqctl.cli.options import command as make
 from rmqctl.cli.spark_options import (
@@ -51,7 +52,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
-    advice: dict[str, str] = {}
+    advice = Advice()
     total, failure = Summary(), None
     with (
         settings.writer(format, "finding") as writer,
@@ -65,7 +66,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
             named = {"store": store} if len(stores) > 1 else {}
             if isinstance(found, Finding):
                 writer.row({"type": "finding", **named, **found._asdict()})
-                advice.setdefault(found.code, found.advice)
+                advice.add(found)
             elif isinstance(found, Summary):
                 total = found if len(stores) == 1 else _added(total, found)
                 if named:
@@ -78,8 +79,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
             shown = {"stores": len(stores), **shown}
             del shown["min_offset"], shown["max_offset"]
         writer.summary(**shown)
-        for code, text in advice.items():
-            writer.remark(f"{code}: {text}")
+        advice.print(writer)
     if failure is not None:
         raise failure
     return int(not total.is_clean)
@@ -101,26 +101,34 @@ def _on_spark(
     options: dict[str, Any],
     advance: Callable[[int], None],
 ) -> Iterator[Found]:
-    """One store after the other, in one session."""
+    """Several stores at the same time, in one session; what is found comes in their order."""
     from rmqctl.cli.spark_options import spark_session
     from rmqctl.errors import RmqctlError
     from rmqctl.operations.verify import parts
-    from rmqctl.spark import verify
 
     told: list[Found] = []
     findings: list[tuple[str, Finding]] = []
     with spark_session(options, advance, sum(map(_log_bytes, stores))) as spark:
-        for one in stores:
-            store = str(one.root)
-            try:
-                found, summary = verify.verify(spark, one.root, one.config, parts)
-            except RmqctlError as error:
-                if len(stores) == 1:
-                    raise
-                told.append((store, error))
-                continue
-            findings += [(store, finding) for finding in found]
-            told += [*((store, finding) for finding in found), (store, summary)]
+        from rmqctl.spark import verify
+        from rmqctl.spark.failures import failures_told
+        from rmqctl.spark.jobs import at_once
+
+        def check(one: Settings) -> tuple[list[Finding], Summary]:
+            with failures_told():
+                return verify.verify(spark, one.root, one.config, parts)
+
+        with at_once(spark, check, [(one,) for one in stores]) as checks:
+            for one, checked in zip(stores, checks, strict=True):
+                store = str(one.root)
+                try:
+                    found, summary = checked.result()
+                except RmqctlError as error:
+                    if len(stores) == 1:
+                        raise
+                    told.append((store, error))
+                    continue
+                findings += [(store, finding) for finding in found]
+                told += [*((store, finding) for finding in found), (store, summary)]
         if output is not None:
             verify.write_findings(spark, findings, output)
     yield from told

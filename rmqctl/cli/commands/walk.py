@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import click
 
-from rmqctl.cli.following import follow_options, print_rows
+from rmqctl.cli.following import Follow, follow_options, print_rows
 from rmqctl.cli.options import (
     Settings,
     body_option,
@@ -20,6 +21,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.options import command as make
+from rmqctl.cli.sink import Row
 
 _EXITS = {1: "damage was met, or filters were given and nothing matched"}
 
@@ -53,16 +55,14 @@ def command() -> None:
 @click.option("--filter", "sql", metavar="SQL92", help="Only messages whose properties match.")
 @decompress_options
 @body_option
-@follow_options
+@follow_options("start")
 @common
 def commitlog(
     settings: Settings,
     sql: str | None,
     body: str,
     decompress_limit: int | None,
-    follow: bool,
-    from_end: bool,
-    interval: float,
+    follow: Follow | None,
     **selection: Any,
 ) -> int:
     """Walk over the log: every message, blank and damage.
@@ -73,38 +73,24 @@ def commitlog(
     from rmqctl.operations.walk import Selection, walk_commit_log
 
     what = Selection(**selection)
-    if from_end and not follow:
-        raise click.UsageError("--from-end needs --follow.")
-    if from_end and what.start is not None:
-        raise click.UsageError("--start and --from-end exclude each other.")
-    message_filter = None
+    shown: dict[str, Any] = {"body": body, "decompress_limit": decompress_limit}
     if sql is not None:
         from rmqctl.engine.sqlfilter import SqlFilter
 
-        message_filter = SqlFilter(sql)
-    options: dict[str, Any] = {
-        "body": body,
-        "decompress_limit": decompress_limit,
-        "message_filter": message_filter,
-    }
-    ended = False
+        shown["message_filter"] = SqlFilter(sql)
+    filters = what.filters or sql is not None
+
+    def exit_code(summary: Row) -> int:
+        return int(summary["damages"] > 0 or (filters and not summary["messages"]))
+
     with settings.open() as store:
-        if follow:
+        if follow is not None:
             from rmqctl.operations.follow import follow_log
 
-            summary, ended = print_rows(
-                settings,
-                "message",
-                interval,
-                lambda patience: follow_log(store, what, patience, from_end=from_end, **options),
-            )
-        else:
-            with settings.writer("message", bulk=True) as writer:
-                summary = writer.rows(walk_commit_log(store, what, **options))
-    if ended:
-        return 130
-    filters = what.filters or sql is not None
-    return int(summary["damages"] > 0 or (filters and not summary["messages"]))
+            rows = functools.partial(follow_log, store, what, from_end=follow.from_end, **shown)
+            return print_rows(settings, "message", follow, rows, exit_code)
+        with settings.writer("message", bulk=True) as writer:
+            return exit_code(writer.rows(walk_commit_log(store, what, **shown)))
 
 
 @make(
@@ -124,7 +110,7 @@ def queue(settings: Settings, **selection: Any) -> int:
     """Walk over the units of all consume queues, or of some.
 
     Prints rows of type unit, then a summary; a row of type damage is a stretch of units that were
-    never written though later ones were.
+    never written though later ones were, or that a file lacks.
     """
     from rmqctl.operations.walk import Selection, walk_queues
 
@@ -137,7 +123,7 @@ def queue(settings: Settings, **selection: Any) -> int:
 @make(
     "index",
     examples=["rmqctl walk index --store DIR --limit 10", "rmqctl walk index --since -1d --json"],
-    exits={1: "filters were given and nothing matched"},
+    exits={1: "an index file was left out, or filters were given and nothing matched"},
 )
 @offset_range
 @time_range
@@ -152,8 +138,9 @@ def index(settings: Settings, **selection: Any) -> int:
 
     what = Selection(**selection)
     with settings.open() as store, settings.writer("index_item", bulk=True) as writer:
+        lacks_files = settings.note_index(store)
         summary = writer.rows(walk_index(store, what))
-    return int(what.filters and not summary["items"])
+    return int(lacks_files or (what.filters and not summary["items"]))
 
 
 for part in (commitlog, queue, index):

@@ -1,0 +1,132 @@
+"""``transaction`` and ``schedule deliver`` on a disk that is full from any allocation on: an error
+with exit code 5, and nothing lost or done twice afterwards."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.record import Record
+from tests.test_cli.conftest import CONFIG, Cli, Done
+from tests.test_cli.test_transaction import HALF, OP, half
+from tests.test_safety.support import assert_clean
+from tests.test_safety.test_disk_full import Disk
+
+COUNT = 6
+
+
+def put(root: Path, messages: list[MessageExtBrokerInner]) -> list[int]:
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        results = [store.put_message(message, flush=False) for message in messages]
+    return [result.append.wrote_offset for result in results if result.append is not None]
+
+
+def in_queue(root: Path, topic: str) -> list[Record]:
+    """What the queues of a topic deliver."""
+    found = []
+    with MessageStore(root, CONFIG) as store:
+        for where in store.queues.directories():
+            if where.topic == topic:
+                got = store.get_message(topic, where.queue_id, 0, physical_memory=1 << 40)
+                found += got.records
+    return found
+
+
+def on_a_full_disk(
+    cli: Cli, at: int, line: list[Any], root: Path, ends: bool = False
+) -> tuple[Done, bool]:
+    """Runs a command whose ``at``-th allocation fails, and all behind it; whether it had one. When
+    it ``ends`` there is room again as soon as the store is closed."""
+    with pytest.MonkeyPatch.context() as patched:
+        disk = Disk(patched, at, errno.ENOSPC)
+        if ends:
+            real = MessageStore.close
+
+            def close(store: MessageStore) -> None:
+                disk.at = 1 << 30
+                real(store)
+
+            patched.setattr(MessageStore, "close", close)
+        done = cli(*line, "--format", "ndjson", store=root)
+        return done, disk.asked >= at
+
+
+def assert_error(done: Done) -> None:
+    assert done.code == 5, done
+    error = done.err.strip().splitlines()[-1]
+    assert error.startswith(("error: ", "rmqctl: error")) and "No space left" in error, done.err
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("action", ["commit", "rollback"])
+def test_every_allocation_of_an_ended_transaction_may_fail(
+    action: str, ends: bool, cli: Cli, tmp_path: Path
+) -> None:
+    seen: Counter[str] = Counter()
+    for at in range(1, 400, 3):
+        root = tmp_path / str(at)
+        offsets = put(root, [half(number) for number in range(COUNT)])
+        line = ["transaction", action, *offsets]
+        done, failed = on_a_full_disk(cli, at, line, root, ends)
+        if not failed or (ends and not done.code):
+            assert done.code == 0
+            break
+        if done.out:
+            *rows, summary = done.rows
+            seen.update(row["status"] for row in rows)
+            assert summary["done"] + summary["refused"] + summary["not_tried"] == COUNT
+            assert all(row["reason"] for row in rows if row["status"] != "PUT_OK")
+        assert_error(done)
+        again = cli(*line, "--format", "ndjson", store=root)
+        assert {row["status"] for row in again.rows[:-1]} <= {"PUT_OK", "NOT_PENDING"}
+        ended = sorted(int(body_of(root, op)) for op in in_queue(root, OP))
+        assert ended == list(range(COUNT)), "each half has one op message"
+        finals = Counter(r.prepared_transaction_offset for r in in_queue(root, "orders"))
+        assert finals == (Counter(offsets) if action == "commit" else Counter())
+        assert not cli("transaction", "ls", "--format", "ndjson", store=root).rows[:-1]
+        assert len(in_queue(root, HALF)) == COUNT
+        assert_clean(root, CONFIG)
+    else:
+        raise AssertionError("the run never ends")
+    assert "SERVICE_NOT_AVAILABLE" in seen
+
+
+def body_of(root: Path, record: Record) -> bytes:
+    with MessageStore(root, CONFIG) as store:
+        return store.body(record)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_every_allocation_of_a_delivery_may_fail(ends: bool, cli: Cli, tmp_path: Path) -> None:
+    def delayed(number: int) -> MessageExtBrokerInner:
+        properties = {"DELAY": str(1 + number % 2), "UNIQ_KEY": f"U{number}"}
+        return MessageExtBrokerInner("orders", b"%d" % number * 90, properties=properties)
+
+    refused = 0
+    for at in range(1, 400, 3):
+        root = tmp_path / str(at)
+        put(root, [delayed(number) for number in range(COUNT)])
+        line = ["schedule", "deliver", "--until", str(system_clock() + 60_000)]
+        done, failed = on_a_full_disk(cli, at, line, root, ends)
+        if not failed or (ends and not done.code):
+            assert done.code == 0
+            break
+        assert_error(done)
+        if done.out:
+            rows = [row for row in done.rows if row["type"] == "undelivered"]
+            refused += len(rows)
+            assert len(rows) == 1, "no other level is tried"
+        again = cli(*line, "--skip-delivered", "--format", "ndjson", store=root)
+        assert again.code == 0, again
+        keys = sorted(record.properties["UNIQ_KEY"] for record in in_queue(root, "orders"))
+        assert keys == [f"U{number}" for number in range(COUNT)]
+        assert_clean(root, CONFIG)
+    else:
+        raise AssertionError("the run never ends")
+    assert refused
