@@ -175,7 +175,8 @@ class MessagePutter:
                 self._tail.complete()
             queue_offset = self._next_queue_offset(*key)
             multi: list[tuple[tuple[str, int], int]] = []
-            if self.config.enable_multi_dispatch and counts:
+            if self.config.enable_multi_dispatch:
+                # Also of a prepared message, which takes no place: it has the offsets of the next.
                 multi = [(name, self._next_queue_offset(*name)) for name in self._multi(message)]
                 if multi:
                     rewritten = add_queue_offsets(message, [offset for _, offset in multi])

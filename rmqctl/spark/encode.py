@@ -59,7 +59,7 @@ class Encoded(NamedTuple):
 
 
 class _Odd(NamedTuple):
-    """A message that is encoded alone, and the further queues that it has places in."""
+    """A message that is encoded alone, and the further queues whose offsets it gets."""
 
     encoded: EncodedMessage
     multi: list[tuple[str, int]]
@@ -180,9 +180,10 @@ class RowEncoder:
             further = multi.get(row, ())
             if further:
                 multi_offsets[row] = [counts[other] for other in further]
-            # A queue that a message names twice counts it once.
-            for one in {number, *further} - {-1}:
-                counts[one] += 1
+            if number >= 0:
+                # A queue that a message names twice counts it once.
+                for one in {number, *further}:
+                    counts[one] += 1
         return np.array(offsets, np.int64), multi_offsets
 
     # --- one by one ----------------------------------------------------------------------
@@ -222,9 +223,7 @@ class RowEncoder:
         return room_of(self._config.mapped_file_size_commit_log)
 
     def _multi_queues(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The further queues that the record gets places in."""
-        if not _has_unit(message.sys_flag):
-            return []
+        """The further queues whose offsets the record gets."""
         names = multi_queue_names(message)
         if self._settings.as_stored:
             found = self._dispatcher.multi_dispatch(message.properties, message.queue_id)
