@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import subprocess
 import sys
@@ -52,14 +51,8 @@ def test_a_running_engine_keeps_writers_out_and_lets_readers_in(
         assert refused.returncode == 4, refused.stderr
         assert "in use" in refused.stderr
     assert rmqctl("walk", "commitlog", *here).returncode == 0
-    verified = [
-        json.loads(row) for row in rmqctl("verify", "--format", "ndjson", *here).stdout.splitlines()
-    ]
-    # A checkpoint has its first times when the engine's clock has struck once.
-    assert {row["code"] for row in verified[:-1] if row["severity"] != "info"} <= {
-        "checkpoint-zero"
-    }
-    assert verified[-1]["type"] == "summary"
+    verified = rmqctl("verify", *here)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
     assert_agree(store, values)
     assert content_that_stays(root) == before
 
