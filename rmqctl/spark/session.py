@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -213,6 +214,10 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         finally:
             _end(gateway)
             log.close()
+            # Java has removed it, but for what a task that was cut short wrote meanwhile.
+            root = Path(context._temp_dir).parent
+            if root.name.startswith("spark-"):
+                shutil.rmtree(root, ignore_errors=True)
 
     return SparkSession(context), close
 

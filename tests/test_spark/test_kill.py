@@ -56,7 +56,16 @@ class Run:
         expected = 130 if number == signal.SIGINT else -number
         assert (self.process.returncode, err) == (expected, ""), out
         wait_until(lambda: not self._living())
-        wait_until(lambda: not list(self.temporary.iterdir()), seconds=5)
+        left: list[Path] = []
+
+        def is_clean() -> bool:
+            left[:] = self.temporary.rglob("*")
+            return not left
+
+        try:
+            wait_until(is_clean, seconds=5)
+        except AssertionError:
+            pytest.fail(f"left behind: {left}")
 
     def completes(self) -> str:
         out, err = self.process.communicate(timeout=200)
