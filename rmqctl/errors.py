@@ -129,6 +129,17 @@ class DamagedStore(RmqctlError):
     template = "{reason} (physical offset {physical_offset}). Run `rmqctl verify` first."
 
 
+class QueueHasHole(DamagedStore):
+    """A queue of a store that was stopped cleanly, which a start would cut
+    (``ConsumeQueue#recover``)."""
+
+    template = (
+        "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
+        "behind it: a broker would drop those at its start, and the messages put now with them. "
+        "Nothing was put. `rmqctl rebuild queues --topic TOPIC --in-place` makes the queue anew."
+    )
+
+
 class CommitLogMissing(DamagedStore):
     """Queues without a log: a broker would destroy them (``CommitLog#recoverNormally``)."""
 

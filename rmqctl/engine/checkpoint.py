@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from struct import Struct
@@ -31,6 +32,20 @@ class Checkpoint(NamedTuple):
         """Where an unclean recovery may start (``StoreCheckpoint#getMinTimestamp``)."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _RECOVERY_MARGIN)
 
+    def held_back(self, *times: int | None) -> Checkpoint:
+        """The checkpoint that says of the queues no more than up to the oldest of these store times
+        (ms), by which a recovery begins before it."""
+        known = [time for time in times if time is not None]
+        return self._replace(logics_msg_timestamp=min([self.logics_msg_timestamp, *known]))
+
+    def until(self, timestamp: int) -> Checkpoint:
+        """The checkpoint of a log whose last record has this store time (ms; 0: not known): one
+        that says more was another log's."""
+        if timestamp <= 0:
+            return self
+        physic, logics, index = (min(time, timestamp) for time in self[:3])
+        return Checkpoint(physic, logics, index, *self[3:])
+
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
     """The checkpoint; None when the file is absent or too short to be one.
@@ -51,29 +66,22 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 def write_checkpoint(root: Path, path: Path, checkpoint: Checkpoint) -> None:
     """Stores the three timestamps and forces them to disk (``StoreCheckpoint#flush``).
 
-    The fields of 5.x are left as they are.
+    The fields of 5.x are left as they are. Where a file stands that has its blocks nothing is
+    allocated: a full disk does not keep it from being written.
 
-    :raises OSError: the disk is full.
+    :raises OSError: the disk failed, or is full.
     """
     stamps = _TIMESTAMPS.pack(*checkpoint[:3])
-    if path.exists():
-        if path.stat().st_size < CHECKPOINT_FILE_SIZE:
-            _lengthen(root, path)
-        mapped = MappedFile.open_writable(root, path)
-    else:
-        mapped = MappedFile.create(root, path, CHECKPOINT_FILE_SIZE, head=stamps)
-    try:
-        mapped.reserve(0, CHECKPOINT_FILE_SIZE)
-        mapped.write(0, stamps)
-        mapped.flush()
-    finally:
-        mapped.close()
-
-
-def _lengthen(root: Path, path: Path) -> None:
-    """Gives a file that was cut short its length, as mapping it does in Java."""
+    if not path.exists():
+        MappedFile.create(root, path, CHECKPOINT_FILE_SIZE, head=stamps).close()
+        return
     descriptor = open_for_writing(root, path)
     try:
-        os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
+        if os.fstat(descriptor).st_size < CHECKPOINT_FILE_SIZE:
+            # One that was cut short gets its length, as mapping it does in Java.
+            os.ftruncate(descriptor, CHECKPOINT_FILE_SIZE)
+        if os.pwrite(descriptor, stamps, 0) != len(stamps):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

@@ -1,18 +1,16 @@
 """``CommitLog``: the files of ``commitlog/`` as one log, read at a place and walked.
 
 A walk yields records, blanks and damage in order of place and closes with :class:`End`; it never
-raises on bytes and never just stops. Finding the end of the log costs no walk of whole files: it
-starts at the newest record that a queue unit proves. Its writing half is
-:mod:`rmqctl.engine.logwriter`.
+raises on bytes and never just stops. Where the log ends is found by :mod:`rmqctl.engine.logend`;
+its writing half is :mod:`rmqctl.engine.logwriter`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from formats.constants import END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
 from rmqctl.engine.record import (
     Blank,
@@ -20,14 +18,11 @@ from rmqctl.engine.record import (
     End,
     Entry,
     Record,
-    crc_matches,
     find_next,
     read_entry,
 )
 from rmqctl.errors import NoRecordAt
 
-#: So far behind the end a store is looked at when it is opened.
-NEAR = 1 << 20
 _WINDOW = 16 << 20
 #: Size and magic code: what makes bytes a record.
 RECORD_HEAD = 8
@@ -39,18 +34,6 @@ class Step(NamedTuple):
     entry: Entry
     number: int
     position: int
-
-
-class LogEnd(NamedTuple):
-    """The end of the log as an opening store sees it.
-
-    ``store_timestamp`` is that of the last record (0 when unknown); ``obstacle`` is damage behind
-    which newer records stand: a writer must not go on there.
-    """
-
-    offset: int
-    store_timestamp: int
-    obstacle: Damage | None
 
 
 class CommitLog:
@@ -215,95 +198,11 @@ class CommitLog:
                 return True
         return False
 
-    # --- the end -------------------------------------------------------------------------
-
-    def find_end(self, newest: Iterable[tuple[int, int]]) -> LogEnd:
-        """Finds the end from ``newest``: (physical offset, size) of each queue's last unit.
-
-        The newest unit that points to a record of its size is where a short walk starts; without
-        one it starts at the last file that holds anything.
-        """
-        start, last = self._proven_start(newest)
-        timestamp = 0 if last is None else last.store_timestamp
-        number, position = self._place(start)
-        while True:
-            if self._ends_quietly(number, position):
-                return LogEnd(self.offset_of(number, position), timestamp, None)
-            step = self.step(number, position)
-            entry = step.entry
-            if isinstance(entry, Record):
-                if not crc_matches(self.files.file(number).buffer, entry):
-                    return LogEnd(entry.physical_offset, timestamp, self._obstacle(step, timestamp))
-                timestamp = entry.store_timestamp
-            elif isinstance(entry, End):
-                return LogEnd(entry.physical_offset, timestamp, None)
-            elif isinstance(entry, Damage):
-                return LogEnd(entry.physical_offset, timestamp, self._obstacle(step, timestamp))
-            number, position = step.number, step.position
-
-    def _place(self, start: int | None) -> tuple[int, int]:
-        """File number and position of an offset; the place after the last file when none has it."""
-        if start is None:
-            return 0, 0
-        number = self.files.index_of(start)
-        if number < 0:
-            return len(self.files.entries), 0
-        return number, start - self.files.entries[number].file_from_offset
-
     def offset_of(self, number: int, position: int) -> int:
         """Physical offset of a place of :meth:`step`."""
         if number == len(self.files.entries):
             return self.files.end_offset
         return self.files.entries[number].file_from_offset + position
-
-    def _ends_quietly(self, number: int, position: int) -> bool:
-        """Whether zeros stand here, for a good while and at the start of every later file.
-
-        A rest of gigabytes that was written as zeros is not read to open a store: ``verify``
-        reads it all.
-        """
-        if number == len(self.files.entries):
-            return True
-        if position < 0:
-            return False
-        mapped = self.files.file(number)
-        near = min(position + NEAR, mapped.size)
-        return mapped.first_nonzero(position, near) == near and not any(
-            self._starts_with_entry(later) for later in range(number + 1, len(self.files.entries))
-        )
-
-    def _starts_with_entry(self, number: int) -> bool:
-        mapped = self.files.file(number)
-        if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
-            return False  # Touching the page of a hole costs a thousand times more than asking.
-        return isinstance(_read(mapped, 0), Record | Blank)
-
-    def _proven_start(self, newest: Iterable[tuple[int, int]]) -> tuple[int | None, Record | None]:
-        for physical_offset, size in sorted(newest, reverse=True):
-            record = self.find_record(physical_offset)
-            if record is not None and record.total_size == size:
-                return physical_offset + size, record
-        for number in range(len(self.files.entries) - 1, 0, -1):
-            if self._starts_with_entry(number):
-                return self.files.entries[number].file_from_offset, None
-        return None, None
-
-    def _obstacle(self, step: Step, timestamp: int) -> Damage | None:
-        """The entry of a step as an obstacle, when what stands behind it is newer than what stands
-        before it.
-
-        Older records behind the end are what a truncation by the engine left: its bytes stay
-        until they are overwritten.
-        """
-        entry = step.entry
-        number, position = step.number, step.position
-        while not isinstance((behind := self.step(number, position)).entry, Record | End):
-            number, position = behind.number, behind.position
-        if isinstance(behind.entry, End) or behind.entry.store_timestamp < timestamp:
-            return None
-        if isinstance(entry, Damage):
-            return entry
-        return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")
 
     def close(self) -> None:
         self.files.close()

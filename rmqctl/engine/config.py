@@ -32,6 +32,7 @@ class MessageStoreConfig:
     max_hash_slot_num: int = constants.DEFAULT_MAX_HASH_SLOT_NUM
     max_index_num: int = constants.DEFAULT_MAX_INDEX_NUM
     message_index_enable: bool = True
+    message_index_safe: bool = False
     max_message_size: int = constants.DEFAULT_MAX_MESSAGE_SIZE
     message_delay_level: str = constants.DEFAULT_MESSAGE_DELAY_LEVEL
     enable_lmq: bool = False

@@ -142,12 +142,6 @@ class ConsumeQueue:
                 high = middle
         return low
 
-    def last_unit_before(self, physical_offset: int) -> Unit | None:
-        """The last unit whose record starts at or before an offset; None when there is none."""
-        low = self._first_file_offset()
-        at = self._bisect(low, self.max_offset, physical_offset + 1) - 1
-        return self.unit(at) if at >= low else None
-
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit at a queue offset, as it stands in the file; None outside the files."""
         mapped = self.files.find(queue_offset * UNIT_SIZE) if queue_offset >= 0 else None

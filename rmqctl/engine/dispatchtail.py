@@ -1,14 +1,14 @@
 """Keeps queues and index up with the log: after each append, and after a stop that was not clean.
 
-What a kill or a full disk left undone is done from the log again. Queues are not written in log
-order, so after an unclean stop dispatch starts a little before the newest unit.
+What a kill or a full disk left undone is done from the log again. Where that begins after
+a stop that was not clean is said by :mod:`rmqctl.engine.startplan`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.queuetable import ConsumeQueueTable
@@ -18,10 +18,11 @@ from rmqctl.engine.reput import Reput
 if TYPE_CHECKING:
     from rmqctl.engine.scanner import Scanner
 
+#: Told of the bytes of log that were dispatched so far, and of all that are to be.
+Progress = Callable[[int, int], None]
+
 #: What one bulk of appends leaves undispatched at most, but for its last record.
 BULK_BYTES = 4 << 20
-#: What one step of a recovery dispatches at most, but for its last record.
-_SCANNED_BYTES = 16 << 20
 #: So few are not worth the import of the scanner.
 _FEW_RECORDS = 64
 _FEW_BYTES = 64 << 10
@@ -43,20 +44,25 @@ class DispatchTail:
         self._index = index
         self._reput = reput
         self._scanner: Scanner | None = None
+        self._progress: Progress = lambda done, total: None
         self.done = log.write_offset
         self.failed = False
 
-    def recover(self, dispatched_to: int, config: MessageStoreConfig, *, unclean: bool) -> None:
-        """Dispatches what stands behind the newest unit, which ends at ``dispatched_to`` (-1: there
-        is none).
+    def recover(
+        self, start: int, *, unclean: bool, progress: Progress = lambda done, total: None
+    ) -> None:
+        """Dispatches from ``start`` on, which is a record's or the log's end. After a stop that was
+        not clean units are completed of which only a part was stored.
 
         :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on with it.
         """
-        self.done = max(dispatched_to, self._log.min_offset)
-        if unclean and dispatched_to >= 0:
-            self.done = self._record_start_before(dispatched_to - unordered_bytes(config))
-        self.failed = unclean
-        self.complete()
+        self.done = start
+        self.failed = unclean and start < self._log.read_offset
+        self._progress = progress
+        try:
+            self.complete()
+        finally:
+            self._progress = lambda done, total: None
 
     def appended(self, start: int, count: int) -> None:
         """Dispatches the ``count`` records appended from ``start`` on, and what an error before
@@ -90,16 +96,12 @@ class DispatchTail:
 
     def _restore(self, start: int, end: int) -> None:
         """Dispatches again what may be half done."""
-        self.recover_index()
+        self._index.recover(self._store_timestamp_at)
         self._reput.restoring = True
         try:
             self._dispatch(start, end)
         finally:
             self._reput.restoring = False
-
-    def recover_index(self) -> None:
-        """Mends what a kill has left of the newest index file."""
-        self._index.recover(self._store_timestamp_at)
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self._log.find_record(physical_offset)
@@ -125,24 +127,4 @@ class DispatchTail:
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self._reput.dispatch_batch(entry)
-
-    def _record_start_before(self, physical_offset: int) -> int:
-        """A record's start at or before an offset, as near as the queues can tell."""
-        best = self._log.min_offset
-        if physical_offset <= best:
-            return best
-        for where in self._queues.directories():
-            queue = self._queues.find(where.topic, where.queue_id)
-            unit = queue.last_unit_before(physical_offset) if queue is not None else None
-            if unit is not None and self._log.find_record(unit.physical_offset) is not None:
-                best = max(best, unit.physical_offset)
-        return best
-
-
-def unordered_bytes(config: MessageStoreConfig) -> int:
-    """How far before the newest unit a kill can leave records without theirs.
-
-    Queues are not written in log order: not within a bulk (which its last record, and a blank
-    before that, make longer), and not within a batch of the scanner.
-    """
-    return max(_SCANNED_BYTES, BULK_BYTES) + 2 * config.max_message_size
+                self._progress(entry.end_offset - start, end - start)

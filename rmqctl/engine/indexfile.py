@@ -33,6 +33,8 @@ _NO_ITEM = 0
 _MOST_UNCOUNTED = 1 << 20
 #: So many zeros in a row end a search for items.
 _ZERO_RUN = 1 << 16
+#: Items that are looked at together.
+ITEMS_AT_ONCE = 1 << 20
 
 
 class IndexHeader(NamedTuple):
@@ -359,6 +361,75 @@ class IndexFile:
         if was_cut:
             header = header._replace(hash_slot_count=int((self.slot_array() > 0).sum()))
         return header
+
+    def _linked(
+        self, kept: int, slots: NDArray[np.int32]
+    ) -> Iterator[tuple[NDArray[np.void], NDArray[np.int32]]]:
+        """Some of the first ``kept`` items, and the links that follow from those before them;
+        ``slots``, zeros in the beginning, are in the end as they follow from all."""
+        import numpy as np
+
+        from rmqctl.engine.indexlinks import link_items
+
+        for first in range(1, kept + 1, ITEMS_AT_ONCE):
+            items = self.items(first, min(ITEMS_AT_ONCE, kept + 1 - first))
+            number = np.arange(first, first + len(items), dtype=np.int32)
+            slot = items["key_hash"].astype(np.int64) % len(slots)
+            links = link_items(slot, number, slots, kept + 1)
+            slots[links.slot] = links.newest
+            yield items, links.previous
+
+    def is_linked(self) -> bool:
+        """Whether slots and links, and the end that the header has, are those of the items."""
+        import numpy as np
+
+        kept = self.item_count
+        slots = np.zeros(self.geometry.hash_slot_num, np.int32)
+        for items, previous in self._linked(kept, slots):
+            if not np.array_equal(items["prev_index_no"], previous):
+                return False
+        same = bool((self.slot_array() == slots).all())
+        header = self.header
+        return (
+            same
+            and header.end_phy_offset == self.item(kept).physical_offset
+            and header.index_count == self.stored_index_count
+            and header.hash_slot_count == int((slots > 0).sum())
+        )
+
+    def keep(self, kept: int, store_timestamp_at: Callable[[int], int | None]) -> None:
+        """Keeps the first ``kept`` items, at least one, with links and header that follow from
+        them; what stands behind them becomes zeros.
+
+        Slots first, so that no moment of it leads to an item that is gone.
+        :raises OSError: the disk failed.
+        """
+        import numpy as np
+
+        slots, first = np.zeros(self.geometry.hash_slot_num, np.int32), 1
+        for items, previous in self._linked(kept, slots):
+            rows = np.flatnonzero(items["prev_index_no"] != previous)
+            for row, link in zip(rows.tolist(), previous[rows].tolist(), strict=True):
+                self._store(self.geometry.item_position(first + row) + _ITEM.size - 4, link)
+            first += len(items)
+        stored = self.slot_array().astype(np.int32)
+        for slot in np.flatnonzero(stored != slots).tolist():
+            self._store(self.geometry.slot_position(slot), int(slots[slot]))
+        header = self.header._replace(index_count=kept + 1, hash_slot_count=int((slots > 0).sum()))
+        oldest, newest = self.item(1).physical_offset, self.item(kept).physical_offset
+        begin, end = store_timestamp_at(oldest), store_timestamp_at(newest)
+        if begin is not None:
+            header = header._replace(begin_phy_offset=oldest, begin_timestamp=begin)
+        if end is not None:
+            header = header._replace(end_phy_offset=newest, end_timestamp=end)
+        self.mapped.reserve(0, _HEADER.size)
+        self._store_header(header)
+        self.mapped.clear(self.geometry.item_position(kept + 1))
+
+    def _store(self, position: int, value: int) -> None:
+        """Stores a slot, or the link of an item."""
+        self.mapped.reserve(position, _SLOT.size)
+        self.mapped.write(position, _SLOT.pack(value))
 
     def items_of_last_message(self) -> int:
         """How many counted items at the end belong to the message at ``end_phy_offset``."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.geometry import Geometry
-from rmqctl.engine.indexfile import IndexFile, IndexItem, first_header
+from rmqctl.engine.indexfile import IndexFile, IndexHeader, IndexItem, first_header
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.paths import scan_names
+from rmqctl.engine.paths import remove_file, scan_names
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch import KeyBatch
@@ -105,6 +105,41 @@ class IndexService:
             mapped = MappedFile.open_writable(self.root, self.paths[-1])
             self._last = IndexFile(mapped, self.geometry)
         return self._last
+
+    def open_writable(self, path: Path) -> IndexFile:
+        """Opens one file for writing, which nobody else of this service has open; the caller closes
+        it."""
+        assert self.root is not None, "opened for reading"
+        self.close()
+        return IndexFile(MappedFile.open_writable(self.root, path), self.geometry)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file for good; errors as of :func:`~rmqctl.engine.paths.remove_file`."""
+        assert self.root is not None, "opened for reading"
+        self.close()
+        remove_file(self.root, path)
+        self.paths.remove(path)
+
+    def unsafe_since(self, index_timestamp: int) -> int | None:
+        """Begin (store time, ms) of the oldest file that a start after a crash throws away, when
+        the checkpoint's index time is this; None: it throws none away (``IndexService#load``)."""
+        since = None
+        for path in reversed(self.paths):
+            header = self._header(path)
+            if header is None or header.end_timestamp <= index_timestamp:
+                break
+            since = header.begin_timestamp
+        return since
+
+    def _header(self, path: Path) -> IndexHeader | None:
+        """The header of a file; None of one of a wrong length."""
+        if self._last is not None and self._last.path == path:
+            return self._last.header
+        if path in self.irregular:
+            return None
+        file = self.open(path)
+        file.close()
+        return file.header
 
     def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
         """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine import paths
-from rmqctl.engine.commitlog import NEAR, RECORD_HEAD, CommitLog, LogEnd
+from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.logend import NEAR, LogEnd
 from rmqctl.engine.mappedfile import FileEntry, MappedFile, MappedFileQueue, sync_files
 from rmqctl.engine.multipath import open_log_files
 from rmqctl.engine.pagelock import mlock, munlock
@@ -103,8 +104,8 @@ class CommitLogWriter(CommitLog):
         """
         if end.obstacle is not None:
             raise DamagedStore(
-                reason=f"newer records stand behind a damaged place ({end.obstacle.reason}), and "
-                "an append would overwrite them",
+                reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an "
+                "append would overwrite them, and a broker deletes them at its start",
                 physical_offset=end.obstacle.physical_offset,
             )
         self.write_offset = self.flushed_where = end.offset

@@ -129,6 +129,15 @@ class MappedFile:
         self.buffer[position:end] = data  # type: ignore[index]
         self.mark_dirty(position, end)
 
+    def clear(self, start: int) -> None:
+        """Makes zeros of what stands from ``start`` on, from the end back; holes stay holes."""
+        for low, high in reversed(list(self.extents(start, self.size))):
+            for at in reversed(range(low, high, len(_ZEROS))):
+                piece = self.read_aside(at, min(len(_ZEROS), high - at))
+                if piece.strip(b"\0"):
+                    self.reserve(at, len(piece))
+                    self.write(at, bytes(len(piece)))
+
     def mark_dirty(self, start: int, end: int) -> None:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
         if self._dirty is None:

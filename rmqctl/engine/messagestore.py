@@ -1,9 +1,9 @@
 """``MessageStore``: one broker store, opened for reading or, under its lock, for writing.
 
-Opening costs no walk of whole files. A reading store changes nothing at all. A writing store takes
-the lock before anything else, creates ``abort``, dispatches what a killed writer left behind, and
-on :meth:`~MessageStore.close` forces everything to disk, writes the checkpoint and removes its
-``abort``; an ``abort`` that it found stays: what a crash left elsewhere is not its to judge.
+A reading store changes nothing at all, and opening it costs no walk of whole files. A writing one
+takes the lock before anything else, does what a broker's start would do
+(:mod:`rmqctl.engine.recovery`), and on :meth:`~MessageStore.close` forces everything to disk,
+removes ``abort`` and writes the checkpoint.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 from formats.text import index_key_hash
-from rmqctl.engine import paths
+from rmqctl.engine import paths, recovery
 from rmqctl.engine.bulkappend import Bulk, PlainMessage
 from rmqctl.engine.checkpoint import Checkpoint
-from rmqctl.engine.commitlog import CommitLog, LogEnd
+from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.dispatch import Dispatcher, message_keys
@@ -32,8 +32,8 @@ from rmqctl.engine.filesizes import (
 from rmqctl.engine.getmessage import GetMessageResult, MessageFilter, get_message
 from rmqctl.engine.indexservice import IndexService, QueryItem
 from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.logend import LogEnd, find_end
 from rmqctl.engine.logwriter import open_log_writer
-from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
     EncodedMessage,
     MessageExtBrokerInner,
@@ -45,12 +45,12 @@ from rmqctl.engine.putmessage import check_message
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Record
 from rmqctl.engine.reput import Reput
+from rmqctl.engine.startplan import Progress, StartPlan, StoreFiles, plan_start
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.engine.storeflush import STRUCTURES, FlushedRange
 from rmqctl.engine.storeparts import StoreParts
 from rmqctl.engine.storewriter import StoreWriter
 from rmqctl.engine.versions import abort_content, check_understood, record_form
-from rmqctl.errors import CannotWrite, CommitLogMissing
 
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 
@@ -75,12 +75,14 @@ class MessageStore:
     :param config: sizes and switches, as a ``broker.conf`` gives them.
     :param writable: open for writing: takes the lock, recovers, creates ``abort``.
     :param create: with ``writable``: make the store when there is none.
-    :param catches_up: with ``writable``: dispatch what stands behind the newest unit.
+    :param catches_up: with ``writable``: dispatch what the plan says; else the caller does, from
+        the log's first record on.
     :param clock: gives the store time of an append, in milliseconds.
+    :param progress: told of the bytes of log that a recovery has read, and then dispatched.
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises StoreInUse: somebody holds the lock; nothing was changed.
     :raises FileLengthContradiction: files and configuration disagree.
-    :raises DamagedStore: writing would overwrite newer records behind damage.
+    :raises DamagedStore: a start would lose what is there; nothing was changed.
     :raises CommitLogMissing: there are queues, and no log.
     """
 
@@ -93,6 +95,7 @@ class MessageStore:
         create: bool = False,
         catches_up: bool = True,
         clock: Callable[[], int] = system_clock,
+        progress: Progress = lambda done, total: None,
     ) -> None:
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
@@ -115,12 +118,12 @@ class MessageStore:
             check_understood(self.root)
             self._lock = StoreLock(self.root)
         try:
-            self._open(catches_up)
+            self._open(catches_up, progress)
         except BaseException:
             self.abandon()
             raise
 
-    def _open(self, catches_up: bool) -> None:
+    def _open(self, catches_up: bool, progress: Progress) -> None:
         root, config = self.root, self.config
         self.had_abort = (root / paths.ABORT).exists()
         writable_root = root if self.writable else None
@@ -145,18 +148,26 @@ class MessageStore:
         self.index = IndexService(
             root / paths.INDEX, config.index_geometry, writable_root=writable_root
         )
-        self._end = self._find_end()
+        self.irregular = list(self.commit_log.files.irregular)
         if self.writable:
-            self._start_writing(catches_up)
+            self._start_writing(catches_up, progress)
+        else:
+            self._end = self._find_end()
 
     def _find_end(self) -> LogEnd:
         newest = self.newest_units()
-        end = self.commit_log.find_end(newest)
+        end = find_end(self.commit_log, newest, self.dispatcher)
         self.dispatched_to = max((offset + size for offset, size in newest), default=-1)
         self._newest_offset = max((offset for offset, _ in newest), default=-1)
-        if end.obstacle is not None and not self.writable:
+        if end.obstacle is not None:
             return end._replace(offset=self.commit_log.files.end_offset)
         return end
+
+    def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
+        """What a start would do with the store as it is now; changes nothing."""
+        parts = (self.commit_log, self.queues, self.index, self.dispatcher)
+        files = StoreFiles(self.root, self.config, *parts)
+        return plan_start(files, is_clean=not self.had_abort, progress=progress)
 
     def newest_units(self) -> list[tuple[int, int]]:
         """(physical offset, size) of the last unit of every queue that has one."""
@@ -170,7 +181,6 @@ class MessageStore:
 
     def _queues(self) -> Iterator[ConsumeQueue]:
         """Every queue as its files are; notes which of them are irregular."""
-        self.irregular = list(self.commit_log.files.irregular)
         for where in self.queues.directories():
             queue = ConsumeQueue(
                 where.path,
@@ -271,44 +281,35 @@ class MessageStore:
 
     # --- writing -------------------------------------------------------------------------
 
-    def _start_writing(self, catches_up: bool) -> None:
+    def _start_writing(self, catches_up: bool, progress: Progress) -> None:
         config, log = self.config, self._log
         log.check_lengths()
-        if not log.files.entries and self.dispatched_to >= 0:
-            raise CommitLogMissing(path=str(self.root / paths.COMMIT_LOG))
+        self.index.last()  # Refuses a wrong geometry before anything is changed.
+        self.plan = self.start_plan(progress)
+        recovery.check(self.plan, self.root, log)
+        self._end, self.dispatched_to = self.plan.end, self.plan.dispatched_to
+        self._newest_offset = self.plan.newest[0]
+        form = self.form
         log.start_writing(self._end)
         reput = Reput(
             self.dispatcher, self.queues, self.index if config.message_index_enable else None
         )
-        self.index.last()  # Refuses a wrong geometry before anything is changed.
-        form = self.form
-        if not self.had_abort:
-            content = abort_content(form)
-            abort = self.root / paths.ABORT
-            MappedFile.create(self.root, abort, len(content), head=content).close()
         tail = DispatchTail(log, self.queues, self.index, reput)
         parts = StoreParts(
             self.root, config, log, self.queues, reput, tail, self._put_lock, self.clock
         )
         self._writer = StoreWriter(parts)
         self._writer.write_in(form)
-        self._writer.flusher.opened(
-            max(self.dispatched_to, self.min_offset), clean=not self.had_abort
-        )
-        self._tail = tail
+        self._recovery = recovery.Recovery(self.plan, parts, self.index, self._writer.flusher)
         self.index.before_flush = lambda: log.force(log.read_offset)
+        self._recovery.begin(abort_content(form), from_first=not catches_up)
         if catches_up:
-            self.catch_up()
-        elif self.had_abort:
-            tail.recover_index()
+            self._recovery.dispatch(progress)
 
     def catch_up(self) -> None:
-        """Dispatches what stood behind the newest unit when the store was opened, which does that
-        itself unless told otherwise. :raises CannotWrite: the disk is full."""
-        try:
-            self._tail.recover(self.dispatched_to, self.config, unclean=self.had_abort)
-        except OSError as error:
-            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        """Ends the recovery that opening without ``catches_up`` has begun. :raises CannotWrite: the
+        disk is full."""
+        self._recovery.dispatch()
 
     @property
     def writer(self) -> StoreWriter:
@@ -410,19 +411,13 @@ class MessageStore:
     # --- closing -------------------------------------------------------------------------
 
     def close(self) -> None:
-        """A clean stop: services ended, everything on disk, checkpoint written, own ``abort``
-        removed; it stays with a store that was not writeable to the end."""
+        """A clean stop (:meth:`StoreWriter.close`)."""
         if self._closed:
             return
         self._closed = True
         try:
             if self._writer is not None:
-                with self._put_lock:
-                    self._writer.is_shutdown = True
-                self._writer.flusher.shutdown()
-                self.flush()
-                if not self.had_abort and self._writer.running_flags.is_writeable:
-                    (self.root / paths.ABORT).unlink(missing_ok=True)
+                self._writer.close()
         finally:
             self.abandon()
 

@@ -311,8 +311,7 @@ class MessagePutter:
         """``topicQueueTable``: the end of the queue, then counted here."""
         known = self.topic_queue_table.get((topic, queue_id))
         if known is None:
-            queue = self.queues.find(topic, queue_id)
-            known = queue.max_offset if queue is not None else 0
+            known = self.queues.next_offset(topic, queue_id)
             self.topic_queue_table[topic, queue_id] = known
         return known
 

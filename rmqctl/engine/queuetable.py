@@ -13,7 +13,9 @@ from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
 from rmqctl.engine.mappedfile import sync_files
 from rmqctl.engine.paths import QueueDirectory, check_topic_directory, queue_directories
+from rmqctl.engine.queuerecovery import has_hole, written_units
 from rmqctl.engine.queuewriter import ConsumeQueueWriter
+from rmqctl.errors import QueueHasHole
 
 _KEEP = 96
 
@@ -42,7 +44,8 @@ class ConsumeQueueTable:
         self._ext_file_size = ext_file_size
         self._root = writable_root
         self._log_range = log_range
-        self._strict = strict
+        #: Whether a queue with irregular files is refused: always of one that is written to.
+        self.is_strict = strict or writable_root is not None
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._unsynced: set[Path] = set()
 
@@ -69,6 +72,30 @@ class ConsumeQueueTable:
             return None
         return self._remember(topic, queue_id)
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next unit, 0 in a queue that is not there.
+
+        :raises QueueHasHole: a start would cut the queue before that.
+        """
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            return 0
+        if has_hole(queue):
+            end = written_units(queue).end
+            raise QueueHasHole(topic=topic, queue_id=queue_id, queue_offset=end)
+        return queue.max_offset
+
+    def clear_from(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Takes away the units of a queue from ``queue_offset`` on: zeros stand there then.
+
+        :raises OSError: the disk failed.
+        """
+        where = self.directory / topic / str(queue_id)
+        assert self._root is not None, "opened for reading"
+        queue = ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root)
+        queue.clear_from(queue_offset)
+        self._close_queue(queue)
+
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         """The queue; one without a directory gets it with its first unit."""
         queue = self.find(topic, queue_id) or self._remember(topic, queue_id)
@@ -86,7 +113,7 @@ class ConsumeQueueTable:
             elif ext_where.parent.is_dir():
                 ext = ConsumeQueueExt(ext_where)
         queue = (
-            ConsumeQueue(where, topic, queue_id, self.file_size, ext=ext, strict=self._strict)
+            ConsumeQueue(where, topic, queue_id, self.file_size, ext=ext, strict=self.is_strict)
             if self._root is None
             else ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root, ext=ext)
         )

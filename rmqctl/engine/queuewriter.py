@@ -201,6 +201,21 @@ class ConsumeQueueWriter(ConsumeQueue):
                     self.restore(*(int(column[row]) for column in columns))
                 at += len(window)
 
+    def clear_from(self, queue_offset: int) -> None:
+        """Takes away the units from ``queue_offset`` on, from the last file back, so that a kill
+        leaves no hole. Files stay: a queue that has none begins anew at queue offset 0.
+
+        :raises OSError: the disk failed.
+        """
+        place = queue_offset * UNIT_SIZE
+        for number in range(len(self.files.entries) - 1, -1, -1):
+            mapped = self.files.file(number)
+            position = max(place - mapped.file_from_offset, 0)
+            if position < mapped.size:
+                mapped.clear(position)
+        self._wrote = place
+        self.max_physical_offset = self._max_physical_offset()
+
     def _fill(self, count: int) -> None:
         """Appends pre-blank units, some thousands at a time."""
         while count > 0:

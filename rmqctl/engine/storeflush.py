@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine import paths
-from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.flushservice import (
     CommitRealTimeService,
     FlushConsumeQueueService,
@@ -23,6 +24,7 @@ from rmqctl.engine.mappedfile import sync_files
 from rmqctl.engine.reputservice import ReputMessageService
 from rmqctl.engine.runningflags import RunningFlags
 from rmqctl.engine.servicethread import ServiceThread
+from rmqctl.engine.startplan import StartPlan
 from rmqctl.engine.storeparts import StoreParts
 
 #: What can be flushed for itself.
@@ -41,7 +43,7 @@ class FlushedRange(NamedTuple):
 class StoreFlusher:
     """Flushes one store that is open for writing.
 
-    ``checkpoint`` is what the file will say.
+    ``checkpoint`` is what the file says when the store is closed.
     """
 
     def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
@@ -54,10 +56,14 @@ class StoreFlusher:
         self._tail = parts.tail
         self._lock = parts.lock
         self._lost: OSError | None = None
+        self._hold_back: int | None = None
+        self._doubtful: tuple[Path, ...] = ()
+        #: What the file says; None: there is none.
+        self._written: Checkpoint | None = None
         self._flushed = dict.fromkeys(STRUCTURES, parts.tail.done)
         self._checkpoint_lock = threading.Lock()
-        self.checkpoint = read_checkpoint(parts.root / paths.CHECKPOINT) or Checkpoint()
-        self._is_first = log.write_offset == 0 and self.checkpoint == Checkpoint()
+        self.checkpoint = Checkpoint()
+        self._is_first = False
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
         self.reput_message = ReputMessageService(parts, flags)
@@ -74,12 +80,51 @@ class StoreFlusher:
             self.flush_consume_queue,
         )
 
-    def opened(self, dispatched_to: int, *, clean: bool) -> None:
-        """Says up to where the store was found dispatched. After a stop that was not clean only
-        what the checkpoint proves counts as on disk."""
-        self._flushed = dict.fromkeys(STRUCTURES, dispatched_to)
-        if not clean:
+    def begin(self, plan: StartPlan, hold_back: int | None) -> None:
+        """Before anything is changed: the checkpoint says no more than what is true while it is,
+        and what a start after a kill needs to know.
+
+        :param hold_back: store time (ms) from which on queues and index are written anew; None:
+            only what is put is written. :raises OSError: the disk is full.
+        """
+        self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
+        self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp)
+        self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
+        self._hold_back = hold_back
+        self._doubtful = plan.doubtful
+        if plan.is_clean:
+            self._note_index_on_disk()
+        else:
             self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
+        self._written = plan.checkpoint
+        self._write(self._held_back() if plan.is_clean else self.checkpoint.held_back(hold_back))
+        if not (self._root / paths.CHECKPOINT).exists():
+            self._written = None
+
+    def _end_recovery(self) -> None:
+        """When all is dispatched: forces to disk what a crash may have left in memory; then the
+        checkpoint may move on. :raises OSError: the disk failed."""
+        sync_files(path for path in self._doubtful if path.exists())
+        self._doubtful = ()
+        self._hold_back = None
+
+    def _note_index_on_disk(self) -> None:
+        """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
+        after its next crash (``IndexService#load``)."""
+        index = self._reput.index
+        if index is not None and index.filled_timestamp() > self.checkpoint.index_msg_timestamp:
+            sync_files(index.paths)
+            self._advance(index=index.filled_timestamp())
+
+    def _held_back(self) -> Checkpoint:
+        """What may be said while the store is open. A start after a kill throws the newest index
+        file away, and indexes again only what its recovery comes by: it has to begin before that
+        file does."""
+        index = self._reput.index
+        unsafe = None
+        if index is not None:
+            unsafe = index.unsafe_since(self.checkpoint.index_msg_timestamp)
+        return self.checkpoint.held_back(self._hold_back, unsafe)
 
     # --- services ------------------------------------------------------------------------
 
@@ -118,7 +163,7 @@ class StoreFlusher:
         The time of the first record is always safe: a recovery starts before it."""
         if self._is_first:
             self.checkpoint = Checkpoint(timestamp, timestamp)
-            write_checkpoint(self._root, self._root / paths.CHECKPOINT, self.checkpoint)
+            self._write(self.checkpoint)
             self._is_first = False
 
     def _physic_flushed(self, timestamp: int) -> None:
@@ -134,9 +179,24 @@ class StoreFlusher:
                 index_msg_timestamp=max(old.index_msg_timestamp, index),
             )
 
-    def _write_checkpoint(self) -> None:
+    def closed(self) -> None:
+        """After a flush of everything, when ``abort`` is gone: nothing is held back any more."""
+        self._write_unless_full(self.checkpoint)
+
+    def _write_unless_full(self, checkpoint: Checkpoint) -> None:
+        """:meth:`_write`; on a full disk the older one stays, which is as safe."""
+        try:
+            self._write(checkpoint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        """Writes what the file does not say yet. :raises OSError: the disk failed, or is full."""
         with self._checkpoint_lock:
-            write_checkpoint(self._root, self._root / paths.CHECKPOINT, self.checkpoint)
+            if checkpoint != self._written:
+                write_checkpoint(self._root, self._root / paths.CHECKPOINT, checkpoint)
+                self._written = checkpoint
 
     def _flush_queues(self, least_pages: int) -> None:
         """The queues that have grown by so many pages; with 0 all, and the checkpoint
@@ -147,15 +207,13 @@ class StoreFlusher:
             unsynced = self._queues.take_unsynced(least_pages)
         # Not under the lock: putters go on meanwhile.
         self._sync(lambda: sync_files(unsynced))
-        if least_pages == 0:
+        if least_pages == 0 and not self._tail.failed:
+            self._sync(self._end_recovery)
             # Files of the index are on disk when the next one is made.
             self._advance(logics=timestamp, index=index_timestamp)
-            try:
-                self._write_checkpoint()
-            except OSError as error:
-                # An older one is as safe, and the next flush, or closing, tries again.
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
+            with self._lock:
+                checkpoint = self._held_back()
+            self._write_unless_full(checkpoint)
 
     def _sync(self, sync: Callable[[], None]) -> None:
         """Forces queues or index to disk; once that has failed it fails for good, as the flush of
@@ -179,7 +237,7 @@ class StoreFlusher:
             failure = service.take_failure()
             if failure is not None:
                 raise failure
-        ranges = []
+        ranges, structures = [], tuple(structures)
         with self._lock:
             self._log.commit_all()
             self._tail.complete()
@@ -195,12 +253,12 @@ class StoreFlusher:
                     self._advance(logics=self._log.store_timestamp)
                 elif structure == "index" and self._reput.index is not None:
                     self._sync(self._reput.index.flush)
-                    known = self._reput.index_msg_timestamp or self.checkpoint.index_msg_timestamp
-                    # A checkpoint that knows of no file, for one was lost, would cost a broker
-                    # all of them after its next crash (``IndexService#load``).
-                    self._advance(index=known or self._reput.index.filled_timestamp())
+                    self._advance(index=self._reput.index_msg_timestamp)
+                    self._note_index_on_disk()
                 self._flushed[structure] = end
                 # A damaged unit may claim what lies behind the log.
                 ranges.append(FlushedRange(structure, min(start, end), end))
-            self._write_checkpoint()
+            if "queues" in structures:
+                self._sync(self._end_recovery)
+            self._write(self._held_back())
         return ranges

@@ -11,6 +11,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
+from rmqctl.engine import paths
 from rmqctl.engine.bulkappend import Bulk, BulkAppender, PlainMessage
 from rmqctl.engine.flushservice import GroupCommitRequest
 from rmqctl.engine.message import (
@@ -22,7 +23,7 @@ from rmqctl.engine.message import (
 from rmqctl.engine.putmessage import MessagePutter, refused
 from rmqctl.engine.runningflags import RunningFlags
 from rmqctl.engine.status import PutMessageStatus
-from rmqctl.engine.storeflush import FlushedRange, StoreFlusher
+from rmqctl.engine.storeflush import STRUCTURES, FlushedRange, StoreFlusher
 from rmqctl.engine.storeparts import StoreParts
 from rmqctl.engine.storestats import StoreStats
 from rmqctl.errors import CannotWrite
@@ -236,3 +237,19 @@ class StoreWriter:
             return self.flusher.flush(structures)
         except OSError as error:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+
+    def close(self) -> None:
+        """A clean stop: services ended, everything on disk, ``abort`` removed, then the checkpoint
+        that only a store without ``abort`` may have; ``abort`` stays with a store that was not
+        writeable to the end. :raises CannotWrite: the disk failed; ``abort`` stays, unless only
+        the checkpoint is not the newest."""
+        with self._putter.locked():
+            self.is_shutdown = True
+        self.flusher.shutdown()
+        self.flush(STRUCTURES)
+        if self.running_flags.is_writeable:
+            paths.remove_file(self.root, self.root / paths.ABORT)
+            try:
+                self.flusher.closed()
+            except OSError as error:
+                raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error

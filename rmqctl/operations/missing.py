@@ -62,7 +62,7 @@ def add_missing(
             store.queues if what in ("queues", "all") else None,
             store.index if what in ("index", "all") else None,
         )
-        reput.restoring = store.had_abort
+        reput.restoring = not store.plan.is_clean
         try:
             summary = _run(store, known, what, reput, progress)
             # What was not asked for is caught up with as by any opening.

@@ -54,7 +54,10 @@ def on_a_full_disk(
 
             patched.setattr(MessageStore, "close", close)
         done = cli(*line, "--format", "ndjson", store=root)
-        return done, disk.asked >= at
+        # Only the last write of all may fail in silence: the checkpoint of a store that is closed.
+        # An older one is as safe.
+        failed = disk.refused != ["pwrite"] if not done.code else bool(disk.refused)
+        return done, failed and disk.asked >= at
 
 
 def assert_error(done: Done) -> None:
@@ -69,7 +72,7 @@ def test_every_allocation_of_an_ended_transaction_may_fail(
     action: str, ends: bool, cli: Cli, tmp_path: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    for at in range(1, 400, 3):
+    for at in range(1, 400):
         root = tmp_path / str(at)
         offsets = put(root, [half(number) for number in range(COUNT)])
         line = ["transaction", action, *offsets]

@@ -20,6 +20,7 @@ from rmqctl.engine import logwriter
 from rmqctl.engine.bulkappend import PlainMessage
 from rmqctl.engine.checkpoint import read_checkpoint
 from rmqctl.engine.flushservice import GroupCommitRequest
+from rmqctl.engine.logend import find_end
 from rmqctl.engine.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.messagestore import MessageStore
@@ -472,7 +473,7 @@ def record(log: CommitLogWriter, body: bytes) -> int:
 
 def pooled_log(root: Path, pool: TransientStorePool) -> CommitLogWriter:
     log = CommitLogWriter(root / "commitlog", pool.file_size, root, pool=pool)
-    log.start_writing(log.find_end([]))
+    log.start_writing(find_end(log, []))
     return log
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.logend import find_end
 from rmqctl.engine.logwriter import CommitLogWriter
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record import Record
@@ -22,7 +23,7 @@ PAGE = mmap.PAGESIZE
 
 def opened(root: Path, file_size: int, pool: TransientStorePool | None = None) -> CommitLogWriter:
     log = CommitLogWriter(root / "commitlog", file_size, root, pool=pool)
-    log.start_writing(log.find_end([]))
+    log.start_writing(find_end(log, []))
     return log
 
 

@@ -222,13 +222,15 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, code: int) -> None:
         self.at = at
         self.asked = 0
+        self.refused: list[str] = []
         for name in ("posix_fallocate", "ftruncate", "link", "mkdir", "pwrite"):
-            monkeypatch.setattr(os, name, self._guarded(getattr(os, name), code))
+            monkeypatch.setattr(os, name, self._guarded(name, getattr(os, name), code))
 
-    def _guarded(self, call: Any, code: int) -> Any:
+    def _guarded(self, name: str, call: Any, code: int) -> Any:
         def guarded(*arguments: Any, **named: Any) -> Any:
             self.asked += 1
             if self.asked >= self.at:
+                self.refused.append(name)
                 raise OSError(code, os.strerror(code))
             return call(*arguments, **named)
 

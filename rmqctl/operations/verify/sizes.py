@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.engine import paths
+from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
-from rmqctl.engine.dispatchtail import unordered_bytes
 from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.paths import queue_directories
+from rmqctl.engine.startplan import scan_start
 from rmqctl.engine.versions import is_of_5
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
@@ -71,24 +72,22 @@ class Sizes:
             unclean,
             is_of_5(root),
             dispatched_to,
-            _waiting_from(log, config, dispatched_to, unclean=unclean),
+            _waiting_from(root, log, config, dispatched_to, unclean=unclean),
             log.min_offset if log.files.entries else _NOWHERE,
         )
 
 
 def _waiting_from(
-    log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
+    root: Path, log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
 ) -> int | None:
-    """From where on records may have no unit yet: behind the newest unit, and after a kill a little
-    before it."""
+    """From where on records may have no unit yet: those that the next start dispatches again."""
     if not unclean:
         return dispatched_to if dispatched_to >= 0 else None
-    unordered = unordered_bytes(config)
-    if dispatched_to >= 0:
-        return dispatched_to - unordered
-    files = log.files
-    is_young = len(files.entries) < 2 or files.end_offset - files.min_offset <= unordered
-    return 0 if is_young else None
+    try:
+        checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+    except CannotRead:  # found elsewhere
+        checkpoint = Checkpoint()
+    return scan_start(log, checkpoint, config).physical_offset
 
 
 def newest_unit_end(root: Path, file_size: int) -> int:

@@ -166,7 +166,8 @@ class UnitChecker:
         wanted = Unit(int(run.physical_offset[row]), int(run.size[row]), int(run.tags_code[row]))
         waiting = self._waiting(run.physical_offset[row : row + count])
         if waiting == count:
-            if is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted)):
+            is_last = place >= state.queue.max_offset - 1
+            if is_last and is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted)):
                 # A store that a kill has cut: the next writer completes it.
                 self.units += 1
                 self._waits.note_behind(wanted.physical_offset, 1)
