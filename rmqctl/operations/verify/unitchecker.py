@@ -167,8 +167,10 @@ class UnitChecker:
         waiting = self._waiting(run.physical_offset[row : row + count])
         if waiting == count:
             is_last = place >= state.queue.max_offset - 1
-            if is_last and is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted)):
-                # A store that a kill has cut: the next writer completes it.
+            is_torn = is_last and is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted))
+            if is_torn or not unit.is_written:
+                # Where a start cuts the queue and dispatches again, or what a kill has torn and the
+                # next writer completes.
                 self.units += 1
                 self._waits.note_behind(wanted.physical_offset, 1)
                 return 1
