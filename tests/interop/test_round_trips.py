@@ -143,6 +143,22 @@ def test_the_engine_writes_and_rmqctl_reads(
     assert_same({**rows_of(root, config, said), **before}, said)
 
 
+@pytest.mark.proves("pool")
+def test_messages_that_come_faster_than_the_pool_commits(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """More files than the pool has buffers, and a commit that takes one file in 50 ms."""
+    values, root = settings(chance), tmp_path / "store"
+    values |= {"transientStorePoolEnable": True, "flushDiskType": "ASYNC_FLUSH"}
+    values |= {"wakeCommitWhenPutMessage": False, "commitIntervalCommitLog": 50}
+    values |= {"mappedFileSizeCommitLog": 8192}
+    store = engine.open(root, values)
+    count = put_by_engine(store, Messages(chance, values, engine.version), 240)
+    store.shutdown()
+    assert len(list((root / "commitlog").iterdir())) > 5
+    assert assert_clean(root, config_of(values)).records == count
+
+
 @pytest.mark.proves("turns")
 @pytest.mark.parametrize("first", ["rmqctl", "the engine"])
 def test_turns(engine: Engine, chance: random.Random, tmp_path: Path, first: str) -> None:

@@ -69,6 +69,10 @@ abstract class Engine {
     void prepare(MessageExt message) {
     }
 
+    /** Waits until the store can take one more put, where a broker would have it wait or refuse it. */
+    void awaitRoom() throws InterruptedException {
+    }
+
     /** A body as a client of this version compresses it; base64 both ways. */
     JsonElement compress(String how, String body) throws Exception {
         throw new UnsupportedOperationException("this version's client has one compression only");
@@ -77,12 +81,14 @@ abstract class Engine {
     JsonArray put(JsonArray messages, boolean batch) throws Exception {
         JsonArray results = new JsonArray();
         if (batch) {
+            awaitRoom();
             results.add(result(store.putMessages(batchOf(messages))));
             return results;
         }
         for (JsonElement one : messages) {
             MessageExt message = decoded(one.getAsJsonObject(), message());
             prepare(message);
+            awaitRoom();
             setPropertiesString(message, MessageDecoder.messageProperties2String(message.getProperties()));
             results.add(result(put(message)));
         }
