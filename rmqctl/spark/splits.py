@@ -29,7 +29,7 @@ from rmqctl.spark.tables import index_batches, open_index_file, queue_batches
 
 # So many records at the start of a file say when it begins: the time of one may be damaged.
 _WITNESSES = 8
-_EVERYTHING = (0, 2**63 - 1)
+_NOTHING = (0, 0)
 
 
 def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
@@ -83,14 +83,14 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
         if entry.size < 0:
             error = CannotRead(path=str(entry.path), reason="it is not a regular file")
             yield Split(str(store.root), problem=str(error))
-    low, high = _queue_range(store, bounds)
+    first, low = _places_before(store, bounds)
     last = log.files.end_offset
     for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
         # What stands behind the end of the log is not in the order of the queues.
         behind_end = split.end == last or split.end > store.max_offset
         if split.problem or (
             bounds.overlaps("physical_offset", split.start, split.end)
-            and (behind_end or (split.start <= high and split.end > low))
+            and (behind_end or split.start < first or split.end > low)
             and _may_hold_times(log, split, settings, bounds)
         ):
             yield split
@@ -145,27 +145,31 @@ def expired_split(store: str, start: int, end: int) -> Split:
     return Split(store, start=start, end=end, problem=problem)
 
 
-def _queue_range(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
-    """Where in the log a range of queue offsets of one queue lies, by its units.
+def _places_before(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
+    """A stretch of the log without records of a queue from a queue offset on, by its units: from
+    the place of its first unit to that of the offset. It is empty when they prove nothing.
 
-    A unit is believed when its record says the same.
+    A unit is believed when its record says the same. Before the first one there may be records of
+    the same queue as it was before its topic was deleted and made again. Behind the place of an
+    offset the queue may begin again at any time: when queues are built anew from such a log
+    (``ConsumeQueue#putMessagePositionInfo``), they keep the units of the first time.
     """
     topics, numbers = bounds.only.get("topic", ()), bounds.only.get("queue_id", ())
-    low_offset, high_offset = bounds.low.get("queue_offset", 0), bounds.high.get("queue_offset")
+    low = bounds.low.get("queue_offset", 0)
     # Prepared records have no unit and queue offset 0, so only a range above it can use the queue.
-    if len(topics) != 1 or len(numbers) != 1 or low_offset <= 0:
-        return _EVERYTHING
+    if len(topics) != 1 or len(numbers) != 1 or low <= 0:
+        return _NOTHING
     (topic,), (number,) = topics, numbers
     if not isinstance(topic, str) or not isinstance(number, int):
-        return _EVERYTHING
+        return _NOTHING
     if paths.topic_directory_problem(topic) is not None:
-        return _EVERYTHING
+        return _NOTHING
     queue = store.consume_queue(topic, number)
     if queue is None:
-        return _EVERYTHING
-    first = _proven_place(store, queue, low_offset)
-    last = None if high_offset is None else _proven_place(store, queue, high_offset)
-    return first or 0, _EVERYTHING[1] if last is None else last
+        return _NOTHING
+    first = _proven_place(store, queue, queue.min_offset)
+    place = _proven_place(store, queue, low)
+    return _NOTHING if first is None or place is None else (first, place)
 
 
 def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
