@@ -13,6 +13,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import Struct
@@ -96,6 +97,14 @@ class RunWriter:
     def close(self) -> None:
         self._records_file.close()
         self._rows_file.close()
+
+    def discard(self) -> None:
+        """Closes and removes the two files."""
+        try:
+            self.close()
+        finally:
+            for file in (self._records_file, self._rows_file):
+                os.unlink(file.name)
 
 
 def first_offsets(runs: Iterable[Run]) -> list[Ints]:
@@ -229,17 +238,29 @@ def _place(data: Bytes, piece: Piece, file_from_offset: int, run: Run, first: In
 
 def settle_multi(run: Run, first: Ints, dispatcher: Dispatcher) -> Run:
     """A run whose INNER_MULTI_QUEUE_OFFSET properties are those of the whole store: their texts
-    have other lengths, so this comes before the cut. The run itself when nothing changes.
+    have other lengths, so this comes before the cut. The run itself when nothing changes. Doing it
+    twice, even at once, does no harm: each time it is another run.
 
     :raises ValueError: the properties of a record become too long.
     """
     if not run.has_multi or not first.any():
         return run
     first_of = dict(zip(run.queues, first.tolist(), strict=False))
-    rows = run.rows()
-    writer = RunWriter(f"{run.path}-settled")
+    writer = RunWriter(f"{run.path}-settled-{uuid.uuid4().hex}")
     try:
-        source = MappedFile.open(Path(f"{run.path}.records"))
+        _write_settled(run, first_of, dispatcher, writer)
+        writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    return replace(run, path=writer.path)
+
+
+def _write_settled(
+    run: Run, first_of: dict[tuple[str, int], int], dispatcher: Dispatcher, writer: RunWriter
+) -> None:
+    rows = run.rows()
+    with closing(MappedFile.open(Path(f"{run.path}.records"))) as source:
         ends = np.cumsum(rows["size"], dtype=np.int64)
         done = 0
         for row in np.flatnonzero(rows["is_multi"]).tolist():
@@ -254,10 +275,6 @@ def settle_multi(run: Run, first: Ints, dispatcher: Dispatcher) -> Run:
             done = row + 1
         before = int(ends[done - 1])
         writer.add(source.read(before, int(ends[-1]) - before), rows[done:])
-        source.close()
-    finally:
-        writer.close()
-    return replace(run, path=writer.path)
 
 
 def _settled(

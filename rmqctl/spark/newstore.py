@@ -298,22 +298,24 @@ class _Plan:
         return self.config.mapped_file_size_consume_queue_ext if is_wanted else None
 
 
-def task_name() -> str:
-    """The name of a task's run: only what a task tells counts, so attempts need not agree."""
+def task() -> tuple[int, str]:
+    """The number of the task's partition, and a name for its run: only what a task tells counts,
+    so attempts need not agree."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    place = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
-    return f"{place[0]:06d}-{place[1]}"
+    number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+    return number, f"{number}-{attempt}"
 
 
 def _set_aside(rows: DataFrame, new: NewStore) -> list[SetAside]:
     def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = pickle.dumps(new.set_aside(batches, name := task_name()))
-        yield pa.record_batch({"name": pa.array([name]), "told": pa.array([told], pa.binary())})
+        number, name = task()
+        told = pickle.dumps(new.set_aside(batches, name))
+        yield pa.record_batch({"number": [number], "told": pa.array([told], pa.binary())})
 
-    found = rows.mapInArrow(encode, "name string, told binary").collect()
-    return [pickle.loads(row["told"]) for row in sorted(found, key=lambda row: row["name"])]
+    found = rows.mapInArrow(encode, "number bigint, told binary").collect()
+    return [pickle.loads(row["told"]) for row in sorted(found, key=lambda row: row["number"])]
 
 
 def _on_spark(spark: SparkSession, function: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -34,7 +34,7 @@ from rmqctl.spark.newstore import (
     SetAside,
     WriteRefused,
     check_new_store,
-    task_name,
+    task,
     with_threads,
 )
 from rmqctl.spark.staging import BESIDE, made_anew
@@ -88,7 +88,8 @@ class RocketMQWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """One task: its rows as a run, which only a commit names."""
-        return Written(self._new.set_aside(iterator, task_name()))
+        _, name = task()
+        return Written(self._new.set_aside(iterator, name))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Makes the store of what the tasks have set aside, and gives it its name.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from formats import constants
 from rmqctl.engine import recordruns
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.message import MessageExtBrokerInner, parse_host
@@ -142,6 +143,46 @@ def test_runs_are_what_the_engine_appends(
     given = [row for part in parts for batch in part for row in batch]
     one = appended(directory / "one", given, CONF)
     assert content(made(directory / "many", parts, CONF)) == content(one)
+
+
+LIGHT = [
+    {"topic": "t0", "body": b"x" * number, "properties": [(MULTI, "%LMQ%q,t1")]}
+    for number in range(30)
+]
+
+
+def set_aside(root: Path, parts: list[Rows]) -> tuple[NewStore, list[SetAside]]:
+    """A new store and the runs of tasks with one batch each."""
+    root.mkdir()
+    new = NewStore(str(root), str(root), EncodeSettings(CONF, NOW))
+    new.begin()
+    told = [new.set_aside([batch_of(rows)], str(number)) for number, rows in enumerate(parts)]
+    return new, told
+
+
+def test_what_a_task_does_may_be_done_twice(tmp_path: Path) -> None:
+    """As Spark does it when a node is lost, or too slow: either result counts."""
+
+    def twice(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+        tries = [(function(item), function(item)) for item in items]
+        return [both[number % 2] for number, both in enumerate(tries)]
+
+    new, told = set_aside(tmp_path / "many", [LIGHT[at : at + 10] for at in (0, 10, 20)])
+    new.write_log(told, twice)
+    new.dispatch()
+    new.finish()
+    assert content(tmp_path / "many") == content(appended(tmp_path / "one", LIGHT, CONF))
+
+
+def test_a_run_that_is_not_settled_leaves_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, told = set_aside(tmp_path / "many", [LIGHT[:10], LIGHT[10:]])
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(constants, "MAX_PROPERTIES_LENGTH", 50)
+    with pytest.raises(ValueError, match="properties bytes"):
+        new.write_log(told, with_threads)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_many_rows_of_many_shapes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,9 +20,17 @@ pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from rmqctl.spark import scan
-from rmqctl.spark.newstore import WriteRefused, write_store
+from rmqctl.spark.encode import EncodeSettings
+from rmqctl.spark.newstore import (
+    NewStore,
+    WriteRefused,
+    _set_aside,
+    with_threads,
+    write_store,
+)
 from rmqctl.spark.staging import NotShared
 from rmqctl.spark.writer import RocketMQWriter
 from tests.test_spark.conftest import engine_rows
@@ -95,6 +104,40 @@ def test_many_partitions(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="never overwritten"):
         frame.write.format("rocketmq").mode("overwrite").save(str(target))
     assert findings(target) == []
+
+
+class _TwoTasks:
+    """Rows of two partitions of a million and one, as a DataFrame that runs the last one first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def mapInArrow(self, function: Any, schema: str) -> _TwoTasks:
+        self._found = [
+            row for number in (1_000_000, 999_999) for row in self._run(function, number)
+        ]
+        return self
+
+    def _run(self, function: Any, number: int) -> list[dict[str, Any]]:
+        context = SimpleNamespace(partitionId=lambda: number, taskAttemptId=lambda: 7)
+        self._monkeypatch.setattr(TaskContext, "get", lambda: context)
+        batch = pa.record_batch({"topic": ["t"], "body": [str(number).encode()]})
+        return [row for batch in function([batch]) for row in batch.to_pylist()]
+
+    def collect(self) -> list[dict[str, Any]]:
+        return self._found
+
+
+def test_more_than_a_million_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are in the order of the partitions' numbers."""
+    new = NewStore(str(tmp_path), "store", EncodeSettings(parse_broker_conf(CONF), 1))
+    new.begin()
+    rows: Any = _TwoTasks(monkeypatch)
+    new.write_log(_set_aside(rows, new), with_threads)
+    new.dispatch()
+    new.finish()
+    messages = engine_rows("commitlog", tmp_path, parse_broker_conf(CONF))
+    assert [row["body"] for row in messages] == [b"999999", b"1000000"]
 
 
 FAILURES = [
