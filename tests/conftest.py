@@ -7,31 +7,93 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import golden_data
+from tests import golden_data, seeds
 
 # Deadlines measure the machine; how long a command may take is asserted where it matters.
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("quick", max_examples=50, **_COMMON)
-settings.register_profile("ci", max_examples=150, **_COMMON)
-settings.register_profile("deep", max_examples=2000, **_COMMON)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
-
+_COMMON: dict[str, Any] = {
+    "deadline": None,
+    "suppress_health_check": [HealthCheck.too_slow],
+}
 # Stores wait for the disk a lot, and nothing here is about the disk itself: a file system in
 # memory makes the tests several times faster where there is one with room.
 _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 << 30 and os.access(_MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
-# Random places, moments and stores. The processes of a parallel run take it from here.
-SEED = os.environ.setdefault("RMQCTL_TEST_SEED", str(random.randrange(1 << 32)))
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--random",
+        action="store_true",
+        help="random stores, moments and examples of another seed than the fixed one",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before hypothesis reads its seed
+def pytest_configure(config: pytest.Config) -> None:
+    seeds.choose(config.getoption("--random"), config.option.markexpr)
+    # What failed once and was noted down is no part of the commit.
+    database: dict[str, Any] = {"database": None} if seeds.is_fixed() else {}
+    settings.register_profile("quick", max_examples=50, **_COMMON, **database)
+    settings.register_profile("deep", max_examples=seeds.times(50), **_COMMON, **database)
+    settings.load_profile(seeds.profile())
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = seeds.seed()
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Nightly tests run when they are asked for; then all that draw lots are among them."""
+    if seeds.asks_for_nightly(config.option.markexpr):
+        for item in items:
+            if _draws_lots(item):
+                item.add_marker(pytest.mark.nightly)
+        return
+    nightly = [item for item in items if item.get_closest_marker("nightly")]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+
+
+def _draws_lots(item: pytest.Item) -> bool:
+    fixtures = getattr(item, "fixturenames", ())
+    function = getattr(item, "obj", None)
+    return (
+        "chance" in fixtures
+        or "is_deep" in fixtures
+        or bool(getattr(function, "is_hypothesis_test", False))
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In the nightly run a test with chance gets many chances; its own marker says that it is long
+    as it is."""
+    is_long = metafunc.definition.get_closest_marker("nightly")
+    if seeds.is_deep() and "chance" in metafunc.fixturenames and not is_long:
+        metafunc.parametrize("chance", range(seeds.times(1)), indirect=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(f"random tests: RMQCTL_TEST_SEED={SEED} runs the same ones again")
+    if not seeds.is_fixed():
+        again = f"{seeds.SEED_VARIABLE}={seeds.seed()}"
+        terminalreporter.write_line(f"random tests: {again} runs the same ones again")
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Randomness of this test alone, whichever others run."""
+    return random.Random(f"{seeds.seed()} {request.node.name}")
+
+
+@pytest.fixture
+def is_deep() -> bool:
+    """Whether to try all of what is too much for every run."""
+    return seeds.is_deep()
 
 
 Golden = Callable[[str], Path]

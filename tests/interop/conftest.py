@@ -4,13 +4,11 @@ line; with RMQCTL_INTEROP=require (as in CI) they fail instead."""
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import SEED
 from tests.interop.engine import VERSIONS, Engine, NotAvailable, build
 
 StartEngine = Callable[[], Engine]
@@ -63,9 +61,3 @@ def start_engine(
 @pytest.fixture
 def engine(start_engine: StartEngine) -> Engine:
     return start_engine()
-
-
-@pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Randomness of this test alone, whichever others run."""
-    return random.Random(f"{SEED} {request.node.name}")

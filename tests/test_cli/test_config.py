@@ -19,6 +19,7 @@ from rmqctl.operations import clean, configcheck
 from rmqctl.operations.configcheck import Summary
 from rmqctl.operations.verify import CODES
 from tests import golden_data
+from tests.seeds import times
 from tests.test_cli.conftest import Cli, state
 
 CONFIG_CODES = {name for name, code in CODES.items() if code.structure == "config"}
@@ -237,7 +238,9 @@ TABLES = st.dictionaries(
 
 
 @settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=times(40),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(TABLES | VALUES, min_size=6, max_size=6))
 def test_any_value_is_checked_without_a_fault(broker: Path, values: list[Any]) -> None:

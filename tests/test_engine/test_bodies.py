@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.engine.bodies import Body, BodyStatus, decompress
+from tests.seeds import times
 
 COMPRESSED = 1
 
@@ -84,7 +85,7 @@ def test_every_cut_is_damage(name: str) -> None:
 
 
 @every_codec
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(data=st.data())
 def test_no_bytes_raise(name: str, data: st.DataObject) -> None:
     flag, _, encode = CODECS[name]

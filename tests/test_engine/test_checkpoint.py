@@ -12,11 +12,12 @@ from formats.checkpoint import CHECKPOINT
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tests.conftest import Golden
 from tests.golden_data import STORES, expected
+from tests.seeds import times
 
 TIMES = st.integers(-(2**63), 2**63 - 1)
 
 
-@settings(max_examples=10)  # each one waits for the disk
+@settings(max_examples=times(10))  # each one waits for the disk
 @given(st.tuples(TIMES, TIMES, TIMES))
 def test_written_and_read_again(
     tmp_path_factory: pytest.TempPathFactory, times: tuple[int, int, int]

@@ -16,6 +16,7 @@ from rmqctl.engine.getmessage import TagFilter
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Blank, Damage, Record
+from tests.seeds import times
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1000,
@@ -89,7 +90,7 @@ def test_rolls_are_survived(root: Path, writer: MessageStore) -> None:
         assert queue.offset == 60
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(st.data())
 def test_a_record_that_is_being_written_is_never_yielded_torn(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -262,7 +263,7 @@ def test_units_ahead_of_their_records_wait(root: Path, writer: MessageStore) -> 
         assert bodies(live, queue.look()) == ["c"]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=times(30), deadline=None)
 @given(st.data())
 def test_whatever_the_bytes_a_follower_goes_on(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

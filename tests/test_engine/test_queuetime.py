@@ -14,6 +14,7 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queuetime import Boundary, Times, bisect, scan, store_times
+from tests.seeds import times
 
 Listed = list[int | None]
 _TIMES = st.lists(st.one_of(st.integers(0, 12), st.none()), max_size=24)
@@ -35,7 +36,7 @@ def rising(listed: Listed) -> Listed:
     return [None if time is None else next(known) for time in listed]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=times(500), deadline=None)
 @given(_TIMES, st.integers(-1, 13), st.sampled_from(Boundary), st.integers(0, 5))
 def test_bisection_answers_what_a_scan_does(
     listed: Listed, time: int, boundary: Boundary, low: int
@@ -46,7 +47,7 @@ def test_bisection_answers_what_a_scan_does(
     assert bisect(times, *bounds, time, boundary) == scan(times, *bounds, time, boundary)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=times(500), deadline=None)
 @given(_TIMES, st.integers(-1, 13))
 def test_a_scan_answers_by_the_definition(listed: Listed, time: int) -> None:
     """Also where times fall."""
@@ -72,7 +73,7 @@ def test_a_scan_answers_by_the_definition(listed: Listed, time: int) -> None:
         assert found <= time or time - best not in [other for _, other in known]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=times(500), deadline=None)
 @given(_TIMES, st.integers(-1, 13))
 def test_with_a_clock_set_back_a_bisection_still_finds_a_crossing(
     listed: Listed, time: int

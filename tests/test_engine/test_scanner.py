@@ -23,6 +23,7 @@ from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.propertyscan import locate, properties_problem
 from rmqctl.engine.record import PREFIXES, Record, crc_matches
 from rmqctl.engine.scanner import Batch, Scanner, TopicTable
+from tests.seeds import times
 
 FILE_SIZE = 4096
 
@@ -251,7 +252,7 @@ def test_sound_logs(records: list[dict], dispatcher: Dispatcher) -> None:
         assert_same(write(Path(directory), files, FILE_SIZE), dispatcher)
 
 
-@settings(quick, max_examples=300)
+@settings(quick, max_examples=times(300))
 @given(logs, st.lists(harm, min_size=1, max_size=6), st.integers(0, 99), st.integers(0, 20_000))
 def test_damaged_logs(records: list[dict], harms: list[tuple], first: int, end: int) -> None:
     with TemporaryDirectory() as directory:

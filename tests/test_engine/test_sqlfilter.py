@@ -15,6 +15,7 @@ from rmqctl.engine.sqltokens import MAX_LENGTH
 from rmqctl.engine.sqlvalues import EvaluationError
 from rmqctl.errors import FilterSyntaxError
 from tests.golden_data import GOLDEN
+from tests.seeds import times
 
 Tree = Any
 _ANSWERS = {True: "true", False: "false", None: "null"}
@@ -123,7 +124,7 @@ def test_many_terms_are_not_deep() -> None:
     assert answer(many, {"a": "6"}) == "false"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=times(300), deadline=None)
 @given(st.text(max_size=200), st.dictionaries(st.sampled_from(NAMES), st.text(max_size=20)))
 def test_no_text_raises_anything_else(text: str, properties: dict[str, str]) -> None:
     answer(text, properties)
@@ -164,7 +165,7 @@ _PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=times(500), deadline=None)
 @given(
     st.lists(_PIECES, max_size=25),
     st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["5", "x", "true", "1e3", "NaN", ""])),
@@ -249,7 +250,7 @@ def model(tree: Tree, values: dict[str, int]) -> bool | None:
     return answers[kind]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(400), deadline=None)
 @given(_TREES, st.dictionaries(st.sampled_from(NAMES), st.integers(-6, 6)))
 def test_logic_is_that_of_the_model(tree: Tree, values: dict[str, int]) -> None:
     properties = {name: str(value) for name, value in values.items()}

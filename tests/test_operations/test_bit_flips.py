@@ -5,7 +5,6 @@ What is covered is defined in :func:`tests.test_operations.small_store.covered_p
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -90,9 +89,9 @@ def test_a_flipped_bit_is_found(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_flipped_bit_is_found(store: Path, places: Places, kind: str) -> None:
-    """All of them with HYPOTHESIS_PROFILE=deep (some minutes), else every 29th."""
-    step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 29
+def test_every_flipped_bit_is_found(store: Path, places: Places, kind: str, is_deep: bool) -> None:
+    """All of them in the nightly run (some minutes), else every 29th."""
+    step = 1 if is_deep else 29
     flips = [(place, bit) for place in places[kind] for bit in range(8) if place.bits >> bit & 1]
     missed = [
         (place.path, place.position, bit)

@@ -23,7 +23,6 @@ from rmqctl.engine.scanner import Batch, Scanner
 from rmqctl.operations.put import BulkPut
 from rmqctl.operations.putbatches import put_batches
 from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, parts, verify
-from tests.conftest import SEED
 from tests.test_operations.small_store import CONFIG, V6, messages
 
 WITH_CRC = RecordForm(property_separator=True, property_crc=True, long_topics=True)
@@ -86,10 +85,10 @@ def records_with_crc(root: Path) -> list[Record]:
     return [record for record in records if b"__CRC32#\1" in record.properties_bytes]
 
 
-def test_any_bit_of_a_record_that_flips_is_found(store: Path) -> None:
+def test_any_bit_of_a_record_that_flips_is_found(store: Path, chance: random.Random) -> None:
     findings, summary = findings_of(store)
     assert not findings and summary.is_clean
-    records, chance = records_with_crc(store), random.Random(f"{SEED} crc")
+    records = records_with_crc(store)
     assert len(records) == 16
     codes = set()
     for record in records:

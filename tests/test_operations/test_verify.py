@@ -13,7 +13,6 @@ from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
 from rmqctl.operations.verify import ERROR, INFO, Finding, verify
-from tests.conftest import SEED
 from tests.test_operations.small_store import (
     CONFIG,
     GEOMETRY,
@@ -121,10 +120,12 @@ def test_what_the_engine_passes_over_in_an_empty_body_is_named(
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_a_store_that_grows_meanwhile_is_sound(tmp_path: Path, number: int) -> None:
+def test_a_store_that_grows_meanwhile_is_sound(
+    tmp_path: Path, chance: random.Random, number: int
+) -> None:
     """Units, items and checkpoint of messages that a broker, or another writer, puts while the log
     is read and after it."""
-    root, chance = tmp_path / "store", random.Random(f"{SEED} {number}")
+    root = tmp_path / "store"
     with MessageStore(root, CONFIG, writable=True, create=True) as writer:
         puts = 0
 

@@ -22,7 +22,6 @@ from rmqctl.errors import CannotRead, CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.flush import flush
 from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import ERROR, INFO, WARNING, Finding, Summary, verify
-from tests.conftest import SEED
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import (
     CONFIG,
@@ -157,10 +156,12 @@ def test_a_store_without_a_log_and_without_units_is_empty(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_files_that_retention_removes_meanwhile(tmp_path: Path, number: int) -> None:
+def test_files_that_retention_removes_meanwhile(
+    tmp_path: Path, chance: random.Random, number: int
+) -> None:
     """As ``MappedFileQueue#deleteExpiredFileByTime`` and ``IndexService#deleteExpiredFile`` do,
     the oldest first, and never the last one."""
-    root, chance = tmp_path / "store", random.Random(f"{SEED} {number}")
+    root = tmp_path / "store"
     put(root, "T", 150, UNIQ_KEY="k")
     (root / "abort").touch()
     directories = [root / "commitlog", root / "consumequeue/T/0", root / "index"]
@@ -382,14 +383,14 @@ def test_a_writer_that_opens_the_store_meanwhile(tmp_path: Path, more: int, clos
 # --- log and index -----------------------------------------------------------------------------
 
 
-def test_whole_files_of_garbage_are_damage(tmp_path: Path) -> None:
+def test_whole_files_of_garbage_are_damage(tmp_path: Path, chance: random.Random) -> None:
     """An append that a crash cut off leaves nothing in the files behind it."""
     root = tmp_path / "store"
     put(root, "T", 120)
     files = sorted((root / "commitlog").iterdir())
     assert len(files) > 5
     for path in files[2:]:
-        path.write_bytes(random.Random(SEED).randbytes(LOG_SIZE))
+        path.write_bytes(chance.randbytes(LOG_SIZE))
     findings, _ = findings_of(root)
     damaged = [one.physical_offset for one in findings if one.structure == "commitlog"]
     assert set(range(2 * LOG_SIZE, (len(files) - 1) * LOG_SIZE, LOG_SIZE)) <= set(damaged)

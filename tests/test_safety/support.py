@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 from rmqctl.engine.config import MessageStoreConfig
@@ -13,8 +12,6 @@ from rmqctl.operations.verify import verify
 from rmqctl.operations.verify.findings import INFO, Finding
 
 HOST = (bytes((10, 0, 0, 1)), 10911)
-#: Random places and moments: printed when a test fails, and given again by the environment.
-SEED = os.environ.get("RMQCTL_TEST_SEED") or str(random.randrange(1 << 32))
 TIME = 1_700_000_000_000
 
 

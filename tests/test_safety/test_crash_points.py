@@ -23,7 +23,6 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.indexfile import IndexFile
 from rmqctl.engine.messagestore import MessageStore
 from tests.test_safety.support import (
-    SEED,
     TIME,
     Clock,
     assert_clean,
@@ -214,12 +213,12 @@ def assert_readable(store: MessageStore, result: Any) -> None:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_kill_at_any_store_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, fast_path: Path, name: str, how: str
+    monkeypatch: pytest.MonkeyPatch, fast_path: Path, chance: random.Random, name: str, how: str
 ) -> None:
     total = count_stores(monkeypatch, fast_path / "count", name)
     places = list(range(1, total + 1))
     if total > 60:
-        places = sorted(random.Random(f"{SEED}{name}{how}").sample(places, 25))
+        places = sorted(chance.sample(places, 25))
     wrong = []
     for at in places:
         root = fast_path / f"{at}"
@@ -228,15 +227,14 @@ def test_a_kill_at_any_store_loses_nothing(
             check(root, name, acknowledged, fast_path / f"{at}-rebuilt")
         except Exception as error:  # every place is tried, and named
             wrong.append(f"store {at} of {total}: {type(error).__name__}: {str(error)[:600]}")
-    assert not wrong, f"seed {SEED}: {len(wrong)} of {len(places)}\n" + "\n".join(wrong[:12])
+    assert not wrong, f"{len(wrong)} of {len(places)}\n" + "\n".join(wrong[:12])
 
 
 @pytest.mark.parametrize("name", ["scalar", "bulk", "units"])
 def test_a_kill_of_the_recovery_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, fast_path: Path, name: str
+    monkeypatch: pytest.MonkeyPatch, fast_path: Path, chance: random.Random, name: str
 ) -> None:
     """Killed in a put, then again and again in the recovery, at random stores."""
-    chance = random.Random(f"{SEED}{name}")
     total = count_stores(monkeypatch, fast_path / "count", name)
     for number in range(12):
         root = fast_path / f"{number}"

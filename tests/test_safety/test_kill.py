@@ -1,6 +1,6 @@
 """Processes killed by SIGKILL at random moments: nothing acknowledged is lost.
 
-``RMQCTL_KILL_ROUNDS`` asks for more rounds, ``RMQCTL_TEST_SEED`` repeats a run.
+``RMQCTL_KILL_ROUNDS`` asks for more rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from formats.text import index_key_hash
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
 from tests.test_safety.support import (
-    SEED,
     assert_clean,
     assert_rebuild_is_identical,
     broker_conf,
@@ -158,12 +157,10 @@ def generations(chance: random.Random, root: Path, commands: Any, plan: Plan) ->
 
 @pytest.mark.parametrize("number", range(max(ROUNDS // 5, 5)))
 def test_services_and_a_pool_lose_at_most_what_was_not_committed(
-    fast_path: Path, number: int
+    fast_path: Path, chance: random.Random, number: int
 ) -> None:
     """Answers come before the commit here, as a broker's do; what a kill takes is the end of the
     log and nothing else."""
-    chance = random.Random(f"{SEED}-services-{number}")
-    print(f"RMQCTL_TEST_SEED={SEED}, round {number}")
     root, plan = fast_path / "store", plan_of(chance)
     plan = plan._replace(
         config=replace(
@@ -201,9 +198,7 @@ def test_services_and_a_pool_lose_at_most_what_was_not_committed(
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-def test_nothing_acknowledged_is_lost(fast_path: Path, number: int) -> None:
-    chance = random.Random(f"{SEED}-{number}")
-    print(f"RMQCTL_TEST_SEED={SEED}, round {number}")
+def test_nothing_acknowledged_is_lost(fast_path: Path, chance: random.Random, number: int) -> None:
     root, plan = fast_path / "store", plan_of(chance)
 
     def run(delay: float) -> list[str]:
@@ -223,12 +218,10 @@ def test_nothing_acknowledged_is_lost(fast_path: Path, number: int) -> None:
 @pytest.mark.parametrize("number", range(max(ROUNDS // 5, 5)))
 @pytest.mark.parametrize("how", ["sync", "async", "none"])
 def test_nothing_acknowledged_by_the_command_is_lost(
-    fast_path: Path, number: int, how: str
+    fast_path: Path, chance: random.Random, number: int, how: str
 ) -> None:
     """The same by ``rmqctl put --from``: what it printed is there. A pool changes nothing about
     that: what is answered was committed."""
-    chance = random.Random(f"{SEED}-command-{how}-{number}")
-    print(f"RMQCTL_TEST_SEED={SEED}, round {number}")
     root, plan = fast_path / "store", plan_of(chance)
     conf = fast_path / "broker.conf"
     conf.write_text(broker_conf(plan.config))

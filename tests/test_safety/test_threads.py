@@ -15,7 +15,6 @@ from rmqctl.engine.message import PutMessageResult
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
 from tests.test_safety.support import (
-    SEED,
     assert_clean,
     assert_rebuild_is_identical,
     message,
@@ -36,7 +35,9 @@ MODES: dict[str, dict[str, Any] | None] = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_eight_threads_lose_and_double_nothing(fast_path: Path, mode: str) -> None:
+def test_eight_threads_lose_and_double_nothing(
+    fast_path: Path, chance: random.Random, mode: str
+) -> None:
     changes = MODES[mode]
     config = replace(small_config(log=1 << 18, queue=4000, items=20_000), **(changes or {}))
     root = fast_path / "store"
@@ -46,8 +47,10 @@ def test_eight_threads_lose_and_double_nothing(fast_path: Path, mode: str) -> No
             store.start()
         ends = time.monotonic() + SECONDS
 
+        own = [random.Random(chance.random()) for _ in range(THREADS)]
+
         def put(thread: int) -> None:
-            chance = random.Random(f"{SEED}-{mode}-{thread}")
+            chance = own[thread]
             number = 0
             while time.monotonic() < ends:
                 count = chance.choice((1, 1, 1, 4))

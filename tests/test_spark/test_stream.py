@@ -26,6 +26,7 @@ from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.columns import ddl
 from rmqctl.spark.split import Split
 from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
+from tests.seeds import times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +121,7 @@ def test_follows_rolls(live: Live) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 900)), max_size=8))
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_record_once(tmp_path_factory: pytest.TempPathFactory, turns: Any) -> None:
     live = Live(tmp_path_factory.mktemp("live") / "store")
     live.put(1)
