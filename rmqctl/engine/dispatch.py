@@ -8,6 +8,7 @@ for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 #: Beyond it a unit's byte offset is no Java long.
 MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
+_INT_RANGE = range(-(1 << 31), 1 << 31)
+#: Digits of any script, as ``Character#digit`` takes them.
+_JAVA_INT = re.compile(r"[+-]?\d+")
 _NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
 
@@ -83,10 +87,8 @@ class Dispatcher:
 
     def delivery_time(self, level_text: str, store_timestamp: int, otherwise: int) -> int:
         """Store time plus the level's delay (``computeDeliverTimestamp``); a Java long wraps."""
-        if not (level_text.isascii() and level_text.isdigit() and len(level_text) < 10):
-            return otherwise
-        level = min(int(level_text), len(self.delay_levels))
-        if level == 0:
+        level = min(java_int(level_text) or 0, len(self.delay_levels))
+        if level <= 0:
             return otherwise
         time = store_timestamp + self.delay_levels[level - 1]
         return (time + _LONG_RANGE // 2) % _LONG_RANGE - _LONG_RANGE // 2
@@ -127,6 +129,17 @@ def message_keys(properties: dict[str, str]) -> list[str]:
     unique = properties.get(constants.PROPERTY_UNIQ_KEY)
     keys = properties.get(constants.PROPERTY_KEYS, "").split(constants.KEY_SEPARATOR)
     return ([unique] if unique is not None else []) + [key for key in keys if key]
+
+
+def java_int(text: str) -> int | None:
+    """``Integer#parseInt``; None where it throws."""
+    if not _JAVA_INT.fullmatch(text) or max(text) > "\uffff":
+        return None
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > len(str(_INT_RANGE.stop)):
+        return None
+    number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
+    return number if number in _INT_RANGE else None
 
 
 def java_split(text: str) -> list[str]:

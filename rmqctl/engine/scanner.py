@@ -18,7 +18,7 @@ from rmqctl.engine import propertyscan
 from rmqctl.engine.bodycrc import body_crcs
 from rmqctl.engine.bytecolumns import Bytes, Ints, gather
 from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.dispatch import Dispatcher, java_int
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.record import Blank, Damage, End, Record, read_entry
 from rmqctl.engine.recordscan import chain, read_fields
@@ -37,7 +37,8 @@ class Batch:
 
     ``key_row`` and ``key_hash`` are parallel to each other: one entry per index key, rolled back
     records' too. ``crc_matches`` is all true unless the scan checks. ``malformed`` are rows whose
-    properties do not parse, ``multi_dispatch_rows`` those that name extra queues.
+    properties do not parse, ``multi_dispatch_rows`` those that name extra queues,
+    ``bad_delay_rows`` delayed messages whose level is no number.
     """
 
     mapped: MappedFile
@@ -61,6 +62,7 @@ class Batch:
     crc_matches: NDArray[np.bool_]
     malformed: Ints
     multi_dispatch_rows: Ints
+    bad_delay_rows: Ints
 
     def __len__(self) -> int:
         return len(self.position)
@@ -171,7 +173,7 @@ class Scanner:
                 self.topics.key_prefix_array()[fields["topic_id"]],
                 check=self._check,
             )
-        self._delays(found.tags_code, found.delay_levels, fields)
+        bad_delay_rows = self._delays(found.tags_code, found.delay_levels, fields)
         return Batch(
             mapped=mapped,
             topics=self.topics,
@@ -181,20 +183,24 @@ class Scanner:
             crc_matches=_crc_matches(mapped, data, fields) if self._check else np.ones(count, bool),
             malformed=found.malformed,
             multi_dispatch_rows=found.multi_dispatch_rows,
+            bad_delay_rows=bad_delay_rows,
             **fields,
         )
 
-    def _delays(self, tags_code: Ints, levels: dict[int, str], fields: dict[str, Ints]) -> None:
-        """Puts delivery times in place of the tags codes of delayed messages."""
-        if not levels:
-            return
+    def _delays(self, tags_code: Ints, levels: dict[int, str], fields: dict[str, Ints]) -> Ints:
+        """Puts delivery times in place of the tags codes of delayed messages; the rows of those
+        whose level is no number."""
+        bad: list[int] = []
         schedule = self.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
         topic, stamps = fields["topic_id"], fields["store_timestamp"]
         for row, level in levels.items():
             if topic[row] == schedule:
+                if java_int(level) is None:
+                    bad.append(row)
                 tags_code[row] = self.dispatcher.delivery_time(
                     level, int(stamps[row]), int(tags_code[row])
                 )
+        return np.array(bad, np.int64)
 
 
 def _crc_matches(mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:

@@ -35,6 +35,7 @@ _NOT_BY_ROW = {
     "key_hash",
     "malformed",
     "multi_dispatch_rows",
+    "bad_delay_rows",
 }
 _ROW_COLUMNS = frozenset(f.name for f in fields(Batch)) - _NOT_BY_ROW
 _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmqctl.engine import schedule
 from rmqctl.engine.bulkappend import PropertyEncoder
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.dispatch import Dispatcher, java_int
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
@@ -315,3 +316,20 @@ def test_without_its_extension_unit_a_delivery_time_comes_from_the_record(
         unit = queue.unit(0)
         assert unit is not None
         assert schedule.deliver_timestamp(store, level, queue, unit) == 50 + delay
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        *(("3", 3), ("+3", 3), ("-3", -3), ("0000000000000000003", 3), ("٣", 3), ("-0", 0)),
+        *(("2147483647", 2**31 - 1), ("-2147483648", -(2**31)), ("2147483648", None)),
+        *(("", None), ("+", None), ("3 ", None), ("3x", None), ("--3", None), ("²", None)),
+        *(("\U0001d7d1", None), ("9" * 9000, None), ("0" * 9000, 0)),  # 𝟑 is two chars of Java
+    ],
+)
+def test_a_delay_level_is_what_java_takes_it_for(text: str, number: int | None) -> None:
+    assert java_int(text) == number
+    dispatcher = Dispatcher(parse_broker_conf("messageDelayLevel=7s 9s 4s\n"))
+    delays = [None, 7000, 9000, 4000]
+    delay = delays[min(max(number or 0, 0), 3)]
+    assert dispatcher.delivery_time(text, 50, 1) == (1 if delay is None else 50 + delay)

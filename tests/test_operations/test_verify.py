@@ -119,6 +119,24 @@ def test_what_the_engine_passes_over_in_an_empty_body_is_named(
     assert summary.records == 30  # the engine reads it as a record, and so do we
 
 
+def test_a_delay_that_is_no_number(tmp_path: Path) -> None:
+    """``CommitLog#checkMessageAndReturnSize`` fails on it in any version, and a recovery takes that
+    for the end of the log."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for level in ("2", "3"):
+            sent = MessageExtBrokerInner("T", b"x", properties={"DELAY": level, "TAGS": "a"})
+            assert store.put_message(sent, flush=False).is_ok
+        place = store.get_message("SCHEDULE_TOPIC_XXXX", 2, 0).records[0].physical_offset
+    path = root / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes().replace(b"DELAY\x013\x02TAGS", b"DELAY\x013BTAGS"))
+    findings, summary = findings_of(root)
+    assert summary.records == 2
+    (found,) = [one for one in findings if one.structure == "commitlog"]
+    assert (found.code, found.severity) == ("delay-not-a-number", ERROR)
+    assert (found.physical_offset, found.found) == (place, "3BTAGS\1a")
+
+
 @pytest.mark.parametrize("number", range(10))
 def test_a_store_that_grows_meanwhile_is_sound(
     tmp_path: Path, chance: random.Random, number: int

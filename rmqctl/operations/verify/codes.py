@@ -79,6 +79,14 @@ STORE_CODES: dict[str, Code] = {
         "the properties do not parse",
         "Tags or keys of this message are lost; a broker reads what it can of them.",
     ),
+    "delay-not-a-number": Code(
+        ERROR,
+        "commitlog",
+        "a delayed message's level, its property DELAY, is no number",
+        "A broker cannot read this record. One that recovers over it cuts the log here and deletes "
+        "what follows; one that dispatches it passes over the rest of the file: copy the store "
+        "before you start one.",
+    ),
     "dispatch-stops": Code(
         WARNING,
         "commitlog",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from formats.constants import (
+    PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     RETRY_GROUP_TOPIC_PREFIX,
     RMQ_SYS_SCHEDULE_TOPIC,
@@ -85,6 +86,10 @@ class LogChecker:
         yield from self._record_crcs(batch)
         yield from self._dispatch_stops(batch)
         yield from self._empty_parts(batch)
+        for row in batch.bad_delay_rows.tolist():
+            level = batch.record(row).properties[PROPERTY_DELAY_TIME_LEVEL]
+            bad = self._record_finding("delay-not-a-number", batch, row)
+            yield bad._replace(expected="a number in DELAY", found=level[:100])
         for row in batch.malformed.tolist():
             yield self._record_finding("properties-malformed", batch, row)
         allowed = batch.topics.allowed_array()
