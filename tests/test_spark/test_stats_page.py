@@ -144,12 +144,21 @@ def test_a_browser_shows_it(chromium: str, tmp_path: Path, width: int, is_light:
         f"--window-size={width},900",
         f"--blink-settings=preferredColorScheme={is_light}",
     ]
+    # It keeps settings in a home directory, and without one in the working directory.
+    environment = os.environ | {"HOME": str(tmp_path)}
     done = subprocess.run(
-        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=60
+        [*command, "--dump-dom", path.as_uri()],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert f"<title>fits, {'light' if is_light else 'dark'}</title>" in done.stdout
     picture = tmp_path / "page.png"
     subprocess.run(
-        [*command, f"--screenshot={picture}", path.as_uri()], capture_output=True, timeout=60
+        [*command, f"--screenshot={picture}", path.as_uri()],
+        env=environment,
+        capture_output=True,
+        timeout=60,
     )
     assert picture.stat().st_size > 10_000
