@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from isal import isal_zlib
+
 from formats.constants import COMPRESSED_FLAG
 
 #: A broker takes messages of up to 4 MiB compressed; ten times that is rare.
@@ -27,6 +29,9 @@ _LZ4_PIECE = 1 << 12
 #: Memory that a ZSTD frame may ask for: what the highest usual level needs.
 _LEAST_WINDOW = 8 << 20
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
+_ZLIB_TYPE = 3
+#: Its stub takes the class for an instance.
+_ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _TOO_SHORT = "the compressed bytes end too early"
 
 
@@ -47,6 +52,41 @@ class Body(NamedTuple):
     compression: str
     status: BodyStatus
     reason: str = ""
+
+
+def undecodable(stored: bytes | memoryview, sys_flag: int) -> str:
+    """Why no client can decompress a body; empty when one can, or nobody can tell here.
+
+    ``MessageDecoder#decode`` inflates a body whose sys flag says that it is compressed, and gives
+    up the message when that fails. What comes out beyond :data:`DEFAULT_LIMIT` is not looked at.
+    """
+    if not sys_flag & COMPRESSED_FLAG or not stored:
+        return ""
+    number = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    if number in (0, _ZLIB_TYPE) and _inflates(stored):
+        return ""
+    body = decompress(bytes(stored), sys_flag)
+    if body.status is BodyStatus.DAMAGED or number not in _CODECS:
+        return body.reason
+    return ""
+
+
+def body_problem(body: bytes, sys_flag: int) -> str:
+    """Why a new message cannot have this body; empty when it can. A broker takes it as it comes,
+    and a Java client loses the message and every one behind it in the same answer."""
+    reason = undecodable(body, sys_flag)
+    if not reason:
+        return ""
+    return f"sys_flag {sys_flag} says that the body is compressed, which it is not: {reason}"
+
+
+def _inflates(stored: bytes | memoryview) -> bool:
+    """Whether isal, twice as fast as zlib, finds a body whole; what it refuses zlib judges."""
+    decoder = isal_zlib.decompressobj()
+    try:
+        return len(decoder.decompress(stored, DEFAULT_LIMIT)) == DEFAULT_LIMIT or decoder.eof
+    except _ISAL_ERROR:
+        return False
 
 
 class _Damaged(Exception):
@@ -169,5 +209,5 @@ _CODECS: dict[int, tuple[str, Callable[[bytes, int], Iterator[bytes]]]] = {
     0: ("zlib", _zlib),
     1: ("lz4", _lz4),
     2: ("zstd", _zstd),
-    3: ("zlib", _zlib),
+    _ZLIB_TYPE: ("zlib", _zlib),
 }

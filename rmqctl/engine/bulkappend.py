@@ -287,6 +287,7 @@ class BulkAppender:
                     or size > largest
                     or offset + size > end
                     or offset < stale_end
+                    or (born_port | store_port) >> 16  # Neither is a port (MAX_PORT).
                 ):
                     return message
                 if offset + size > end_of_reserve:

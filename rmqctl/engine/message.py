@@ -31,6 +31,10 @@ _CRC_DIGITS = 10
 #: ``CommitLog#CRC32_RESERVED_LEN``.
 CRC32_RESERVED_LENGTH = len(_CRC_HEAD) + _CRC_DIGITS + len(_SEPARATOR)
 
+#: What a Java client takes (``InetSocketAddress``): at another port ``MessageDecoder#decode`` gives
+#: up the message, and with it every one behind it in the same answer.
+MAX_PORT = 0xFFFF
+
 Host = tuple[bytes, int]
 LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
 
@@ -119,11 +123,21 @@ class PutMessageResult:
 def parse_host(text: str) -> Host:
     """``1.2.3.4:5`` or ``[::1]:5``; :raises ValueError: it is neither."""
     address, separator, port = text.rpartition(":")
-    if not separator or not port.isascii() or not port.isdigit() or int(port) > 0x7FFFFFFF:
-        raise ValueError(f"{text!r} is not ADDRESS:PORT")
+    # Python refuses to read thousands of digits.
+    is_number = port.isascii() and port.isdigit() and len(port) <= 10
+    if not separator or not is_number or int(port) > MAX_PORT:
+        raise ValueError(f"{text[:80]!r} is not ADDRESS:PORT, with a port of at most {MAX_PORT}")
     if address.startswith("[") and address.endswith("]"):
         return ipaddress.IPv6Address(address[1:-1]).packed, int(port)
     return ipaddress.IPv4Address(address).packed, int(port)
+
+
+def port_problem(message: MessageExtBrokerInner) -> str:
+    """Why a host of the message can be none; empty when both can (:data:`MAX_PORT`)."""
+    for name, (_, port) in (("born", message.born_host), ("store", message.store_host)):
+        if not 0 <= port <= MAX_PORT:
+            return f"the {name} host's port {port} is not within 0 to {MAX_PORT}"
+    return ""
 
 
 def host_flags(message: MessageExtBrokerInner) -> int:

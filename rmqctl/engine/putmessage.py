@@ -26,6 +26,7 @@ from rmqctl.engine.message import (
     delay_rewritten,
     encode,
     illegal,
+    port_problem,
 )
 from rmqctl.engine.multidispatch import add_queue_offsets, multi_queue_names
 from rmqctl.engine.status import AppendMessageStatus, PutMessageStatus
@@ -67,6 +68,9 @@ def check_message(
     paths.check_topic_directory(message.topic)
     if message.queue_id < 0:
         return illegal(f"queue id {message.queue_id} is negative")
+    problem = port_problem(message)
+    if problem:
+        return illegal(problem)
     refused = check_lengths(message, form)
     if refused is not None:
         return refused

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from formats import constants
+from rmqctl.engine.bodies import body_problem
 from rmqctl.engine.bulkappend import SPECIAL, Message, PlainMessage, PropertyEncoder
 from rmqctl.engine.message import (
     LOCALHOST,
@@ -227,12 +228,17 @@ class MessageMaker:
         for name, key in _PROPERTY_FIELDS:
             if name in values:
                 _set_property(properties, key, name, values[name])
+        body = values["body_base64"] if "body_base64" in given else values.get("body", b"")
+        sys_flag = values.get("sys_flag", 0) | values.get("transaction", 0)
+        problem = body_problem(body, sys_flag)
+        if problem:
+            raise NotAMessage(problem)
         return MessageExtBrokerInner(
             topic,
-            values["body_base64"] if "body_base64" in given else values.get("body", b""),
+            body,
             values.get("queue_id", 0),
             values.get("flag", 0),
-            values.get("sys_flag", 0) | values.get("transaction", 0),
+            sys_flag,
             properties,
             None,
             values["born_timestamp"] if "born_timestamp" in values else self.clock(),

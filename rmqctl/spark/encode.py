@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from formats import constants
+from rmqctl.engine.bodies import body_problem
 from rmqctl.engine.bytecolumns import Ints
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
@@ -105,6 +106,8 @@ class RowEncoder:
         if self._config.enable_multi_dispatch:
             # What may be stored without properties is said by check_message.
             is_odd |= columns.properties_length == 0
+        if not self._settings.as_stored:
+            is_odd |= columns.number["sys_flag"] & constants.COMPRESSED_FLAG != 0
         plain = np.flatnonzero(~is_odd)
         odd = {int(row): self._message(columns.row(int(row))) for row in np.flatnonzero(is_odd)}
         queue = np.full(len(columns), -1, np.int64)
@@ -203,6 +206,10 @@ class RowEncoder:
         """A row as a checked message."""
         try:
             message = self._message_of(row)
+            if not self._settings.as_stored:
+                problem = body_problem(message.body, message.sys_flag)
+                if problem:
+                    raise ValueError(problem)
             encoded = check_message(
                 message,
                 self._config,

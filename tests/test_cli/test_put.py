@@ -179,6 +179,11 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
         ('{"topic": "a", "properties": {"b\\u0000": "c"}}', "0x00 counts as damage"),
         ('{"topic": "a", "tags": "a", "properties": {"TAGS": "b"}}', "exclude each other"),
         ('{"topic": "a", "born_host": "x"}', "not ADDRESS:PORT"),
+        ('{"topic": "a", "born_host": "10.0.0.1:65536"}', "a port of at most 65535"),
+        ('{"topic": "a", "store_host": "[::1]:70000"}', "a port of at most 65535"),
+        (f'{{"topic": "a", "store_host": "1.2.3.4:{"9" * 5000}"}}', "a port of at most 65535"),
+        ('{"topic": "a", "sys_flag": 1, "body": "plain"}', "incorrect header check"),
+        ('{"topic": "a", "sys_flag": 1025, "body": "plain"}', "no such compression"),
         ('{"topic": "a", "transaction": "maybe"}', "none of"),
     ],
 )

@@ -16,6 +16,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine import mappedfile
+from rmqctl.engine.bulkappend import PlainMessage
 from rmqctl.engine.checkpoint import read_checkpoint
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.message import (
@@ -288,6 +289,26 @@ def test_lengths_are_checked_as_they_came(
         assert store.put_message(message).status is status
         (results,) = store.put_stream([message])
         assert results[0].status is status
+
+
+@pytest.mark.parametrize("name", ["born_host", "store_host"])
+@pytest.mark.parametrize("port", [-1, 65536, 70000])
+@pytest.mark.parametrize("address", [bytes(4), bytes(16)])
+def test_a_port_that_no_client_decodes_is_refused(
+    tmp_path: Path, name: str, port: int, address: bytes
+) -> None:
+    """Alone, and in a stream of messages of which the loop stores most itself."""
+    bad = replace(Message("T", b"bad"), **{name: (address, port)})
+    highest = replace(Message("T", b"x"), **{name: (address, 65535)})
+    plain = PlainMessage("T", 0, b"bad", b"", 0, 0, bad.born_host, bad.store_host, 0, 0)
+    with opened(tmp_path / "s") as store:
+        assert store.put_message(bad).status is ILLEGAL
+        for one in (bad, plain) if len(address) == 4 else (bad,):
+            bulk, _ = store.append_stream(iter([highest, highest, one, highest]))
+            assert len(bulk.stored) == 2
+            assert bulk.refused is not None and bulk.refused.status is ILLEGAL
+            assert f"port {port} is not within 0 to 65535" in bulk.refused.reason
+    assert is_clean(tmp_path / "s")
 
 
 def test_the_light_queues_are_counted_before_the_message_is_encoded(tmp_path: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+import zlib
 from pathlib import Path
 
 import pytest
 
+from formats import layouts
 from formats.text import index_key_hash
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record import HOSTS_V6_MASK, PREFIXES, Record
 from rmqctl.operations.verify import ERROR, INFO, Finding, verify
 from tests.test_operations.small_store import (
     CONFIG,
@@ -135,6 +137,56 @@ def test_a_delay_that_is_no_number(tmp_path: Path) -> None:
     (found,) = [one for one in findings if one.structure == "commitlog"]
     assert (found.code, found.severity) == ("delay-not-a-number", ERROR)
     assert (found.physical_offset, found.found) == (place, "3BTAGS\1a")
+
+
+@pytest.mark.parametrize("host", ["born", "store"])
+@pytest.mark.parametrize("hosts", PREFIXES)
+def test_a_port_at_which_a_client_gives_up_is_named(store: Path, hosts: int, host: str) -> None:
+    """``MessageDecoder#decode`` refuses it, and every message behind it in the same answer."""
+    with MessageStore(store, CONFIG) as opened:
+        records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
+        record = next(r for r in records if r.sys_flag & HOSTS_V6_MASK == hosts)
+        mapped, position = opened.commit_log.locate(record.physical_offset)
+    fields = layouts.RECORD_PREFIX[hosts].fields
+    at = position + next(field.offset for field in fields if field.name == f"{host}_port")
+    for port, is_one in ((65535, True), (65536, False), (-1, False)):
+        with mapped.path.open("r+b") as file:
+            file.seek(at)
+            file.write(port.to_bytes(4, "big", signed=True))
+        findings, _ = findings_of(store)
+        found = [(f.code, f.severity, f.physical_offset, f.found) for f in findings]
+        wanted = ("message-not-decodable", ERROR, record.physical_offset, str(port))
+        assert found == ([] if is_one else [wanted])
+
+
+COMPRESSED = 1
+
+
+@pytest.mark.parametrize(
+    ("body", "sys_flag", "found"),
+    [
+        (zlib.compress(b"x" * 900), COMPRESSED, None),
+        (zlib.compress(b"x" * 900) + b"rest", COMPRESSED | 3 << 8, None),
+        (b"", COMPRESSED, None),
+        (b"plain", 0, None),
+        (b"plain", COMPRESSED, "incorrect header check"),
+        (zlib.compress(b"x" * 900)[:-4], COMPRESSED, "end too early"),
+        (zlib.compress(b"x" * 900)[:-1] + b"\0", COMPRESSED, "incorrect data check"),
+        (zlib.compress(b"x" * 900), COMPRESSED | 4 << 8, "no such compression"),
+        (b"plain" * 20, COMPRESSED | 1 << 8, "ERROR_frameType_unknown"),
+        (b"plain" * 20, COMPRESSED | 2 << 8, "Unknown frame descriptor"),
+    ],
+)
+def test_a_compressed_body_that_does_not_decompress_is_named(
+    tmp_path: Path, body: bytes, sys_flag: int, found: str | None
+) -> None:
+    root = tmp_path / "store"
+    message = MessageExtBrokerInner("T", body, sys_flag=sys_flag, properties={"TAGS": "a"})
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        assert writer.put_message(message).is_ok  # A broker does not look into it.
+    findings, _ = findings_of(root)
+    assert [f.code for f in findings] == ["message-not-decodable"] * (found is not None)
+    assert all(found in str(f.found) for f in findings if found is not None)
 
 
 @pytest.mark.parametrize("number", range(10))

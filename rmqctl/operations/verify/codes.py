@@ -87,6 +87,14 @@ STORE_CODES: dict[str, Code] = {
         "what follows; one that dispatches it passes over the rest of the file: copy the store "
         "before you start one.",
     ),
+    "message-not-decodable": Code(
+        ERROR,
+        "commitlog",
+        "no Java client can decode the message: a host's port is none, or the sys flag says that "
+        "the body is compressed, and it does not decompress",
+        "A consumer loses it, and every message behind it in the same answer: put the group's "
+        "offset behind it, or let it pull one message at a time. `rmqctl pull` shows them all.",
+    ),
     "dispatch-stops": Code(
         WARNING,
         "commitlog",

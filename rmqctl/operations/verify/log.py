@@ -22,6 +22,7 @@ from rmqctl.engine.multidispatch import offsets_are_numbers
 from rmqctl.engine.propertycrc import property_crc_mismatches
 from rmqctl.engine.record import Blank, Damage, End, body_crc_of
 from rmqctl.engine.scanner import Batch, ScanEntry
+from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.places import Ranges
@@ -84,6 +85,9 @@ class LogChecker:
             else:
                 yield bad
         yield from self._record_crcs(batch)
+        for row, expected, found in not_decodable(batch):
+            bad = self._record_finding("message-not-decodable", batch, row)
+            yield bad._replace(expected=expected, found=found)
         yield from self._dispatch_stops(batch)
         yield from self._empty_parts(batch)
         for row in batch.bad_delay_rows.tolist():

@@ -1,0 +1,55 @@
+"""What a Java client's decoder refuses in a record that is sound for the store.
+
+``MessageDecoder#decode`` gives up a message at a port that is none (``InetSocketAddress``) and at a
+compressed body that does not decompress (``UtilAll#uncompress``). Every other field takes any
+value, or is what makes bytes a record at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from formats import layouts
+from formats.constants import COMPRESSED_FLAG
+from rmqctl.engine.bodies import undecodable
+from rmqctl.engine.bytecolumns import take
+from rmqctl.engine.message import MAX_PORT
+from rmqctl.engine.record import HOSTS_V6_MASK
+from rmqctl.engine.scanner import Batch
+
+_PORT = np.dtype(">i4")
+_PORTS = [
+    (flags, field.name.removesuffix("_port"), field.offset)
+    for flags, layout in layouts.RECORD_PREFIX.items()
+    for field in layout.fields
+    if field.name.endswith("_port")
+]
+
+
+def not_decodable(batch: Batch) -> Iterator[tuple[int, str, str]]:
+    """``(row, expected, found)`` of each field for which a client gives up a message of a batch.
+
+    A body with a wrong CRC is damaged, which is said elsewhere.
+    """
+    yield from _ports(batch)
+    is_compressed = (batch.sys_flag & COMPRESSED_FLAG != 0) & batch.crc_matches
+    for row in np.flatnonzero(is_compressed & (batch.body_length > 0)).tolist():
+        low = int(batch.body_position[row])
+        high = low + int(batch.body_length[row])
+        with memoryview(batch.mapped.buffer) as view, view[low:high] as stored:
+            reason = undecodable(stored, int(batch.sys_flag[row]))
+        if reason:
+            yield row, "a compressed body", reason
+
+
+def _ports(batch: Batch) -> Iterator[tuple[int, str, str]]:
+    data = np.frombuffer(batch.mapped.buffer, np.uint8)
+    hosts = batch.sys_flag & HOSTS_V6_MASK
+    for flags, name, offset in _PORTS:
+        rows = np.flatnonzero(hosts == flags)
+        ports = take(data, batch.position[rows] + offset, _PORT)
+        for at in np.flatnonzero((ports < 0) | (ports > MAX_PORT)).tolist():
+            expected = f"a {name} host's port of 0 to {MAX_PORT}"
+            yield int(rows[at]), expected, str(int(ports[at]))
