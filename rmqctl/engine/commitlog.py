@@ -24,6 +24,8 @@ from rmqctl.engine.record import (
 from rmqctl.errors import NoRecordAt
 
 _WINDOW = 16 << 20
+#: Looks at a place that changes under them, before what the last one saw is told.
+_LOOKS = 16
 #: Size and magic code: what makes bytes a record.
 RECORD_HEAD = 8
 
@@ -155,12 +157,17 @@ class CommitLog:
             length = entries[number].file_from_offset - start
             gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
             return Step(gap, number, 0)
-        entry = _read(self.files.file(number), position)
-        if isinstance(entry, Record):
-            return Step(entry, number, position + entry.total_size)
-        if isinstance(entry, Blank):
-            return Step(entry, *self._next_file(number))
-        return self._irregular(entry, number, position)
+        for _ in range(_LOOKS):
+            entry = _read(self.files.file(number), position)
+            if isinstance(entry, Record):
+                return Step(entry, number, position + entry.total_size)
+            if isinstance(entry, Blank):
+                return Step(entry, *self._next_file(number))
+            step = self._irregular(entry, number, position)
+            if _read(self.files.file(number), position) == entry:
+                break
+            # A broker has appended here while what follows was looked for: look again.
+        return step
 
     def _irregular(self, entry: Damage | End, number: int, position: int) -> Step:
         mapped = self.files.file(number)

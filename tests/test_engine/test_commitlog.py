@@ -1,0 +1,171 @@
+"""CommitLog: what a walk sees in a log that grows under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine import commitlog, scanner
+from rmqctl.engine.commitlog import CommitLog
+from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.record import Blank, Damage, End, Entry, Record
+from rmqctl.engine.scanner import Batch, Scanner
+from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
+
+FILE_SIZE = SMALL.mapped_file_size_commit_log
+
+
+def make_log(root: Path, count: int) -> list[Entry]:
+    """A store with so many messages of 300 bytes; the entries of its log."""
+    with small_store(root) as store:
+        for number in range(count):
+            properties = {"TAGS": "a", "KEYS": f"k{number}"}
+            message = MessageExtBrokerInner("T", bytes((65 + number,)) * 300, properties=properties)
+            assert store.put_message(message, flush=False).is_ok
+        return list(store.commit_log.walk())
+
+
+class Growing:
+    """A log of which everything from an offset on is still to come: zeros, in files that are there.
+    ``grow`` writes it."""
+
+    def __init__(self, root: Path, offset: int) -> None:
+        self._later = {}
+        for path in sorted((root / "commitlog").iterdir()):
+            start = max(offset - int(path.name), 0)
+            data = path.read_bytes()
+            if start < len(data):
+                self._later[path] = start, data[start:]
+                self._write(path, start, bytes(len(data) - start))
+
+    @staticmethod
+    def _write(path: Path, start: int, data: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(data)
+
+    def grow(self) -> None:
+        for path, (start, data) in self._later.items():
+            self._write(path, start, data)
+        self._later = {}
+
+
+def once(
+    patched: pytest.MonkeyPatch, where: Any, name: str, act: Callable[[], None], *, before: bool
+) -> None:
+    """``act`` before or after each call of a function; it is one that does something once."""
+    original = getattr(where, name)
+
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        if before:
+            act()
+        found = original(*args, **kwargs)
+        if not before:
+            act()
+        return found
+
+    patched.setattr(where, name, hooked)
+
+
+def walked(log: CommitLog) -> list[Entry]:
+    return list(log.walk())
+
+
+def scanned(log: CommitLog) -> list[Entry]:
+    """The same by the scanner."""
+
+    def entries() -> Iterator[Entry]:
+        for entry in Scanner(log, Dispatcher(MessageStoreConfig())).scan():
+            if isinstance(entry, Batch):
+                yield from map(entry.record, range(len(entry)))
+            else:
+                yield entry
+
+    return list(entries())
+
+
+READERS = pytest.mark.parametrize("read", [walked, scanned])
+
+
+@pytest.mark.parametrize("known", range(12))
+def test_a_record_that_lands_behind_the_scanners_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    """Between the chain of a window and the step that says what stands behind it."""
+    entries = make_log(tmp_path, 12)
+    log = Growing(tmp_path, entries[known].physical_offset)
+    once(monkeypatch, scanner, "chain", log.grow, before=False)
+    assert scanned(CommitLog(tmp_path / "commitlog", FILE_SIZE)) == entries
+
+
+@READERS
+@pytest.mark.parametrize("known", range(14))
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        (commitlog, "find_next"),
+        (CommitLog, "_holds_data"),
+        (commitlog.MappedFile, "first_nonzero"),
+    ],
+)
+def test_records_that_land_while_what_follows_is_looked_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[CommitLog], list[Entry]],
+    known: int,
+    where: Any,
+    name: str,
+    before: bool,
+) -> None:
+    """Zeros are told as damage when records stand behind them: not when these were appended after
+    the zeros were seen, in the same file or from there over the next one. Whoever sees the log end
+    where it ended is right as well."""
+    entries = make_log(tmp_path, 14)
+    assert any(isinstance(entry, Blank) for entry in entries)
+    offset = entries[known].physical_offset
+    log = Growing(tmp_path, offset)
+    once(monkeypatch, where, name, log.grow, before=before)
+    found = read(CommitLog(tmp_path / "commitlog", FILE_SIZE))
+    assert found in (entries, [*entries[:known], End(offset)])
+
+
+def test_damage_that_stays_is_told(tmp_path: Path) -> None:
+    entries = make_log(tmp_path, 4)
+    first, second = entries[:2]
+    assert isinstance(first, Record)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    Growing._write(path, 0, bytes(first.total_size))
+    damage = Damage(0, second.physical_offset, "zeroed-records", "a record", "zeros")
+    for read in (walked, scanned):
+        assert read(CommitLog(tmp_path / "commitlog", FILE_SIZE)) == [damage, *entries[1:]]
+
+
+def test_a_record_that_the_two_readers_see_differently_is_a_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_log(tmp_path, 2)
+    monkeypatch.setattr(scanner, "read_fields", lambda *_: None)
+    with pytest.raises(AssertionError, match="disagree"):
+        scanned(CommitLog(tmp_path / "commitlog", FILE_SIZE))
+
+
+def test_a_body_that_is_written_while_it_is_checked_is_sound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, last, end = make_log(tmp_path, 5)
+    assert isinstance(last, Record) and isinstance(end, End)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    body = path.read_bytes()[last.body_position :][: last.body_length]
+    Growing._write(path, last.body_position, bytes(last.body_length))
+
+    def write_body() -> None:
+        Growing._write(path, last.body_position, body)
+
+    once(monkeypatch, scanner, "body_crcs", write_body, before=False)
+    assert is_clean(tmp_path)
