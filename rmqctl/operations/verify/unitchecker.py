@@ -10,17 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
-from rmqctl.engine.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue, Unit, is_part_of
+from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.queueext import resolve_ext, say_ext
 from rmqctl.operations.verify.queuestate import QueueState, Run, Waits, say
 from rmqctl.operations.verify.unclaimed import UnclaimedUnits
 
 #: So many units are compared at once: few behind a wrong one, and soon many again.
-_WINDOW = (1 << 10, 1 << 16)
+_WINDOW = (1 << 6, 1 << 16)
+#: So many wrong units are looked at together: few where the kinds change, else many.
+_WRONG = (1 << 4, 1 << 10)
 #: How far units may stand before where their records say.
 _MOST_SHIFT = 64
-_SAME, _UNWRITTEN, _LATE, _OTHER, _MOVED = range(5)
+_SAME, _UNWRITTEN, _LATE, _OTHER = range(4)
 
 
 class Wanted(NamedTuple):
@@ -124,11 +126,11 @@ class UnitChecker:
                 break
             same_place, same_code = self._same(state, run, at, window)
             same = same_place & same_code
-            count = len(same) if same.all() else int(np.argmin(same))
+            count = _leading(same)
             matched += count
             if count < len(same):
                 break
-            length = min(2 * length, _WINDOW[1])
+            length = min(4 * length, _WINDOW[1])
         return matched
 
     def _same(
@@ -150,62 +152,73 @@ class UnitChecker:
     def _mismatch(self, state: QueueState, run: Wanted, row: int) -> Generator[Finding, None, int]:
         """Records whose unit is not as it should be, from ``row`` on; how many were dealt with."""
         assert state.queue is not None
-        queue_offset = int(run.queue_offset[row])
-        place = queue_offset + state.shift
-        window = state.queue.window(place, min(len(run.size) - row, _WINDOW[0]))
-        if not len(window):
+        place = int(run.queue_offset[row]) + state.shift
+        stored, kind = self._wrong_units(state, run, row)
+        count = len(stored)
+        if not count:
             count = self._in_no_file(state.queue, place, len(run.size) - row)
+        if not len(stored) or kind == _UNWRITTEN:
             yield from self._note_lost(state, run, row, count)
             return count
-        kinds = self._kinds(state, run, row, window)
-        count = len(kinds) if (kinds == kinds[0]).all() else int(np.argmax(kinds != kinds[0]))
-        if kinds[0] == _UNWRITTEN:
-            yield from self._note_lost(state, run, row, count)
-            return count
-        unit = Unit._make(window[0].tolist())
-        wanted = Unit(int(run.physical_offset[row]), int(run.size[row]), int(run.tags_code[row]))
+        wanted = _packed(run, row, count)
         waiting = self._waiting(run.physical_offset[row : row + count])
         if waiting == count:
-            is_last = place >= state.queue.max_offset - 1
-            is_torn = is_last and is_part_of(UNIT.pack(*unit), UNIT.pack(*wanted))
-            if is_torn or not unit.is_written:
-                # Where a start cuts the queue and dispatches again, or what a kill has torn and the
-                # next writer completes.
-                self.units += 1
-                self._waits.note_behind(wanted.physical_offset, 1)
-                return 1
-            waiting = count - 1
-        moved = self._shift_to(state, wanted, place) if kinds[0] == _MOVED else 0
-        count = 1 if kinds[0] == _MOVED else count - waiting
+            # Where a start cuts the queue and dispatches again, or what a kill has torn at its end
+            # and the next writer completes.
+            is_last = place + np.arange(count) >= state.queue.max_offset - 1
+            is_written = (stored["physical_offset"] >= 0) & (stored["size"] > 0)
+            mended = ~is_written | (is_last & _are_parts(stored, wanted))
+            count, waiting = _leading(mended == mended[0]), 0
+            if mended[0]:
+                self.units += count
+                self._waits.note_behind(int(run.physical_offset[row]), count)
+                return count
+        count, moved = count - waiting, 0
+        if kind == _OTHER:
+            shifts = _shifts(state.queue, wanted[:count], place)
+            moved = int(shifts[0])
+            count = 1 if moved else _leading(shifts == 0)
         self.units += count
         state.shift += moved
-        code, expected, found = "unit-mismatch", say(wanted), say(unit) + say_ext(state.queue, unit)
+        unit, asked = (Unit._make(one[0].tolist()) for one in (stored, wanted))
+        code, expected, found = "unit-mismatch", say(asked), say(unit) + say_ext(state.queue, unit)
         if moved:
             code = "unit-misplaced"
-            expected, found = f"queue offset {queue_offset}", f"queue offset {place + moved}"
-        elif kinds[0] == _LATE:
+            expected = f"queue offset {run.queue_offset[row]}"
+            found = f"queue offset {place + moved}"
+        elif kind == _LATE:
             code = "unit-delivery-time-mismatch"
-        position = state.position(place)
-        yield from state.note(
-            Run(code, queue_offset, wanted.physical_offset, position, count, expected, found)
-        )
+        at = int(run.queue_offset[row]), asked.physical_offset, state.position(place)
+        yield from state.note(Run(code, *at, count, expected, found))
         return count
+
+    def _wrong_units(
+        self, state: QueueState, run: Wanted, row: int
+    ) -> tuple[NDArray[np.void], int]:
+        """The units from ``row`` on that are wrong in one way, some hundreds at most, and the way;
+        no unit: the place of the first is in no file."""
+        assert state.queue is not None
+        place = int(run.queue_offset[row]) + state.shift
+        for length in _WRONG:
+            window = state.queue.window(place, min(len(run.size) - row, length))
+            if not len(window):
+                return window, _OTHER
+            kinds = self._kinds(state, run, row, window)
+            count = _leading(kinds == kinds[0])
+            if count < length:
+                break
+        return window[:count], int(kinds[0])
 
     def _kinds(
         self, state: QueueState, run: Wanted, row: int, window: NDArray[np.void]
     ) -> NDArray[np.int64]:
         """What is wrong with the units of a window, the rows from ``row`` on."""
-        assert state.queue is not None
         same_place, same_code = self._same(state, run, row, window)
         is_late = same_place & (state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC)
         # What the engine would not take for a unit may still be one that was damaged.
         written = (window["physical_offset"] != 0) | (window["size"] != 0)
         written |= window["tags_code"] != 0
-        place = int(run.queue_offset[row]) + state.shift
-        before = state.queue.window(max(place - _MOST_SHIFT, 0), min(place, _MOST_SHIFT))
-        near = np.concatenate((before["physical_offset"], window["physical_offset"]))
-        elsewhere = np.isin(run.physical_offset[row : row + len(window)], near) & ~same_place
-        kinds = np.where(is_late, _LATE, np.where(elsewhere, _MOVED, _OTHER))
+        kinds = np.where(is_late, _LATE, _OTHER)
         kinds[~written] = _UNWRITTEN
         kinds[same_place & same_code] = _SAME
         return kinds
@@ -216,15 +229,6 @@ class UnitChecker:
         starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
         following = next((start for start in starts if start > place), None)
         return count if following is None else min(count, following - place)
-
-    @staticmethod
-    def _shift_to(state: QueueState, wanted: Unit, place: int) -> int:
-        """How far from ``place`` the wanted unit stands, when the queue was built with a gap."""
-        assert state.queue is not None
-        for at, unit in state.queue.units(max(place - _MOST_SHIFT, 0), place):
-            if unit == wanted:
-                return at - place
-        return 0
 
     def _note_lost(self, state: QueueState, run: Wanted, row: int, count: int) -> Iterator[Finding]:
         """Records without a unit: behind the newest unit they only wait for dispatch."""
@@ -253,3 +257,55 @@ class UnitChecker:
     def _waiting(self, places: NDArray[np.int64]) -> int:
         """How many of the records at ``places``, the last ones, may still wait for dispatch."""
         return 0 if self._waiting_from is None else int((places >= self._waiting_from).sum())
+
+
+def _leading(which: NDArray[np.bool_]) -> int:
+    """How many rows, from the first on, are true."""
+    return len(which) if which.all() else int(np.argmin(which))
+
+
+def _packed(run: Wanted, row: int, count: int) -> NDArray[np.void]:
+    """The units of ``count`` records, from ``row`` on, as they are stored."""
+    units = np.empty(count, unit_dtype())
+    for name in ("physical_offset", "size", "tags_code"):
+        units[name] = getattr(run, name)[row : row + count]
+    return units
+
+
+def _are_parts(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which stored units are what a store of the wanted ones leaves that was cut: the rest of them
+    is zeros."""
+    found, whole = (
+        np.frombuffer(units.tobytes(), np.uint8).reshape(-1, UNIT_SIZE)
+        for units in (stored, wanted)
+    )
+    parts: NDArray[np.bool_] = ((found == 0) | (found == whole)).all(axis=1)
+    return parts
+
+
+def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], place: int) -> NDArray[np.int64]:
+    """How far from its own place each wanted unit stands, the first one's being ``place``, when the
+    queue was built with a gap; 0 where it is not among those shortly before."""
+    before = _units(queue, place - _MOST_SHIFT, place + len(wanted) - 1)
+    offsets = before["physical_offset"].astype(np.int64)
+    near = np.lib.stride_tricks.sliding_window_view(offsets, _MOST_SHIFT)
+    rows, back = np.nonzero(near == wanted["physical_offset"].astype(np.int64)[:, np.newaxis])
+    same = before[rows + back] == wanted[rows]
+    shifts = np.zeros(len(wanted), np.int64)
+    # The last one that is stored counts: the first of those at which a unit stands.
+    shifts[rows[same][::-1]] = back[same][::-1] - _MOST_SHIFT
+    return shifts
+
+
+def _units(queue: ConsumeQueue, start: int, end: int) -> NDArray[np.void]:
+    """The units of a range of places; zeros where a place is in no file."""
+    found = np.zeros(end - start, unit_dtype())
+    at = max(start, 0)
+    while at < end:
+        window = queue.window(at, end - at)
+        found[at - start : at - start + len(window)] = window
+        at += len(window)
+        if not len(window):
+            starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
+            at = next((first for first in starts if first > at), end)
+    return found

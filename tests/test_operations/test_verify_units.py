@@ -1,0 +1,129 @@
+"""verify on queues of which many units are wrong: what is told of them, and how much that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.verify import ERROR
+from tests.test_operations.small_store import CONFIG, QUEUE_SIZE, findings_of
+
+COUNT = 3000
+Units = NDArray[np.void]
+Told = list[tuple[str, int | None, str | None]]
+
+
+@pytest.fixture(scope="module", params=[QUEUE_SIZE, COUNT * UNIT_SIZE], ids=["files", "file"])
+def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One queue of many messages, 99 bytes each, over files of five units, or in one."""
+    root = tmp_path_factory.mktemp("units") / "store"
+    messages = (
+        MessageExtBrokerInner("T", b"x", properties={"TAGS": "abc"[number % 3]})
+        for number in range(COUNT)
+    )
+    config = replace(CONFIG, mapped_file_size_consume_queue=request.param)
+    with MessageStore(root, config, writable=True, create=True) as store:
+        for results in store.put_stream(messages, flush=False):
+            assert all(result.is_ok for result in results)
+    return root
+
+
+@contextmanager
+def changed(root: Path, work: Callable[[Units], Units]) -> Iterator[None]:
+    """The store with other units; afterwards it has its own again."""
+    files = sorted((root / "consumequeue" / "T" / "0").iterdir())
+    before = b"".join(path.read_bytes() for path in files)
+    units = np.frombuffer(before, unit_dtype()).copy()
+    units[:COUNT] = work(units[:COUNT].copy())
+    size = len(before) // len(files)
+
+    def write(data: bytes) -> None:
+        for number, path in enumerate(files):
+            path.write_bytes(data[number * size :][:size])
+
+    write(units.tobytes())
+    try:
+        yield
+    finally:
+        write(before)
+        (root / "abort").unlink(missing_ok=True)
+
+
+def up(units: Units) -> Units:
+    """Each unit one place behind its own; the last one is gone."""
+    return units[np.r_[0, 0 : COUNT - 1]]
+
+
+def down_from(first: int) -> Callable[[Units], Units]:
+    """Without the unit at ``first``; the last one is there twice."""
+    return lambda units: units[np.r_[0:first, first + 1 : COUNT, COUNT - 1]]
+
+
+def other_codes(units: Units) -> Units:
+    units["tags_code"] += 1
+    return units
+
+
+def other_sizes(units: Units) -> Units:
+    units["size"][10:] = 7
+    return up(units)
+
+
+WRONG: list[tuple[Callable[[Units], Units], Told]] = [
+    (up, [("unit-mismatch", 1, "2999 units from offset 0, size 99, tags code 97")]),
+    (other_codes, [("unit-mismatch", 0, "3000 units from offset 0, size 99, tags code 98")]),
+    (other_sizes, [("unit-mismatch", 1, "2999 units from offset 0, size 99, tags code 97")]),
+]
+
+
+@pytest.mark.parametrize(("work", "told"), WRONG)
+@pytest.mark.parametrize("abort", [False, True])
+def test_many_wrong_units_are_one_finding_and_few_looks(
+    sound: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[Units], Units],
+    told: Told,
+    abort: bool,
+) -> None:
+    """Each unit is looked at a few times, however many are wrong: beside ``abort``, where each of
+    them may be one that a kill has torn, too."""
+    looked = 0
+    original = ConsumeQueue.window
+
+    def window(queue: ConsumeQueue, start: int, count: int) -> Units:
+        nonlocal looked
+        found = original(queue, start, count)
+        looked += len(found)
+        return found
+
+    with changed(sound, work):
+        if abort:
+            (sound / "abort").write_bytes(b"")
+        monkeypatch.setattr(ConsumeQueue, "window", window)
+        findings, summary = findings_of(sound)
+    assert [(f.code, f.queue_offset, f.found) for f in findings if f.severity == ERROR] == told
+    assert summary.units == COUNT
+    # A window reaches to the end of its file, and what stands shortly before is looked at again.
+    assert looked < 40 * COUNT
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 5, 6, 63, 64, 65, 70, 1234])
+def test_a_gap_is_seen_wherever_files_end(sound: Path, first: int) -> None:
+    """Units that stand one place before their own: told once, and the rest is sound there."""
+    with changed(sound, down_from(first)):
+        findings, _ = findings_of(sound)
+    told = [(f.code, f.queue_offset, f.expected) for f in findings]
+    assert told[:2] == [
+        ("unit-mismatch", first, told[0][2]),
+        ("unit-misplaced", first + 1, f"queue offset {first + 1}"),
+    ]
+    assert len(told) == 2
