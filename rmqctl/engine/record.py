@@ -254,9 +254,11 @@ def find_next(mapped: MappedFile, position: int) -> int:
     """Position of the next record or blank at or after ``position``; the file's size when none.
 
     A record is found by its magic code and by PHYSICALOFFSET naming its own place, whatever its
-    size field says; a blank by reaching exactly to the end of the file. Holes are skipped.
+    size field says; a blank by reaching exactly to the end of the file. Holes are skipped, but for
+    the size field at their edge, whose leading zeros may be theirs.
     """
-    for low, high in mapped.extents(position, mapped.size):
+    for data, high in mapped.extents(position, mapped.size):
+        low = max(data - _INT.size, position)
         record = _find_record(mapped, low, high)
         at = _find_blank(mapped, low, record)
         if at < high:
@@ -278,6 +280,6 @@ def _find_record(mapped: MappedFile, low: int, high: int) -> int:
 
 def _find_blank(mapped: MappedFile, low: int, high: int) -> int:
     for at in mapped.occurrences(_BLANK_BYTES, low + 4, high):
-        if _INT.unpack_from(mapped.buffer, at - 4)[0] == mapped.size - (at - 4):
+        if _INT.unpack(mapped.read_aside(at - 4, 4))[0] == mapped.size - (at - 4):
             return at - 4
     return high

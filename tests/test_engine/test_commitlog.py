@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from rmqctl.engine import commitlog, scanner
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record import Blank, Damage, End, Entry, Record
 from rmqctl.engine.scanner import Batch, Scanner
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
@@ -111,7 +114,7 @@ def test_a_record_that_lands_behind_the_scanners_look(
     [
         (commitlog, "find_next"),
         (CommitLog, "_holds_data"),
-        (commitlog.MappedFile, "first_nonzero"),
+        (MappedFile, "first_nonzero"),
     ],
 )
 def test_records_that_land_while_what_follows_is_looked_for(
@@ -169,3 +172,63 @@ def test_a_body_that_is_written_while_it_is_checked_is_sound(
 
     once(monkeypatch, scanner, "body_crcs", write_body, before=False)
     assert is_clean(tmp_path)
+
+
+# --- what stands behind a hole -----------------------------------------------------------
+
+PAGE = 4096
+
+
+def page_extents(mapped: MappedFile, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Holes of whole pages wherever a page is zeros, whatever the file system keeps."""
+    data = mapped.read(0, mapped.size)
+    pages = [any(data[low : low + PAGE]) for low in range(0, mapped.size, PAGE)]
+    for is_data, group in groupby(range(start // PAGE, -(-end // PAGE)), pages.__getitem__):
+        numbers = list(group)
+        if is_data:
+            yield max(numbers[0] * PAGE, start), min((numbers[-1] + 1) * PAGE, end)
+
+
+@READERS
+@pytest.mark.parametrize("kind", ["record", "blank"])
+@pytest.mark.parametrize("into_hole", range(4))
+def test_an_entry_that_begins_on_the_last_bytes_of_a_hole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[CommitLog], list[Entry]],
+    kind: str,
+    into_hole: int,
+) -> None:
+    """The leading zeros of its size field belong to the hole."""
+    # A blank of fewer bytes than 256 has three zeros, and lies in the file's last page.
+    file_size = 4 * PAGE - (PAGE - 200 if kind == "blank" else 0)
+    config = replace(SMALL, mapped_file_size_commit_log=file_size, max_message_size=file_size)
+    with small_store(tmp_path, config) as store:
+        empty = encode(MessageExtBrokerInner("T", b""), 1000)
+        assert isinstance(empty, EncodedMessage)
+        sizes = [PAGE - into_hole, 200, 300]
+        if kind == "blank":
+            sizes = [3 * PAGE - into_hole, 300]
+        for size in sizes:
+            message = MessageExtBrokerInner("T", b"x" * (size - empty.size))
+            assert store.put_message(message, flush=False).is_ok
+        entries = list(store.commit_log.walk())
+    at = entries[1].physical_offset
+    assert isinstance(entries[1], Blank if kind == "blank" else Record)
+    Growing._write(tmp_path / "commitlog" / f"{0:020d}", 0, bytes(at))
+    monkeypatch.setattr(MappedFile, "extents", page_extents)
+    found = read(CommitLog(tmp_path / "commitlog", file_size))
+    assert found == [Damage(0, at, "zeroed-records", "a record", "zeros"), *entries[1:]]
+
+
+def test_a_record_whose_size_is_zeroed_at_the_edge_of_a_hole(tmp_path: Path) -> None:
+    _, second, *_ = make_log(tmp_path, 3)
+    assert isinstance(second, Record)
+    edge = second.physical_offset + 4
+    Growing._write(tmp_path / "commitlog" / f"{0:020d}", 0, bytes(edge))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MappedFile, "extents", lambda _, low, high: iter([(max(low, edge), high)]))
+        zeros, damaged, *_ = walked(CommitLog(tmp_path / "commitlog", FILE_SIZE))
+    assert zeros == Damage(0, second.physical_offset, "zeroed-records", "a record", "zeros")
+    assert isinstance(damaged, Damage) and damaged.reason == "total-size-mismatch"
+    assert damaged.length == second.total_size
