@@ -22,11 +22,13 @@ class TopicTable:
 
     :meth:`lookup` guesses by a table of hashes and compares the bytes, so no choice of topics can
     make it wrong; what it guessed wrong (new, very long, same slot) goes through a dictionary.
+    Damaged bytes that Java reads as one name are one topic: the queue is that of the name.
     """
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._id_by_bytes: dict[bytes, int] = {}
+        self._id_by_name: dict[str, int] = {}
         self._slots = np.zeros(1 << _SLOT_BITS, np.int64)
         # By number, with room for more: the bytes as words, their length.
         self._words = np.zeros((_WORDS, 1), np.uint64)
@@ -71,8 +73,10 @@ class TopicTable:
         return self._add(topic) if number is None else number
 
     def _add(self, topic: bytes) -> int:
-        number = self._id_by_bytes[topic] = len(self.names)
         name = decode_utf8(topic)
+        number = self._id_by_bytes[topic] = self._id_by_name.setdefault(name, len(self.names))
+        if number < len(self.names):
+            return number
         self.names.append(name)
         if number == len(self._length):
             self._words = np.concatenate([self._words, np.zeros_like(self._words)], axis=1)

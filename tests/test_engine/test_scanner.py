@@ -450,6 +450,20 @@ def test_topics_that_share_a_slot_stay_apart(monkeypatch: pytest.MonkeyPatch) ->
     assert table.id_of("ab" * 63) == names.index(b"ab" * 63)
 
 
+def test_topics_of_one_name_are_one() -> None:
+    """Java makes U+FFFD of each damaged byte, and a queue has the name that comes out."""
+    table = TopicTable()
+    names = [b"t\xff\xb6", b"t\xc3\xff", b"u", "t\ufffd\ufffd".encode(), b"t\xff\xb6"]
+    length = np.array([len(name) for name in names], np.int64)
+    data = np.frombuffer(b"".join(names), np.uint8)
+    for _ in range(3):
+        ids = table.lookup(data, np.cumsum(length) - length, length)
+        assert ids.tolist() == [0, 0, 1, 0, 0]
+    assert table.names == ["t\ufffd\ufffd", "u"]
+    assert table.id_of("t\ufffd\ufffd") == 0
+    assert len(table.key_prefix_array()) == len(table.allowed_array()) == 2
+
+
 def test_body_crcs_of_every_length() -> None:
     data = random.Random(5).randbytes(1000)
     length = np.arange(300, dtype=np.int64)

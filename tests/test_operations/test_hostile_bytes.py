@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from formats import layouts
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
 from rmqctl.errors import RmqctlError
+from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import verify
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, copy_tree, tree_content
@@ -166,3 +168,27 @@ def test_a_claim_allocates_nothing(
     finally:
         tracemalloc.stop()
     assert peak < 32 << 20
+
+
+def test_damaged_topics_that_read_alike_are_one_queue(tmp_path: Path) -> None:
+    """A rebuild writes every unit of it, and verify has nothing to say of that."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        for number in range(6):
+            message = MessageExtBrokerInner("tö", b"x", properties={"KEYS": f"k{number}"})
+            assert store.put_message(message, flush=False).is_ok
+        records = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    for number, record in enumerate(records):
+        topic_at = record.body_position + record.body_length + 1
+        assert data[topic_at : topic_at + 3] == "tö".encode()
+        data[topic_at + 1 + number % 2] = 0xFF
+    path.write_bytes(data)
+    summary = rebuild_in_place(plan_rebuild(root, CONFIG, "all"))
+    assert (summary.records, summary.units, summary.queues) == (6, 6, 1)
+    with MessageStore(root, CONFIG) as store:
+        queue = store.consume_queue("t\ufffd\ufffd", 0)
+        assert queue is not None and queue.max_offset == 6
+    *found, _ = verify(root, CONFIG)
+    assert found == []
