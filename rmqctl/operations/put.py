@@ -43,6 +43,9 @@ _INT = (-0x80000000, 0x7FFFFFFF)
 _LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
 
 
+_CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
+
+
 class NotAMessage(ValueError):
     """The fields make no message; the text says why."""
 
@@ -54,8 +57,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def _spelled(value: Any) -> str:
-    """A value for an error message: never long."""
-    text = repr(value)
+    """A value for an error message: never long, however long or deep it is."""
+    if type(value) in _CONTAINERS:
+        return _CONTAINERS[type(value)]
+    text = repr(value[:60] if type(value) is str else value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -84,13 +89,13 @@ def _host(name: str, value: Any) -> Host:
 def check_property(name: str, value: Any) -> None:
     """:raises NotAMessage: a property that could not be read back as it is."""
     if type(value) is not str:
-        raise NotAMessage(f"property {name!r} must be a string, not {_spelled(value)}")
+        raise NotAMessage(f"property {_spelled(name)} must be a string, not {_spelled(value)}")
     if not name:
         raise NotAMessage("a property has an empty name")
     for mark in NOT_IN_PROPERTIES:
         if mark in name or mark in value:
             raise NotAMessage(
-                f"property {name!r} holds the character {mark!r}: 0x01 and 0x02 separate "
+                f"property {_spelled(name)} holds the character {mark!r}: 0x01 and 0x02 separate "
                 "properties, and 0x00 counts as damage"
             )
 
@@ -124,7 +129,7 @@ def _body(name: str, value: Any) -> bytes:
 def _transaction(name: str, value: Any) -> int:
     kind = TRANSACTIONS.get(_text(name, value))
     if kind is None:
-        raise NotAMessage(f"{name} {value!r} is none of {', '.join(TRANSACTIONS)}")
+        raise NotAMessage(f"{name} {_spelled(value)} is none of {', '.join(TRANSACTIONS)}")
     return kind
 
 
@@ -167,6 +172,7 @@ class MessageMaker:
         body, keys, tags = get("body", ""), get("keys", ""), get("tags", "")
         if (
             self.defaults
+            or type(topic) is not str
             or topic not in self._topics
             or type(queue_id) is not int
             or not 0 <= queue_id <= 0x7FFFFFFF
@@ -174,7 +180,7 @@ class MessageMaker:
             or not _USUAL.issuperset(given)
         ):
             return self.make_full(given)
-        properties = self._usual_properties(get("properties"), keys, tags)
+        properties = self._usual_properties(get("properties", _NO_PROPERTIES), keys, tags)
         if properties is None:
             return self.make_full(given)
         try:
@@ -186,9 +192,9 @@ class MessageMaker:
 
     def _usual_properties(self, given: Any, keys: str, tags: str) -> bytes | None:
         """The stored properties; None when something about them needs a closer look."""
-        properties = {} if given is None else given
-        if given is not None and (type(given) is not dict or not SPECIAL.isdisjoint(given)):
+        if type(given) is not dict or not SPECIAL.isdisjoint(given):
             return None
+        properties = given
         if keys or tags:
             properties = {**properties, constants.PROPERTY_KEYS: keys} if keys else {**properties}
             if tags:
@@ -215,7 +221,8 @@ class MessageMaker:
         for name, value in given.items():
             check = FIELDS.get(name)
             if check is None:
-                raise NotAMessage(f"unknown field {name!r} (known: {', '.join(FIELDS)})")
+                known = ", ".join(FIELDS)
+                raise NotAMessage(f"unknown field {_spelled(name)} (known: {known})")
             values[name] = check(name, value)
         if "body" in given and "body_base64" in given:
             raise NotAMessage("body and body_base64 exclude each other")
@@ -259,6 +266,7 @@ class MessageMaker:
 _NAME_VALUE = constants.NAME_VALUE_SEPARATOR.encode()
 _PROPERTY = constants.PROPERTY_SEPARATOR.encode()
 _STRINGS = {str}
+_NO_PROPERTIES: dict[str, str] = {}
 _KEYS_AND_TAGS = {constants.PROPERTY_KEYS, constants.PROPERTY_TAGS}
 _USUAL = frozenset(("topic", "queue_id", "tags", "keys", "properties", "body"))
 _PROPERTY_FIELDS = (

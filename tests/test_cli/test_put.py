@@ -16,7 +16,8 @@ from rmqctl.engine.bulkappend import PlainMessage
 from rmqctl.engine.message import parse_host
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Record
-from rmqctl.operations.put import BulkPut, MessageMaker, put_lines
+from rmqctl.errors import BadInputLine
+from rmqctl.operations.put import FIELDS, BulkPut, MessageMaker, put_lines
 from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
 PUT = ("put", "--topic", "orders", "--format", "ndjson")
@@ -161,7 +162,13 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
         ("{", "not JSON"),
         ("[1]", "not a JSON object"),
         ('{"topic": "a", "boddy": ""}', "unknown field 'boddy'"),
-        ('{"topic": 7}', "topic must be a string"),
+        ("[" * 1024 + "]" * 1024, "not a JSON object but an array"),
+        ('{"topic": 7}', "topic must be a string, not 7"),
+        ('{"topic": []}', "topic must be a string, not an array"),
+        ('{"topic": {}}', "topic must be a string, not an object"),
+        (f'{{"topic": {"[" * 1000}{"]" * 1000}}}', "topic must be a string, not an array"),
+        (f'{{"{"x" * 70000}": 1}}', f"unknown field '{'x' * 56}... (known: "),
+        (f'{{"topic": "a", "transaction": "{"x" * 70000}"}}', "x... is none of"),
         ('{"body": "x"}', "topic is missing"),
         ('{"topic": "../../x"}', "path separator"),
         ('{"topic": "a", "queue_id": 18446744073709551616}', "whole number of 64 bits"),
@@ -186,6 +193,7 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
         ('{"topic": "a", "sys_flag": 1025, "body": "plain"}', "no such compression"),
         ('{"topic": "a", "transaction": "maybe"}', "none of"),
     ],
+    ids=lambda text: text[:60],
 )
 def test_a_bad_line_names_its_number_and_loses_nothing(
     line: str, reason: str, cli: Cli, store: Path, tmp_path: Path
@@ -211,6 +219,28 @@ def test_a_bad_line_names_its_number_and_loses_nothing(
         store=store,
     )
     assert pulled.rows[-1]["messages"] == 2
+
+
+WRONG_TYPES: list[object] = [None, True, 1.5, [], {}, [1], {"a": "b"}, [[]], {"a": []}, [None]]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_of_a_wrong_type_is_named(name: str, store: Path) -> None:
+    """Whatever other fields there are, and whatever came before on the quick way."""
+    right: dict[str, tuple[object, ...]] = {"keys": ([],), "properties": ({}, {"a": "b"})}
+    numbers = {n for n in FIELDS if n.endswith(("id", "flag", "level", "times", "timestamp"))}
+    wrong = [value for value in WRONG_TYPES if value not in right.get(name, ())]
+    wrong.append("1" if name in numbers | {"prepared_transaction_offset", "properties"} else 1)
+    for value in wrong:
+        for given in ({"topic": "a"}, {}):
+            lines = [b'{"topic": "a"}', json.dumps({**given, name: value}).encode()]
+            run = BulkPut("input")
+            with (
+                MessageStore(store, CONFIG, writable=True) as opened,
+                pytest.raises(BadInputLine, match=f"input, line 2: {name}|property") as told,
+            ):
+                list(put_lines(opened, iter(lines), run))
+            assert told.value.stored == 1
 
 
 def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) -> None:
