@@ -85,7 +85,7 @@ class NotAStore(RmqctlError):
 
 class StoreInUse(RmqctlError):
     template = (
-        "the store {path} is in use: another process holds its lock file. Nothing was changed. "
+        "the store {path} is in use: {holder} holds its lock file. Nothing was changed. "
         "Stop the broker (or the other rmqctl) and try again; reading commands work beside it."
     )
     exit_code = 4

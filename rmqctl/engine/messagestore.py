@@ -116,7 +116,7 @@ class MessageStore:
         if writable:
             paths.check_writable(self.root)
             check_understood(self.root)
-            self._lock = StoreLock(self.root)
+            self._lock = StoreLock(self.root, self._forked)
         try:
             self._open(catches_up, progress)
         except BaseException:
@@ -434,6 +434,14 @@ class MessageStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def _forked(self) -> None:
+        """In a forked child, which holds no lock: the store is its parent's. Puts are refused, and
+        closing it changes nothing."""
+        self._closed = True
+        if self._writer is not None:
+            self._writer.is_shutdown = True
+        self._writer = self._lock = None
 
     def __enter__(self) -> MessageStore:
         return self

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -100,3 +102,179 @@ def test_a_lock_file_left_behind_blocks_nobody(tmp_path: Path) -> None:
     (tmp_path / "lock").write_bytes(b"lock")
     assert not is_locked(tmp_path)
     StoreLock(tmp_path).release()
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def in_child(work: Callable[[], bool]) -> bool:
+    """What a forked child says, which ends without a word of its own."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def is_free(root: Path) -> bool:
+    try:
+        StoreLock(root).release()
+    except StoreInUse:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("replaces", [False, True], ids=["same file", "replaced file"])
+def test_of_many_threads_one_holds_it(tmp_path: Path, replaces: bool) -> None:
+    threads, rounds = 4, 400
+    held: list[list[StoreLock]] = []
+
+    def next_round() -> None:
+        for lock in held[-1] if held else []:
+            lock.release()
+        if replaces:
+            (tmp_path / "lock").unlink(missing_ok=True)
+        held.append([])
+
+    begin, end = threading.Barrier(threads, next_round), threading.Barrier(threads)
+
+    def take() -> None:
+        for _ in range(rounds):
+            begin.wait()
+            try:
+                held[-1].append(StoreLock(tmp_path))
+            except StoreInUse:
+                pass
+            end.wait()
+
+    before, interval = descriptors(), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        takers = [threading.Thread(target=take) for _ in range(threads)]
+        for taker in takers:
+            taker.start()
+        for taker in takers:
+            taker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    held[-1][0].release()
+    assert [len(holders) for holders in held] == [1] * rounds
+    assert descriptors() == before
+    assert is_free(tmp_path)
+
+
+def test_a_refused_opening_leaves_no_descriptor(tmp_path: Path) -> None:
+    before = descriptors()
+    lock = StoreLock(tmp_path)
+    holding = descriptors()
+    for _ in range(20):
+        with pytest.raises(StoreInUse, match="this process"):
+            StoreLock(tmp_path)
+    assert descriptors() == holding
+    lock.release()
+    assert descriptors() == before
+
+
+def test_the_lock_file_is_known_by_every_name(tmp_path: Path) -> None:
+    """Another root with the same file, and this root without it: neither is another store."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    lock = StoreLock(tmp_path / "one")
+    os.link(tmp_path / "one" / "lock", tmp_path / "two" / "lock")
+    assert not is_free(tmp_path / "two")
+    (tmp_path / "one" / "lock").unlink()
+    assert not is_free(tmp_path / "one")
+    assert not (tmp_path / "one" / "lock").exists()
+    assert try_lock(tmp_path / "two").returncode == 4, "a refusal has dropped the lock"
+    lock.release()
+    assert is_free(tmp_path / "one") and is_free(tmp_path / "two")
+
+
+def test_a_file_that_becomes_the_held_one_while_it_is_opened_closes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    before = descriptors()
+    lock = StoreLock(tmp_path / "one")
+    os.link(tmp_path / "one" / "lock", tmp_path / "two" / "lock")
+    with monkeypatch.context() as patched:
+        patched.setattr("rmqctl.engine.lock._identity", lambda path: None)
+        assert not is_free(tmp_path / "two")
+    assert try_lock(tmp_path / "one").returncode == 4, "the refusal has dropped the lock"
+    lock.release()
+    assert descriptors() == before
+
+
+def test_a_forked_child_holds_nothing_and_drops_nothing(tmp_path: Path) -> None:
+    lock = StoreLock(tmp_path)
+
+    def tries() -> bool:
+        refused = not is_free(tmp_path) and is_locked(tmp_path)
+        lock.release()
+        return refused and not is_free(tmp_path)
+
+    assert in_child(tries)
+    assert try_lock(tmp_path).returncode == 4, "the child has dropped the lock"
+    assert not is_locked(tmp_path)
+    lock.release()
+    assert try_lock(tmp_path).returncode == 0
+
+
+def test_a_child_takes_the_lock_when_its_parent_has_released_it(tmp_path: Path) -> None:
+    lock = StoreLock(tmp_path)
+    read, write = os.pipe()
+
+    def takes() -> bool:
+        os.read(read, 1)
+        own = StoreLock(tmp_path)
+        lock.release()  # The copy of the parent's: the child's own must stay.
+        is_held = try_lock(tmp_path).returncode == 4
+        own.release()
+        return is_held
+
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if takes() else 1)
+    lock.release()
+    os.write(write, b"x")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(read)
+    os.close(write)
+    assert is_free(tmp_path)
+
+
+def test_a_forked_childs_copy_of_a_store_changes_nothing(tmp_path: Path) -> None:
+    """As a child of a pool that leaves the parent's ``with`` by an exit."""
+    root = tmp_path / "store"
+    with MessageStore(root, writable=True, create=True) as store:
+        store.put_message(MessageExtBrokerInner("T", b"x"))
+        before = state(root)
+
+        def leaves() -> bool:
+            result = store.put_message(MessageExtBrokerInner("T", b"of the child"))
+            store.close()
+            return not result.is_ok and state(root) == before
+
+        assert in_child(leaves)
+        assert (root / "abort").exists()
+        assert store.put_message(MessageExtBrokerInner("T", b"y")).is_ok
+        child = os.fork()
+        if child == 0:
+            store.abandon()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert try_lock(root).returncode == 4
+    assert not (root / "abort").exists()
+
+    def opens() -> bool:
+        with MessageStore(root, writable=True) as own:
+            return own.put_message(MessageExtBrokerInner("T", b"z")).is_ok
+
+    assert in_child(opens)
+    with MessageStore(root) as reading:
+        queue = reading.consume_queue("T", 0)
+        assert queue is not None and queue.max_offset == 3
