@@ -186,6 +186,18 @@ class NeedsConsent(RmqctlError):
     exit_code = 6
 
 
+class QueuesUnexplained(RmqctlError):
+    """A rebuild would leave queues out that a broker has filled (``enableMultiDispatch``)."""
+
+    template = (
+        "{queues} hold {units} units of messages that name them (INNER_MULTI_DISPATCH), and under "
+        "this configuration the messages go to light queues of other numbers. Nothing was changed. "
+        "Give a broker.conf with enableLmq as it was when they were stored; to give these queues "
+        "up, move their directories out of consumequeue/ first."
+    )
+    exit_code = 6
+
+
 class OutputExists(RmqctlError):
     template = "{path} exists already and is not empty. Give a new place with --output."
     exit_code = 6

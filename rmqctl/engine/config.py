@@ -23,6 +23,8 @@ class MessageStoreConfig:
     ``brokerName``, and what says when files are deleted.
 
     ``explicit`` names the fields that a ``broker.conf`` has set: only those contradict a file.
+    ``overruled`` names the switches for which the queues of a store say the opposite
+    (:mod:`rmqctl.engine.multiqueues`).
     """
 
     mapped_file_size_commit_log: int = constants.DEFAULT_MAPPED_FILE_SIZE_COMMIT_LOG
@@ -72,6 +74,7 @@ class MessageStoreConfig:
     disk_max_used_space_ratio: int = 75
     clean_file_forcibly_enable: bool = True
     explicit: frozenset[str] = field(default_factory=frozenset)
+    overruled: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def index_geometry(self) -> Geometry:
@@ -101,6 +104,11 @@ class MessageStoreConfig:
             levels.append(int(number) * _UNITS[unit])
         return levels
 
+    @property
+    def overruled_names(self) -> list[str]:
+        """:attr:`overruled` as ``broker.conf`` spells them."""
+        return sorted(map(_camel, self.overruled))
+
 
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
@@ -108,7 +116,9 @@ def _camel(name: str) -> str:
 
 
 #: broker.conf's spelling → field; brokers have both spellings of "mapped" in the wild.
-_PROPERTIES = {_camel(f.name): f for f in fields(MessageStoreConfig) if f.name != "explicit"}
+_PROPERTIES = {
+    _camel(f.name): f for f in fields(MessageStoreConfig) if f.name not in ("explicit", "overruled")
+}
 _PROPERTIES |= {
     name.replace("mappedFile", "mapedFile"): f
     for name, f in _PROPERTIES.items()

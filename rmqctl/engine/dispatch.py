@@ -29,7 +29,8 @@ _LONG_RANGE = 1 << 64
 _INT_RANGE = range(-(1 << 31), 1 << 31)
 #: Digits of any script, as ``Character#digit`` takes them.
 _JAVA_INT = re.compile(r"[+-]?\d+")
-_NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
+#: Kinds of transaction records that get no unit.
+NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
 
 class QueueUnit(NamedTuple):
@@ -50,10 +51,8 @@ class Dispatcher:
         self.delay_levels = config.delay_levels()
         # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
         # broker.conf the record itself tells.
-        self._multi = (
-            not config.is_explicit("enable_multi_dispatch") or config.enable_multi_dispatch
-        )
-        self._lmq = not config.is_explicit("enable_lmq") or config.enable_lmq
+        self.is_multi = _is_on(config, "enable_multi_dispatch")
+        self.has_light_queues = _is_on(config, "enable_lmq")
 
     def units(self, record: Record, properties: dict[str, str] | None = None) -> list[QueueUnit]:
         """The units of a record: none, one, or one more for each light queue.
@@ -61,7 +60,7 @@ class Dispatcher:
         A topic that cannot be a directory gets none: ``verify`` names it. ``properties`` are the
         record's, from one who has decoded them.
         """
-        if record.transaction_type in _NO_UNIT:
+        if record.transaction_type in NO_UNIT:
             return []
         topic = record.topic
         properties = record.properties if properties is None else properties
@@ -99,7 +98,7 @@ class Dispatcher:
         """``(queue name, queue id, queue offset)`` of the extra queues that a record names."""
         names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
         offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
-        if not self._multi or not names.strip() or not offsets.strip():
+        if not self.is_multi or not names.strip() or not offsets.strip():
             return []
         name_list, offset_list = java_split(names), java_split(offsets)
         if len(name_list) != len(offset_list):
@@ -112,7 +111,7 @@ class Dispatcher:
 
     def multi_queue_id(self, name: str, queue_id: int) -> int:
         """Light queues have number 0, others the message's own (``MultiDispatch#queueKey``)."""
-        return 0 if self._lmq and name.startswith(constants.LMQ_PREFIX) else queue_id
+        return 0 if self.has_light_queues and name.startswith(constants.LMQ_PREFIX) else queue_id
 
     def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
         """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS.
@@ -122,6 +121,12 @@ class Dispatcher:
         topic = record.topic
         properties = record.properties if properties is None else properties
         return [index_key_hash(topic, key) for key in message_keys(properties)]
+
+
+def _is_on(config: MessageStoreConfig, name: str) -> bool:
+    """A switch as the store's messages were stored: on, unless a ``broker.conf`` says no."""
+    is_on = not config.is_explicit(name) or bool(getattr(config, name))
+    return is_on != (name in config.overruled)
 
 
 def message_keys(properties: dict[str, str]) -> list[str]:
@@ -175,7 +180,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
     allowed = batch.topics.allowed_array()[batch.topic_id]
-    has_unit = (kind != _NO_UNIT[0]) & (kind != _NO_UNIT[1]) & allowed
+    has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
     has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
     has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
     rows = np.flatnonzero(has_unit)
@@ -187,7 +192,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
         batch.total_size[rows],
         batch.tags_code[rows],
     ]
-    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in _NO_UNIT]
+    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in NO_UNIT]
     if multi:
         extra: list[tuple[int, ...]] = []
         for row in multi:

@@ -17,6 +17,7 @@ from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.multiqueues import as_written
 from rmqctl.engine.record import Damage
 from rmqctl.engine.reput import Reput, group_by_queue
 from rmqctl.operations.rebuild import MOST_FILLED
@@ -51,6 +52,8 @@ def add_missing(
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite: the disk is full; what was added stays, and doing it again goes on.
     """
+    paths.check_store(root)
+    config = as_written(root, config)
     with MessageStore(root, config) as store:
         known = _Known(store)
         if dry_run:

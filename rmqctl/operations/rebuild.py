@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from rmqctl.engine.filesizes import (
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.lock import StoreLock
 from rmqctl.engine.multipath import open_commit_log
+from rmqctl.engine.multiqueues import UnexplainedQueue, as_written, unexplained
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.reput import Reput
@@ -35,6 +36,7 @@ from rmqctl.errors import (
     FileLengthContradiction,
     NeedsConsent,
     OutputExists,
+    QueuesUnexplained,
     UsageError,
 )
 from rmqctl.operations.swap import kept_directories, kept_name, purge, refuse_links, swap
@@ -65,6 +67,8 @@ _BULK_UNITS = 1 << 18
 #: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
+#: Queues that an error names.
+_MOST_NAMED = 5
 
 #: Called with the bytes of log done so far.
 Progress = Callable[[int], None]
@@ -72,7 +76,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What a rebuild will do. ``topic`` and ``queue_id`` narrow it to some queues."""
+    """What a rebuild will do. ``topic`` and ``queue_id`` narrow it to some queues; ``unexplained``
+    are those of them that stand in its way (:exc:`QueuesUnexplained`)."""
 
     root: Path
     config: MessageStoreConfig
@@ -88,6 +93,7 @@ class RebuildPlan:
     has_consume_queue_ext: bool
     log_min_offset: int
     log_bytes: int
+    unexplained: tuple[UnexplainedQueue, ...] = ()
 
     def includes(self, topic: str, queue_id: int) -> bool:
         return (self.topic is None or topic == self.topic) and (
@@ -135,6 +141,7 @@ def plan_rebuild(
     if what == "index" and (topic is not None or queue_id is not None):
         raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
     narrowed = topic is not None or queue_id is not None
+    config = as_written(root, config)
     has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
     is_said = config.is_explicit("enable_consume_queue_ext")
     writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
@@ -157,6 +164,9 @@ def plan_rebuild(
     )
     if plan.index:
         _check_index_geometry(root, config)
+    if plan.queues:
+        kept = [one for one in unexplained(root, config) if plan.includes(one.topic, one.queue_id)]
+        plan = replace(plan, unexplained=tuple(kept))
     return plan
 
 
@@ -192,7 +202,9 @@ def rebuild_to(
     interrupted, leaves nothing there.
 
     :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.
+    :raises QueuesUnexplained: queues that are there would not be built.
     """
+    _check_explained(plan)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise OutputExists(path=str(output))
     try:
@@ -205,6 +217,18 @@ def rebuild_to(
         if isinstance(error, OSError):
             raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
         raise
+
+
+def _check_explained(plan: RebuildPlan) -> None:
+    """:raises QueuesUnexplained: queues that are there would not be built."""
+    queues = plan.unexplained
+    if queues:
+        named = ", ".join(f"{one.topic!r}/{one.queue_id}" for one in queues[:_MOST_NAMED])
+        more = len(queues) - _MOST_NAMED
+        raise QueuesUnexplained(
+            queues=named + (f" and {more} more queues" if more > 0 else ""),
+            units=sum(one.units for one in queues),
+        )
 
 
 def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
@@ -222,6 +246,7 @@ def rebuild_in_place(
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CommitLogMissing: the log is not there; nothing was changed.
+    :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
     root = plan.root
@@ -392,6 +417,8 @@ def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> dict[str
         "consume_queue_file_size": plan.consume_queue_file_size,
         "max_hash_slot_num": plan.config.max_hash_slot_num,
         "max_index_num": plan.config.max_index_num,
+        "overruled": plan.config.overruled_names,
+        "unexplained": [f"{one.topic}/{one.queue_id}" for one in plan.unexplained],
         "purges": [path.name for path in kept_directories(plan.root)] if purge else [],
     }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
@@ -83,6 +83,34 @@ def test_rebuild_and_verify_are_the_engines(
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
     if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
         assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_light_queues_that_the_configuration_does_not_explain(
+    spark: SparkSession,
+    here: None,
+    copy_store: Callable[[str], Path],
+    tmp_path: Path,
+    is_gone: bool,
+) -> None:
+    from rmqctl.spark import verify as on_spark
+
+    root = copy_store("lmq")
+    before = golden_data.tree_content(root / "consumequeue")
+    if is_gone:
+        for path in (root / "consumequeue").iterdir():
+            if path.name != "TopicL":
+                shutil.rmtree(path)
+    config = parse_broker_conf(
+        golden_data.broker_conf_text("lmq") + "enableMultiDispatch=false\nenableLmq=false\n"
+    )
+    *expected, summary = verify(root, config)
+    found, other = on_spark.verify(spark, root, config, parts, PART_BYTES)
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert other == summary
+    assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
+    if not is_gone:
+        assert golden_data.tree_content(tmp_path / "other" / "consumequeue") == before
 
 
 def test_most_messages_in_one_queue_are_many_tasks(spark: SparkSession, tmp_path: Path) -> None:

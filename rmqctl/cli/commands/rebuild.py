@@ -92,6 +92,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     plans = _plans(stores, what, options)
     outputs = _outputs(plans, options["output"])
     _check_outside(plans, options["output"])
+    _note_overruled(stores[0], plans)
     if options["dry_run"]:
         return _print_plans(stores[0], plans, outputs, purge=options["purge"])
     if not options["yes"]:
@@ -128,6 +129,17 @@ def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[R
         plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
         for one in stores
     ]
+
+
+def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
+    """Says where the queues that are there count more than the broker.conf."""
+    for plan in plans:
+        if plan.queues and plan.config.overruled:
+            settings.note(
+                f"note: the queues in {plan.root} were written with the opposite of what "
+                f"broker.conf says of {' and '.join(plan.config.overruled_names)}; they are built "
+                "as they were written."
+            )
 
 
 def _print_plans(

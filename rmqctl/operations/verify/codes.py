@@ -226,6 +226,23 @@ STORE_CODES: dict[str, Code] = {
         "messages; `rmqctl walk commitlog --topic T` shows them. Leave this topic out of a "
         "rebuild: the older messages would take the places of the later ones.",
     ),
+    "multi-dispatch-queue-missing": Code(
+        WARNING,
+        "queue",
+        "records have offsets in further queues (INNER_MULTI_DISPATCH) of which none is there, and "
+        "the broker.conf says enableMultiDispatch=false",
+        "A broker has stored them with enableMultiDispatch: consumers of these queues do not get "
+        "them. `rmqctl rebuild queues` with enableMultiDispatch=true in the broker.conf, and "
+        "enableLmq as it was, writes the queues.",
+    ),
+    "multi-dispatch-contradicted": Code(
+        INFO,
+        "queue",
+        "enableMultiDispatch or enableLmq of the broker.conf does not explain the queues that are "
+        "there",
+        "They are checked, and rebuilt, as they were written. A broker of this configuration "
+        "leaves them as they are, and adds nothing to them.",
+    ),
     "record-without-unit": Code(
         ERROR,
         "queue",

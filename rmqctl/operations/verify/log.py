@@ -27,6 +27,7 @@ from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.undispatched import Undispatched
 
 #: Topics of which 5.x puts no message into light queues (``isNeedHandleMultiDispatch``).
 _NO_LIGHT_QUEUES = (RETRY_GROUP_TOPIC_PREFIX, "rmq_sys_", RMQ_SYS_SCHEDULE_TOPIC)
@@ -38,7 +39,7 @@ class LogChecker:
 
     ``damaged`` gets the ranges in which nothing can be read; ``newest_timestamp`` is the newest
     store time. ``suspect`` is the last record seen when its CRC is wrong: torn if nothing follows
-    and nothing points to it, damaged else.
+    and nothing points to it, damaged else. ``undispatched`` is told with the log's end.
     """
 
     def __init__(self, sizes: Sizes, log: CommitLog, damaged: Ranges) -> None:
@@ -46,6 +47,7 @@ class LogChecker:
         self.blanks = 0
         self.newest_timestamp = 0
         self.suspect: Finding | None = None
+        self.undispatched = Undispatched()
         self._sizes = sizes
         self.log = log
         self._damaged = damaged
@@ -89,6 +91,7 @@ class LogChecker:
             bad = self._record_finding("message-not-decodable", batch, row)
             yield bad._replace(expected=expected, found=found)
         yield from self._dispatch_stops(batch)
+        self.undispatched.add(self._sizes.path, self._sizes.config, batch)
         yield from self._empty_parts(batch)
         for row in batch.bad_delay_rows.tolist():
             level = batch.record(row).properties[PROPERTY_DELAY_TIME_LEVEL]
@@ -175,6 +178,7 @@ class LogChecker:
 
     def _end(self, end: End) -> Iterator[Finding]:
         where = self._where(end.physical_offset)
+        yield from self.undispatched.findings()
         if self.suspect is not None:
             # Header whole, body not: the append never finished.
             torn, suspect = CODES["torn-tail"], self.suspect

@@ -14,6 +14,7 @@ from pathlib import Path
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import KeyBatch, UnitBatch
+from rmqctl.engine.multiqueues import as_written
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.scanner import ScanEntry, TopicTable
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
@@ -25,6 +26,7 @@ from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.run import Progress, Summary, check_before
 from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.undispatched import Undispatched
 
 __all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Sizes", "StoreSide", "Waits"]
 
@@ -32,7 +34,8 @@ __all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Sizes", "StoreS
 @dataclass
 class PartFindings:
     """What one part of the log shows. ``suspect`` is its last record with a wrong CRC when nothing
-    follows it in the part, ``end`` the log's end when it lies in the part."""
+    follows it in the part, ``end`` the log's end when it lies in the part. ``undispatched`` are
+    the queues that its records name to no avail."""
 
     findings: list[Finding] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -41,6 +44,7 @@ class PartFindings:
     newest_timestamp: int = 0
     suspect: Finding | None = None
     end: End | None = None
+    undispatched: Undispatched = field(default_factory=Undispatched)
 
 
 class LogSide:
@@ -64,6 +68,7 @@ class LogSide:
         part, records = self._part, self._records
         part.records, part.blanks = records.records, records.blanks
         part.newest_timestamp, part.suspect = records.newest_timestamp, records.suspect
+        part.undispatched = records.undispatched
         return part
 
 
@@ -73,7 +78,7 @@ class StoreSide:
     def __init__(
         self, root: Path, config: MessageStoreConfig, progress: Progress | None = None
     ) -> None:
-        self.sizes = Sizes.of(root, config)
+        self.sizes = Sizes.of(root, as_written(root, config))
         self.log = self.sizes.open_log()
         self.summary = Summary(min_offset=self.log.min_offset)
         self._checkpoint = CheckpointChecker(root)
@@ -94,6 +99,7 @@ class StoreSide:
             self.summary.blanks += part.blanks
             records.newest_timestamp = max(records.newest_timestamp, part.newest_timestamp)
             records.suspect = part.suspect or records.suspect
+            records.undispatched.join(part.undispatched)
             if part.end is not None:
                 self.summary.max_offset = part.end.physical_offset
                 yield from records.add(part.end)

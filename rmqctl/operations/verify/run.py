@@ -12,6 +12,7 @@ from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
 from rmqctl.engine.multipath import log_directories
+from rmqctl.engine.multiqueues import as_written
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.scanner import Batch, ScanEntry, Scanner
 from rmqctl.engine.versions import not_understood, queues_not_understood
@@ -97,6 +98,12 @@ def check_before(sizes: Sizes) -> Iterator[Finding]:
     yield from check_ext_directory(root, config)
     for name, what in not_understood(root):
         yield finding("not-understood", path=name, found=what)
+    if config.overruled:
+        yield finding(
+            "multi-dispatch-contradicted",
+            path=paths.CONSUME_QUEUE,
+            found=f"written with the opposite of its {' and '.join(config.overruled_names)}",
+        )
     if sizes.unclean:
         yield finding("unclean-shutdown", path=paths.ABORT)
     if not sizes.has_log:
@@ -115,7 +122,7 @@ def check_before(sizes: Sizes) -> Iterator[Finding]:
 def _run(
     root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress
 ) -> Iterator[Finding]:
-    sizes = Sizes.of(root, config)
+    sizes = Sizes.of(root, config := as_written(root, config))
     checkpoint = CheckpointChecker(root)
     yield from check_before(sizes)
     log, dispatcher, damaged = sizes.open_log(), Dispatcher(config), Ranges()

@@ -1,0 +1,36 @@
+"""rmqctl rebuild: what it says of what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.config import parse_broker_conf
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from tests.golden_data import tree_content
+from tests.test_cli.conftest import BROKER_CONF, Cli
+
+
+@pytest.mark.parametrize("how", ["--dry-run", "--yes"])
+def test_queues_that_broker_conf_does_not_explain_are_built_and_told(
+    tmp_path: Path, cli: Cli, how: str
+) -> None:
+    root, conf = tmp_path / "store", tmp_path / "turned.conf"
+    written = parse_broker_conf(BROKER_CONF + "enableMultiDispatch=true\nenableLmq=true\n")
+    with MessageStore(root, written, writable=True, create=True) as store:
+        message = MessageExtBrokerInner("T", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+        assert store.put_message(message).is_ok
+    before = tree_content(root / "consumequeue")
+    conf.write_text(BROKER_CONF + "enableMultiDispatch=false\n")
+    line = ["rebuild", "all", "--in-place", how, "--store", root, "--broker-conf", conf]
+    done = cli(*line, "--format", "ndjson")
+    assert done.code == 0, done.err
+    assert "opposite of what broker.conf says of enableMultiDispatch" in done.err
+    assert tree_content(root / "consumequeue") == before
+    if how == "--dry-run":
+        assert done.rows[0]["overruled"] == ["enableMultiDispatch"]
+        assert done.rows[0]["unexplained"] == []
+    # Nothing is said where queues are left alone.
+    assert "note" not in cli("rebuild", "index", *line[2:]).err
