@@ -17,6 +17,7 @@ from rmqctl.engine.mappedfile import MappedFile, MappedFileQueue
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
+_SIZE = Struct(">h")
 _LONG_MIN = -(2**63)
 #: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
 _END_BLANK_DATA_LENGTH = 4
@@ -43,6 +44,15 @@ class ExtUnit(NamedTuple):
     bit_map: bytes
 
 
+class Astray(NamedTuple):
+    """Where the sizes of an extension lead nowhere; ``size`` is None where the file has no room for
+    one."""
+
+    path: Path
+    position: int
+    size: int | None
+
+
 class ConsumeQueueExt:
     """The extension files of one queue; ``file_size`` is the size of a new one."""
 
@@ -60,14 +70,18 @@ class ConsumeQueueExt:
         """Appends a unit without a bit map; its address, or None when it cannot be written.
 
         ``newest`` is the address in the queue's last unit that has one, and says where the first
-        put goes (``ConsumeQueueExt#truncateByMaxAddress``); None: behind the last unit here.
+        put goes (``ConsumeQueueExt#truncateByMaxAddress``); None: behind the last unit here. What
+        lies behind is nobody's, and cleared: a start would walk from the new units into the middle
+        of old ones.
         """
-        if self._wrote < 0:
-            self._wrote = self._end(newest)
         size = MIN_EXT_UNIT_SIZE
-        if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
-            return None
         try:
+            if self._wrote < 0:
+                first = self._end(newest)
+                self._clear(first)
+                self._wrote = first
+            if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
+                return None
             mapped = self._file_at(self._wrote)
             position = self._wrote - mapped.file_from_offset
             if position + size > mapped.size - _END_BLANK_DATA_LENGTH:
@@ -99,12 +113,40 @@ class ConsumeQueueExt:
             return 0
         mapped = self.files.file(len(self.files.entries) - 1)
         position = 0
-        while position + MIN_EXT_UNIT_SIZE <= mapped.size:
-            size = _UNIT.unpack_from(mapped.buffer, position)[0]
-            if size < MIN_EXT_UNIT_SIZE:
-                break
-            position += size
-        return mapped.file_from_offset + min(position, mapped.size)
+        while (unit := self.get(mapped.file_from_offset + position + _LONG_MIN)) is not None:
+            position += unit.size
+        # Behind what is no unit older queue files may have theirs, which they still name.
+        is_last = mapped.end_of_data(position) == position
+        return mapped.file_from_offset + (position if is_last else mapped.size)
+
+    def _clear(self, end: int) -> None:
+        """Leaves nothing behind an offset, durably: what is put there must not be on disk before.
+
+        :raises OSError: the disk is full, or failed.
+        """
+        for number, entry in enumerate(self.files.entries):
+            start = max(end - entry.file_from_offset, 0)
+            if start < entry.size:
+                mapped = self.files.file(number)
+                mapped.clear(start)
+                mapped.flush()
+
+    def sizes_astray(self) -> Astray | None:
+        """Where a start fails that walks through the sizes of all files, old bytes too
+        (``ConsumeQueueExt#recover``); None when it comes to the end of each."""
+        for number, entry in enumerate(self.files.entries):
+            mapped = self.files.file(number)
+            position = 0
+            while position + _SIZE.size <= mapped.size:
+                (size,) = _SIZE.unpack_from(mapped.buffer, position)
+                if position + max(size, 0) > mapped.size:
+                    return Astray(entry.path, position, size)
+                if size <= 0:
+                    break
+                position += size
+            else:
+                return Astray(entry.path, position, None)
+        return None
 
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None when nothing whole stands there."""

@@ -230,6 +230,19 @@ class MappedFile:
                     return max(end - len(_ZEROS), low) + len(piece)
         return start
 
+    def clear(self, start: int) -> None:
+        """Stores zeros wherever something else stands from ``start`` on, the first two bytes before
+        the others: from then on, also when it is killed, whoever reads a size there finds none.
+
+        :raises OSError: the disk is full, or refuses otherwise.
+        """
+        for low, high in [(start, min(start + 2, self.size)), *self.extents(start, self.size)]:
+            for at in range(low, high, len(_ZEROS)):
+                zeros = _ZEROS[: min(len(_ZEROS), high - at)]
+                if self.read_aside(at, len(zeros)) != zeros:
+                    self.reserve(at, len(zeros))
+                    self.write(at, zeros)
+
 
 def is_offset_name(name: str) -> bool:
     """Whether a file's name is its first offset: 20 digits, and a Java long."""

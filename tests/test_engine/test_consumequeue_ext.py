@@ -5,19 +5,22 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from struct import pack
 
 import pytest
 
 from formats.constants import MAX_ADDR
 from formats.text import tags_code
+from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset
 from rmqctl.engine.getmessage import TagFilter
+from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations.missing import add_missing
 from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, verify
-from tests.golden_data import tree_content
+from tests.golden_data import copy_tree, tree_content
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 from tests.test_engine.test_putmessage import full_disk
 
@@ -283,3 +286,134 @@ def test_a_unit_that_just_fits_stays_in_its_file(tmp_path: Path, size: int, each
     names = sorted(path.name for path in (tmp_path / "s/consumequeue_ext/T/0").iterdir())
     assert names == [f"{n * size:020d}" for n in range(3)]
     assert is_clean(tmp_path / "s", config)
+
+
+def behind(root: Path, bit_map: bytes, files: int = 1) -> None:
+    """Behind the last unit of queue T/0 longer ones, as a broker with filters leaves them when a
+    start after a crash takes units of the queue back; and more files, full of such."""
+    size = 20 + len(bit_map)
+    unit = pack(">hqqh", size, 77, 88, len(bit_map)) + bit_map
+    directory = root / "consumequeue_ext/T/0"
+    (path,) = directory.iterdir()
+    length = path.stat().st_size
+    with MessageStore(root, WIDE) as store:
+        start = units(store)[-1][0] + 20
+    for number, at in [(0, start), *((number, 0) for number in range(1, files))]:
+        data = bytearray(path.read_bytes() if number == 0 else bytes(length))
+        whole = unit * ((length - at - 4) // size)
+        data[at : at + len(whole) + 2] = whole + b"\xff\xff"
+        (directory / f"{number * length:020d}").write_bytes(data)
+
+
+def astray(root: Path, config: MessageStoreConfig = EXT) -> list[Finding]:
+    found = [row for row in verify(root, config) if isinstance(row, Finding)]
+    return [row for row in found if row.code == "extension-sizes-astray"]
+
+
+WIDE = replace(EXT, mapped_file_size_consume_queue_ext=1000)
+#: A size of one byte more than 0, and one of two.
+BIT_MAPS = pytest.mark.parametrize("bit_map", [b"\x7f" * 31, b"\x7f" * 300], ids=["51", "320"])
+
+
+@BIT_MAPS
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_put_leaves_nothing_behind(tmp_path: Path, bit_map: bytes, files: int) -> None:
+    """``ConsumeQueueExt#recover`` walks through what is there, whoever it was."""
+    root, whole = tmp_path / "s", tmp_path / "whole"
+    for one in (root, whole):
+        with small_store(one, WIDE) as store:
+            store.put_messages([message(number) for number in range(3)])
+    behind(root, bit_map, files)
+    assert astray(root) == []
+    for one in (root, whole):
+        with small_store(one, WIDE) as store:
+            assert store.put_message(message(3)).is_ok
+    assert is_clean(root, WIDE)
+    (first, *rest) = sorted((root / "consumequeue_ext/T/0").iterdir())
+    (wanted,) = (whole / "consumequeue_ext/T/0").iterdir()
+    sizes = [data[at : at + 2] for data in [first.read_bytes()] for at in range(0, 100, 20)]
+    assert sizes == [b"\x00\x14"] * 4 + [b"\x00\x00"]
+    assert first.read_bytes()[80:] == wanted.read_bytes()[80:]
+    assert not any(any(file.read_bytes()) for file in rest)
+
+
+class Killed(BaseException):
+    pass
+
+
+@BIT_MAPS
+def test_a_kill_while_it_is_cleared_or_put_leaves_sizes_that_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bit_map: bytes
+) -> None:
+    """A store is cut anywhere; of a size both bytes are stored at once."""
+    given, number, is_done = tmp_path / "given", 0, False
+    with small_store(given, WIDE) as store:
+        store.put_messages([message(number) for number in range(3)])
+    behind(given, bit_map, 2)
+    write = MappedFile.write
+    while not is_done:
+        for part in (0, 2, 3, 150, 10_000):
+            root = copy_tree(given, tmp_path / f"{number}-{part}")
+            ext = ConsumeQueueExt(root / "consumequeue_ext/T/0", 1000, writable_root=root)
+            left = number
+
+            def cut(mapped: MappedFile, position: int, data: bytes, part: int = part) -> None:
+                nonlocal left
+                write(mapped, position, data if left else data[:part])
+                left -= 1
+                if left < 0:
+                    raise Killed
+
+            with monkeypatch.context() as patched:
+                patched.setattr(MappedFile, "write", cut)
+                try:
+                    is_done = ext.put(1, 2, -(2**63) + 40) == -(2**63) + 60
+                except Killed:
+                    is_done = False
+            assert ext.sizes_astray() is None, f"write {number}, cut to {part}"
+            ext.close()
+            with small_store(root, WIDE) as store:
+                assert store.put_message(message(3)).is_ok
+            assert is_clean(root, WIDE)
+            assert astray(root) == []
+        number += 1
+    assert number == 6, "the first bytes of two files, the rest of them, and the unit"
+
+
+def test_without_an_address_nothing_is_cleared(tmp_path: Path) -> None:
+    """Older queue files than are looked at may name what stands behind damage."""
+    root = tmp_path / "s"
+    with small_store(root, EXT) as store:
+        store.put_messages([message(number) for number in range(4)])
+    path = root / "consumequeue_ext/T/0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[20:22] = b"\x00\x15"
+    path.write_bytes(data)
+    ext = ConsumeQueueExt(path.parent, 96, writable_root=root)
+    assert ext.put(1, 2, None) == -(2**63) + 96
+    assert path.read_bytes() == data
+    ext.close()
+
+
+@pytest.mark.parametrize("position, size", [(60, 37), (60, 36), (60, 35), (40, 32767), (0, 97)])
+def test_verify_names_sizes_on_which_a_broker_does_not_start(
+    tmp_path: Path, position: int, size: int
+) -> None:
+    root = extension_store(tmp_path / "s")
+    path = root / "consumequeue_ext/T/0" / f"{96:020d}"
+    data = bytearray(path.read_bytes())
+    data[position : position + 2] = size.to_bytes(2, "big")
+    path.write_bytes(data)
+    (found,) = astray(root)
+    # With 36 the file ends where a size must stand, and with 35 one byte later.
+    ends = size in (35, 36)
+    assert found.position == (position + size if ends else position)
+    assert found.found == ("the file's end" if ends else f"size {size}")
+    assert (found.severity, found.topic, found.queue_id) == ("error", "T", 0)
+    assert found.path == f"consumequeue_ext/T/0/{96:020d}"
+    off = replace(
+        EXT, enable_consume_queue_ext=False, explicit=EXT.explicit | {"enable_consume_queue_ext"}
+    )
+    assert astray(root, off) == [], "a broker that does not look there starts"
+    rebuild_in_place(plan_rebuild(root, EXT, "queues", "T", 0))
+    assert codes(root) == set()

@@ -261,6 +261,14 @@ STORE_CODES: dict[str, Code] = {
         "a unit does not say what its record says",
         "Consumers get another message, or none. " + _REBUILD_QUEUES,
     ),
+    "extension-sizes-astray": Code(
+        ERROR,
+        "queue",
+        "in an extension file the sizes do not lead from unit to unit up to their end: a broker "
+        "with enableConsumeQueueExt does not start on it",
+        "`rmqctl rebuild queues --in-place` with this --topic and --queue-id writes the queue and "
+        "its extension anew, without the bit maps of a broker's filters.",
+    ),
     "extension-file-unclaimed": Code(
         INFO,
         "queue",

@@ -15,7 +15,7 @@ from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.consumequeue import ConsumeQueue, Unit
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset, is_ext_addr
 from rmqctl.engine.filesizes import consume_queue_ext_file_size
-from rmqctl.operations.verify.directories import check_queue_directories
+from rmqctl.operations.verify.directories import check_queue_directories, shown
 from rmqctl.operations.verify.findings import Finding, finding
 
 _UNCLAIMED = "extension-file-unclaimed"
@@ -58,21 +58,31 @@ def check_ext_directory(root: Path, config: MessageStoreConfig) -> Iterator[Find
             yield from _unclaimed(root, where.path, where.topic, where.queue_id, -1)
 
 
-def check_ext_files(root: Path, queue: ConsumeQueue) -> Iterator[Finding]:
-    """Extension files of a queue behind the last address that one of its newest units has, or of a
-    queue whose units have none: a broker removes them (``ConsumeQueueExt#truncateByMaxAddress``).
-    Files before the first unit's are left by retention, which takes them later."""
+def check_ext_files(
+    root: Path, config: MessageStoreConfig, queue: ConsumeQueue
+) -> Iterator[Finding]:
+    """Sizes that keep a broker from starting, and extension files behind the last address that one
+    of a queue's newest units has, or of a queue whose units have none: a broker removes them
+    (``ConsumeQueueExt#truncateByMaxAddress``). Files before the first unit's are left by retention,
+    which takes them later."""
     if queue.ext is None:
         return
     newest = queue.newest_address()
     offset = ext_offset(newest) if newest is not None else None
-    yield from _unclaimed(
-        root,
-        queue.ext.files.directory,
-        queue.topic,
-        queue.queue_id,
-        -1 if offset is None else offset,
-    )
+    directory, topic, queue_id = queue.ext.files.directory, queue.topic, queue.queue_id
+    astray = queue.ext.sizes_astray()
+    is_off = config.is_explicit("enable_consume_queue_ext") and not config.enable_consume_queue_ext
+    if astray is not None and not is_off:
+        yield finding(
+            "extension-sizes-astray",
+            path=shown(root, astray.path),
+            topic=topic,
+            queue_id=queue_id,
+            position=astray.position,
+            expected="the size of a unit that ends in the file, or none",
+            found="the file's end" if astray.size is None else f"size {astray.size}",
+        )
+    yield from _unclaimed(root, directory, topic, queue_id, -1 if offset is None else offset)
 
 
 def _unclaimed(

@@ -171,7 +171,7 @@ class QueueChecker:
         if not state.started:
             state.place = state.first_place
         yield from self._unclaimed.check_rest(state)
-        yield from check_ext_files(self._root, state.queue)
+        yield from check_ext_files(self._root, self._sizes.config, state.queue)
         state.queue.close()
 
 
