@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from rmqctl.cli.sink import Row, Shape, Sink
-from rmqctl.cli.text import safe_json, visible
+from rmqctl.cli.text import safe_json, shortened, visible
 
 _ROWS_AT_ONCE = 256
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -236,4 +236,4 @@ def _csv_value(value: Any) -> Any:
 
 def note(text: str) -> None:
     """A line for the human, on stderr."""
-    print(visible(text), file=sys.stderr, flush=True)
+    print(visible(shortened(text)), file=sys.stderr, flush=True)

@@ -17,6 +17,8 @@ _CONTROL = (
 _MILLISECONDS = "_milliseconds"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
 _UNSAFE = re.compile(f"[\0-\x1f{_CONTROL}]")
+#: Longer than a message with two paths of the usual length.
+_LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
 #: In JSON text the C0 characters are escaped already, but for the newline that ends a row.
 _UNSAFE_IN_JSON = re.compile(f"[{_CONTROL}]")
 
@@ -31,6 +33,15 @@ def visible(text: str) -> str:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match.group())
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def shortened(text: str) -> str:
+    """A message without its middle when it is longer than any of ours: an argument of a hundred
+    kilobytes is in it. What is wrong stands at the front, the next step at the end."""
+    if len(text) <= _LONGEST_MESSAGE:
+        return text
+    front, end = text[:_KEPT_OF_MESSAGE], text[-_KEPT_OF_MESSAGE:]
+    return f"{front}… ({len(text) - 2 * _KEPT_OF_MESSAGE} more characters) …{end}"
 
 
 def safe_json(text: str) -> str:

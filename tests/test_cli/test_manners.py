@@ -110,6 +110,35 @@ def test_usage_errors_are_one_line_and_exit_2(line: tuple[str, ...], cli: Cli) -
     assert "\\x0a" not in done.err
 
 
+HUGE = "x y" * 33_000
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (HUGE,),
+        ("info", "--store", HUGE),
+        ("info", "--store", "x", "--broker-conf", HUGE),
+        ("info", "--store", "x", "--format", "x" * 100_000),
+        ("info", "--store", "x", HUGE),
+        ("pull", "--store", "x", "--topic", "t", "--offset", "0", "--queue-id", HUGE),
+        ("put", "--store", "x", "--create", "--topic", HUGE, "--body", "x"),
+        ("put", "--store", "x", "--topic", "t", "--body", "x", "--property", "\x1b" * 100_000),
+        ("put", "--store", "x", "--from", HUGE),
+        ("walk", "commitlog", "--store", "x", "--since", HUGE),
+    ],
+    ids=lambda line: " ".join(line)[:50],
+)
+def test_an_error_does_not_repeat_a_huge_argument(
+    line: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = cli(*line)
+    assert done.code in (2, 3, 5) and done.out == ""
+    assert len(done.err) < 5000 and "more characters" in done.err
+    assert done.err.startswith("error: ") and done.err.endswith(".\n")
+
+
 def test_near_misses_are_named(cli: Cli) -> None:
     assert "Did you mean 'pull'?" in cli("pul").err
     assert "Did you mean 'checkpoint'?" in cli("dump", "checkpiont").err
