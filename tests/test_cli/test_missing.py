@@ -30,7 +30,9 @@ def test_what_is_missing_is_added_once(cli: Cli, store: Path) -> None:
 )
 def test_it_goes_with_nothing_but_a_dry_run(cli: Cli, store: Path, other: tuple[str, ...]) -> None:
     before = state(store)
-    assert cli(*LINE, *other, store=store).code == 2
+    done = cli(*LINE, *other, store=store)
+    assert done.code == 2
+    assert f"leave {other[0]} out of rebuild --missing: it " in done.err
     assert state(store) == before
 
 

@@ -101,9 +101,20 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
 
 
 def _check_missing(options: dict[str, Any], stores: int) -> None:
-    others = ("output", "in_place", "purge", "master", "topic", "queue_id")
-    if stores > 1 or any(options[name] not in (None, False) for name in others):
-        raise click.UsageError("--missing goes with one store, and only with --dry-run.")
+    """:raises click.UsageError: another option, or a second store, which have no meaning then."""
+    for name, why in (
+        ("in_place", "it adds to the queues and the index where they are"),
+        ("output", "it adds to the store's own queues and index"),
+        ("purge", "it replaces nothing, and keeps nothing old"),
+        ("topic", "it adds to all queues that lack something"),
+        ("queue_id", "it adds to all queues that lack something"),
+        ("master", "it is one pass in this process"),
+    ):
+        if options[name] not in (None, False):
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"leave {option} out of rebuild --missing: {why}.")
+    if stores > 1:
+        raise click.UsageError("rebuild --missing takes one store at a time.")
 
 
 def _check_place(options: dict[str, Any]) -> None:
