@@ -13,7 +13,7 @@ from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine import configfiles as files
 from rmqctl.engine.paths import scan_names
 from rmqctl.errors import ConfigFileUnreadable
-from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -130,8 +130,11 @@ class _Check:
     def _file(self, name: str) -> Iterator[Finding]:
         """Parses a file and its copy; what a broker would take is kept."""
         file = self._parsed(name, "config-unreadable")
-        copy_code = "config-unreadable" if file.is_broken else "config-backup-unreadable"
-        backup = self._parsed(name + files.BACKUP, copy_code)
+        malformed = list(self._tables(name, name, file.value))
+        # A broker that finds nothing in the file, or fails on it, takes the copy.
+        is_needed = file.value is None or bool(malformed)
+        copy_code = "config-unreadable" if is_needed else "config-backup-unreadable"
+        backup = self._copy(name, copy_code)
         yield from (*file.findings, *backup.findings)
         if file.value is None and not file.is_broken:
             if backup.value is not None:
@@ -140,8 +143,19 @@ class _Check:
                 yield finding("config-absent", path=self._path(name))
         self._values[name] = backup.value if file.value is None else file.value
         if file.value is not None:
-            yield from self._tables(name, file.value)
+            yield from malformed
             yield from self._age(name, file.value, backup.value)
+
+    def _copy(self, name: str, code: str) -> _Parsed:
+        """Reads the copy of a file, which is broken too when it has other tables."""
+        backup = self._parsed(name + files.BACKUP, code)
+        malformed = self._tables(name, name + files.BACKUP, backup.value)
+        known = CODES[code]
+        bad = [
+            one._replace(code=code, severity=known.severity, advice=known.advice)
+            for one in malformed
+        ]
+        return _Parsed(None, True, backup.findings + bad) if bad else backup
 
     def _parsed(self, name: str, code: str) -> _Parsed:
         """Reads one file; ``code`` says what it means that it is broken."""
@@ -161,12 +175,13 @@ class _Check:
             [finding("config-duplicate-key", path=path, found=place) for place in places],
         )
 
-    def _tables(self, name: str, value: Any) -> Iterator[Finding]:
-        for table in _TABLES.get(name, ()):
-            found = value.get(table, {}) if isinstance(value, dict) else None
+    def _tables(self, name: str, path: str, value: Any) -> Iterator[Finding]:
+        """What is no object of the tables of ``name``; nothing of a file that has no value."""
+        for table in _TABLES.get(name, ()) if value is not None else ():
+            found = value.get(table, {}) if isinstance(value, dict) else value
             if not isinstance(found, dict):
-                kind = "null" if found is None else type(found).__name__
-                yield self._malformed(name, f"an object {table!r}", kind)
+                kind = "null" if found is None else f"a value of type {type(found).__name__}"
+                yield self._malformed(path, f"an object {table!r}", kind)
 
     def _malformed(self, name: str, expected: str, found: object) -> Finding:
         return finding(

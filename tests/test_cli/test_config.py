@@ -64,6 +64,12 @@ HARM: dict[str, tuple[Callable[[Path], object], set[str]]] = {
         {"config-unreadable"},
     ),
     "copy cut off": (write("topics.json.bak", "{"), {"config-backup-unreadable"}),
+    "copy a list": (write("topics.json.bak", "[]"), {"config-backup-unreadable"}),
+    "copy a number": (write("consumerOffset.json.bak", "7"), {"config-backup-unreadable"}),
+    "copy with another table": (
+        write("delayOffset.json.bak", '{"offsetTable":[]}'),
+        {"config-backup-unreadable"},
+    ),
     "file gone": (delete("config/consumerOffset.json"), {"config-missing"}),
     "file empty": (
         write("topics.json", ""),
@@ -272,6 +278,20 @@ def test_a_file_and_its_copy_that_are_both_broken(cli: Cli, broker: Path) -> Non
         ("config-unreadable", "config/topics.json"),
         ("config-unreadable", "config/topics.json.bak"),
     ]
+
+
+@pytest.mark.parametrize("content", ["", "[]"])
+@pytest.mark.parametrize("copy", ["[]", "{"])
+def test_a_copy_that_a_broker_needs_and_cannot_take(
+    content: str, copy: str, cli: Cli, broker: Path
+) -> None:
+    """It is not said to be taken, nor that the file is sound."""
+    (broker / "config/topics.json").write_text(content)
+    (broker / "config/topics.json.bak").write_text(copy)
+    rows = check(cli, broker, "--format", "ndjson").rows
+    bad = {(row["code"], row["path"]) for row in rows[:-1] if row["severity"] == "error"}
+    assert ("config-unreadable", "config/topics.json.bak") in bad
+    assert not {"config-missing", "config-absent"} & {row["code"] for row in rows[:-1]}
 
 
 @pytest.mark.parametrize(
