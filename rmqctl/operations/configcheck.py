@@ -13,6 +13,7 @@ from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine import configfiles as files
 from rmqctl.engine.paths import scan_names
 from rmqctl.errors import ConfigFileUnreadable
+from rmqctl.operations.verify.directories import check_is_directory
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class _Check:
         self._groups: set[str] = set()
 
     def run(self) -> Iterator[Finding]:
+        yield from check_is_directory(self._store.root, files.CONFIG)
         names = scan_names(self._directory)
         known = {name for name in names if name.endswith(_SUFFIX)}
         known |= {n.removesuffix(files.BACKUP) for n in names if n.endswith(_SUFFIX + files.BACKUP)}

@@ -280,6 +280,14 @@ def test_a_file_and_its_copy_that_are_both_broken(cli: Cli, broker: Path) -> Non
     ]
 
 
+def test_a_file_in_place_of_the_directory(cli: Cli, broker: Path) -> None:
+    shutil.rmtree(broker / "config")
+    (broker / "config").touch()
+    done = check(cli, broker, "--format", "ndjson")
+    assert done.code == 1
+    assert [row["path"] for row in done.rows if row.get("code") == "not-a-directory"] == ["config"]
+
+
 @pytest.mark.parametrize("content", ["", "[]"])
 @pytest.mark.parametrize("copy", ["[]", "{"])
 def test_a_copy_that_a_broker_needs_and_cannot_take(

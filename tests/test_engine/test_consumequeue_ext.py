@@ -417,3 +417,15 @@ def test_verify_names_sizes_on_which_a_broker_does_not_start(
     assert astray(root, off) == [], "a broker that does not look there starts"
     rebuild_in_place(plan_rebuild(root, EXT, "queues", "T", 0))
     assert codes(root) == set()
+
+
+def test_a_file_in_place_of_all_extensions(tmp_path: Path) -> None:
+    """Not only that the units' addresses lead nowhere; and the step that is named mends it."""
+    root = extension_store(tmp_path / "s")
+    (root / "consumequeue_ext").rename(tmp_path / "aside")
+    (root / "consumequeue_ext").touch()
+    assert codes(root) == {"not-a-directory", "unit-mismatch"}
+    (root / "consumequeue_ext").unlink()
+    rebuild_in_place(plan_rebuild(root, EXT, "all"))
+    assert codes(root) == set()
+    assert tree_content(root / "consumequeue_ext") == tree_content(tmp_path / "aside")

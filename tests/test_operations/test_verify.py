@@ -297,3 +297,17 @@ def test_keys_of_a_file_that_cannot_be_read_are_not_missed(store: Path) -> None:
     last = sorted((store / "index").iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-20])
     assert [f.code for f in findings_of(store)[0]] == ["index-length-mismatch"]
+
+
+@pytest.mark.parametrize("kind", ["a file", "a link to nothing"])
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "consumequeue_ext", "index"])
+def test_what_stands_in_place_of_a_directory_is_named(store: Path, name: str, kind: str) -> None:
+    if (store / name).exists():
+        (store / name).rename(store.parent / "aside")
+    if kind == "a file":
+        (store / name).touch()
+    else:
+        (store / name).symlink_to("nowhere")
+    found = {row.code: row for row in findings_of(store)[0]}
+    assert found["not-a-directory"].path == name
+    assert found["not-a-directory"].severity == ERROR

@@ -136,6 +136,13 @@ STORE_CODES: dict[str, Code] = {
         "something that is no file of the store lies in one of its directories",
         "A broker refuses to start with it in commitlog/ or in a queue: move it away.",
     ),
+    "not-a-directory": Code(
+        ERROR,
+        "directory",
+        "something else stands where a directory of the store must be",
+        "Nothing that belongs there can be read or written: move it away. `rmqctl rebuild all "
+        "--in-place` then writes queues, their extension and the index from the log.",
+    ),
     "symbolic-link": Code(
         WARNING,
         "directory",

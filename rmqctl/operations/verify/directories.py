@@ -24,10 +24,19 @@ def check_directories(
     for name in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX):
         if (root / name).is_symlink():
             yield finding("symbolic-link", path=name)
+        yield from check_is_directory(root, name)
     for directory in log_directories or (root / paths.COMMIT_LOG,):
         yield from _check_files(root, directory, log_size)
     yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
     yield from _check_index(root, root / paths.INDEX, index_size)
+
+
+def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
+    """What stands in place of a directory of the store, as a link that leads nowhere."""
+    path = root / name
+    if os.path.lexists(path) and not path.is_dir():
+        what = "a file" if path.is_file() else "no regular file"
+        yield finding("not-a-directory", path=name, expected="a directory", found=what)
 
 
 def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Finding]:
