@@ -129,15 +129,6 @@ class MappedFile:
         self.buffer[position:end] = data  # type: ignore[index]
         self.mark_dirty(position, end)
 
-    def clear(self, start: int) -> None:
-        """Makes zeros of what stands from ``start`` on, from the end back; holes stay holes."""
-        for low, high in reversed(list(self.extents(start, self.size))):
-            for at in reversed(range(low, high, len(_ZEROS))):
-                piece = self.read_aside(at, min(len(_ZEROS), high - at))
-                if piece.strip(b"\0"):
-                    self.reserve(at, len(piece))
-                    self.write(at, bytes(len(piece)))
-
     def mark_dirty(self, start: int, end: int) -> None:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
         if self._dirty is None:
@@ -231,13 +222,17 @@ class MappedFile:
         return start
 
     def clear(self, start: int) -> None:
-        """Stores zeros wherever something else stands from ``start`` on, the first two bytes before
-        the others: from then on, also when it is killed, whoever reads a size there finds none.
+        """Stores zeros wherever something else stands from ``start`` on; holes stay holes.
+
+        The first two bytes go first: from then on, also when it is killed, whoever reads a size
+        there finds none. The others go from the end back, so that no zeros stand before bytes that
+        are left.
 
         :raises OSError: the disk is full, or refuses otherwise.
         """
-        for low, high in [(start, min(start + 2, self.size)), *self.extents(start, self.size)]:
-            for at in range(low, high, len(_ZEROS)):
+        ranges = [*self.extents(start, self.size), (start, min(start + 2, self.size))]
+        for low, high in reversed(ranges):
+            for at in reversed(range(low, high, len(_ZEROS))):
                 zeros = _ZEROS[: min(len(_ZEROS), high - at)]
                 if self.read_aside(at, len(zeros)) != zeros:
                     self.reserve(at, len(zeros))

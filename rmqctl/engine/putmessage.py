@@ -13,7 +13,7 @@ from time import perf_counter
 from formats import constants
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import (
     FORM_OF_4_9_3,
@@ -35,7 +35,6 @@ from rmqctl.errors import CannotWrite
 
 #: What the engine takes for no time at all (``isOSPageCacheBusy``).
 _NOT_IN_LOCK = 10_000_000
-_NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 _BARE = (
     "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
     "dispatching for good at such a one: give it a property, as tags or keys"
@@ -83,9 +82,9 @@ def check_message(
             return refused
         kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
         stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
-        if stops_at_bare and kind not in _NO_UNIT and not message.properties_data():
+        if stops_at_bare and kind not in NO_UNIT and not message.properties_data():
             return illegal(_BARE)
-        if message.delay_time_level > 0 and kind not in _NO_UNIT:
+        if message.delay_time_level > 0 and kind not in NO_UNIT:
             message = delay_rewritten(message, len(dispatcher.delay_levels))
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:
@@ -325,7 +324,7 @@ class MessagePutter:
 
 
 def _has_unit(encoded: EncodedMessage) -> bool:
-    return encoded.sys_flag & constants.TRANSACTION_TYPE_MASK not in _NO_UNIT
+    return encoded.sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT
 
 
 def refused(error: Exception) -> PutMessageResult:

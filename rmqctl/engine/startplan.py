@@ -22,18 +22,17 @@ from rmqctl.engine import indexrecovery, paths
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
 from rmqctl.engine.logend import LogEnd, end_behind, find_end
 from rmqctl.engine.queuerecovery import first_beyond, written_units
 from rmqctl.engine.record import PREFIXES, Record
 
 if TYPE_CHECKING:
     from rmqctl.engine.config import MessageStoreConfig
-    from rmqctl.engine.dispatch import Dispatcher
     from rmqctl.engine.indexservice import IndexService
     from rmqctl.engine.queuetable import ConsumeQueueTable
     from rmqctl.engine.scanner import Batch
 
-_NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 _STORE_TIMESTAMP = 11  # of a record's prefix, in the order of its fields
 _SYS_FLAG_POSITION = 36
 
@@ -263,7 +262,7 @@ def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
     from rmqctl.engine.reput import group_by_queue
 
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    rows = np.flatnonzero(~np.isin(kind, _NO_UNIT) & (batch.queue_id >= 0))
+    rows = np.flatnonzero(~np.isin(kind, NO_UNIT) & (batch.queue_id >= 0))
     for topic_id, queue_id, at in group_by_queue(batch.topic_id[rows], batch.queue_id[rows]):
         key = batch.topics.names[topic_id], queue_id
         if key not in firsts:

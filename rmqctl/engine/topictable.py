@@ -25,6 +25,9 @@ class TopicTable:
     Damaged bytes that Java reads as one name are one topic: the queue is that of the name.
     """
 
+    #: Whether bytes that decode to one name get one number.
+    joins_names = True
+
     def __init__(self) -> None:
         self.names: list[str] = []
         self._id_by_bytes: dict[bytes, int] = {}
@@ -74,9 +77,11 @@ class TopicTable:
 
     def _add(self, topic: bytes) -> int:
         name = decode_utf8(topic)
-        number = self._id_by_bytes[topic] = self._id_by_name.setdefault(name, len(self.names))
-        if number < len(self.names):
+        known = self._id_by_name.get(name) if self.joins_names else None
+        number = self._id_by_bytes[topic] = len(self.names) if known is None else known
+        if known is not None:
             return number
+        self._id_by_name[name] = number
         self.names.append(name)
         if number == len(self._length):
             self._words = np.concatenate([self._words, np.zeros_like(self._words)], axis=1)

@@ -80,7 +80,10 @@ class Usage:
 
 
 class NameTable(TopicTable):
-    """Names as small numbers from 1, up to a bound; number 0 stands for all others."""
+    """Names as small numbers from 1, up to a bound; number 0 stands for all others. Addresses are
+    names, too, and no text."""
+
+    joins_names = False
 
     def __init__(self, max_names: int, max_bytes: int) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from formats import constants
 from rmqctl.engine.bodies import body_problem
 from rmqctl.engine.bytecolumns import Ints
 from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
 from rmqctl.engine.message import (
     NOT_IN_PROPERTIES,
     EncodedMessage,
@@ -33,8 +33,6 @@ from rmqctl.engine.recordruns import ROW, Rows
 from rmqctl.engine.sorting import stable_order
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.spark.messagecolumns import BYTES, HOSTS, INT_LIMIT, NUMBERS, SINGLE, MessageColumns
-
-_NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
 
 
 class RowRefused(ValueError):
@@ -151,7 +149,7 @@ class RowEncoder:
             for one in known.tolist()
         ]
         kind = columns.number["sys_flag"][rows] & constants.TRANSACTION_TYPE_MASK
-        return np.where(np.isin(kind, _NO_UNIT), -1, np.array(numbers, np.int64)[at])
+        return np.where(np.isin(kind, NO_UNIT), -1, np.array(numbers, np.int64)[at])
 
     def _queue_number(self, topic: str, queue_id: int) -> int:
         number = self._number.setdefault((topic, queue_id), len(self._number))
@@ -272,7 +270,7 @@ class RowEncoder:
 
 
 def _has_unit(sys_flag: int) -> bool:
-    return sys_flag & constants.TRANSACTION_TYPE_MASK not in _NO_UNIT
+    return sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT
 
 
 def _brief(row: dict[str, Any]) -> str:
