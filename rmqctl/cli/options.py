@@ -174,7 +174,12 @@ class Settings(NamedTuple):
         from rmqctl.engine.messagestore import MessageStore
 
         config = replace(self.config, **changes) if changes else self.config
-        store = MessageStore(self.root, config, writable=writable, create=create)
+        with self.quiet_progress("recovery") as progress:
+            store = MessageStore(
+                self.root, config, writable=writable, create=create, progress=progress
+            )
+        if writable:
+            self._note_recovery(store)
         self.detail(
             f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
             f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
@@ -184,6 +189,36 @@ class Settings(NamedTuple):
 
             self.note_irregular(irregular_files(store))
         return store
+
+    def _note_recovery(self, store: MessageStore) -> None:
+        """Says what opening for writing did with what a crash, or a loss, has left."""
+        plan = store.plan
+        if not plan.is_needed:
+            return
+        cut = sum(one.max_offset - one.end for one in plan.queue_cuts if not one.is_hole)
+        self.note(
+            ("note: " if plan.is_clean else "note: the store was not closed cleanly: ")
+            + f"brought in order as by a broker's start; the log ends at {plan.end.offset}, "
+            f"{plan.dispatch_bytes} bytes of it were dispatched again"
+            + (f", {cut} units without a record are gone" if cut else "")
+            + "."
+        )
+
+    def quiet_progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
+        """A bar on a terminal's stderr for what comes before any row, and seldom takes long; gives
+        the function that takes what is done, and how much there is."""
+        from rmqctl.cli.progress import late_progress
+
+        return late_progress(title, quiet=self.quiet)
+
+    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> None:
+        """For a dry run: the row of what opening for writing would do first, if anything."""
+        from rmqctl.operations.recovery import planned_row
+
+        with self.quiet_progress("recovery") as progress:
+            row = planned_row(store, progress)
+        if row is not None:
+            writer.row(row)
 
     def note_irregular(self, files: list[str]) -> None:
         """Says which files are not as long as they must be, so that something may be left out."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
 
+#: What takes no longer than this shows no bar.
+_LATE_SECONDS = 0.5
 #: After rows the bar stays away for so long: a stream of rows does not flicker.
 _PAUSE_SECONDS = 0.3
 
@@ -60,4 +62,27 @@ def progress(
         wiped = time.monotonic()
 
     with writer.before_output(wipe), bar:
+        yield advance
+
+
+@contextmanager
+def late_progress(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yields a function that takes how much is done, and of how much: a bar on stderr shows it when
+    that is a terminal and it takes a while. Nothing is imported before."""
+    begun, bar = time.monotonic(), None
+    with ExitStack() as stack:
+
+        def advance(done: int, total: int) -> None:
+            nonlocal bar
+            if quiet or not sys.stderr.isatty() or time.monotonic() - begun < _LATE_SECONDS:
+                return
+            if bar is None:
+                from rich.console import Console
+                from rich.progress import Progress
+
+                bar = Progress(console=Console(stderr=True), transient=True)
+                stack.enter_context(bar)
+                bar.add_task(title)
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
         yield advance

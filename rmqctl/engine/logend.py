@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats.constants import END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.record import Blank, Damage, End, Record, crc_matches, read_entry
+from rmqctl.errors import DamagedStore
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch import Dispatcher
@@ -37,6 +38,16 @@ class LogEnd(NamedTuple):
     offset: int
     store_timestamp: int
     obstacle: Damage | None
+
+
+def check_end(end: LogEnd) -> None:
+    """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
+    if end.obstacle is not None:
+        raise DamagedStore(
+            reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "
+            "would overwrite them, and a broker deletes them at its start",
+            physical_offset=end.obstacle.physical_offset,
+        )
 
 
 def find_end(

@@ -19,13 +19,12 @@ from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine import paths
 from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.logend import NEAR, LogEnd
+from rmqctl.engine.logend import NEAR, LogEnd, check_end
 from rmqctl.engine.mappedfile import FileEntry, MappedFile, MappedFileQueue, sync_files
 from rmqctl.engine.multipath import open_log_files
 from rmqctl.engine.pagelock import mlock, munlock
 from rmqctl.engine.record import BLANK, Record
 from rmqctl.engine.transientstorepool import TransientStorePool, WriteBuffer
-from rmqctl.errors import DamagedStore
 
 _PAGE = mmap.PAGESIZE
 
@@ -98,16 +97,8 @@ class CommitLogWriter(CommitLog):
     # --- appending -----------------------------------------------------------------------
 
     def start_writing(self, end: LogEnd) -> None:
-        """Takes ``end`` as the place of the next append.
-
-        :raises DamagedStore: newer records stand behind damage there, and would be lost.
-        """
-        if end.obstacle is not None:
-            raise DamagedStore(
-                reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an "
-                "append would overwrite them, and a broker deletes them at its start",
-                physical_offset=end.obstacle.physical_offset,
-            )
+        """Takes ``end`` as the place of the next append; errors as of :func:`check_end`."""
+        check_end(end)
         self.write_offset = self.flushed_where = end.offset
         self.store_timestamp = end.store_timestamp
         mapped = self.files.find(end.offset)

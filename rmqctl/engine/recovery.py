@@ -18,6 +18,7 @@ from rmqctl.engine import paths
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.indexrecovery import apply_cuts
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.logend import check_end
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.record import Record
 from rmqctl.engine.startplan import Progress, StartPlan
@@ -27,14 +28,15 @@ from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
 
 
 def check(plan: StartPlan, root: Path, log: CommitLog) -> None:
-    """Refuses what would lose something; nothing was changed. What stands behind the log's end is
-    looked at by :meth:`CommitLogWriter.start_writing`.
+    """Refuses what would lose something; nothing was changed.
 
     :raises CommitLogMissing: there are units, and no log.
+    :raises DamagedStore: as of :func:`~rmqctl.engine.logend.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
     """
     if not log.files.entries and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
+    check_end(plan.end)
     for hole in plan.holes:
         raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)
 

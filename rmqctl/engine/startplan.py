@@ -108,6 +108,12 @@ class StartPlan:
         return offset + size
 
     @property
+    def is_needed(self) -> bool:
+        """Whether a start changes anything, or refuses to."""
+        some = self.queue_cuts or self.index_cuts or self.holes or self.end.obstacle
+        return not self.is_clean or bool(some) or self.dispatch_bytes > 0
+
+    @property
     def scanned_bytes(self) -> int:
         """Bytes of log that an unclean start reads."""
         return 0 if self.scan is None else self.end.offset - self.scan.physical_offset

@@ -14,6 +14,7 @@ from rmqctl.engine.retention import Removal, Retention
 from rmqctl.engine.versions import check_understood
 from rmqctl.errors import DamagedStore, NeedsConsent
 from rmqctl.operations.info import irregular_files
+from rmqctl.operations.recovery import bring_in_order
 from rmqctl.operations.rows import Row
 
 if TYPE_CHECKING:
@@ -128,13 +129,15 @@ def clean(
 ) -> CleanPlan:
     """Does what a plan made under the store's lock says; ``done`` is told of each file removed.
 
-    A run that is killed is completed by the next one.
+    A store that was not closed cleanly is brought in order first, as a broker's start does. A run
+    that is killed is completed by the next one.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     """
     paths.check_store(root)
     paths.check_writable(root)
     check_understood(root)
+    bring_in_order(root, config)
     lock = StoreLock(root)
     try:
         plan = plan_clean(root, config, rule, to_do=True)

@@ -21,6 +21,7 @@ from rmqctl.engine.multiqueues import as_written
 from rmqctl.engine.record import Damage
 from rmqctl.engine.reput import Reput, group_by_queue
 from rmqctl.operations.rebuild import MOST_FILLED
+from rmqctl.operations.recovery import planned_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.scanner import Batch
@@ -56,6 +57,7 @@ def add_missing(
     config = as_written(root, config)
     with MessageStore(root, config) as store:
         known = _Known(store)
+        planned_row(store)  # Where a writing store would refuse to open, a dry run does too.
         if dry_run:
             return _run(store, known, what, None, progress)
     # Opening must not catch up: a queue that is not there would begin with its last units.
@@ -79,8 +81,6 @@ class _Known:
     """Up to where the queues and the index of a store go: physical offsets."""
 
     def __init__(self, store: MessageStore) -> None:
-        # Where a writing store would refuse to open, a plan for it does too.
-        store.commit_log.check_lengths()
         self.queues: dict[tuple[str, int], int] = {}
         for where in store.queues.directories():
             queue = ConsumeQueue(

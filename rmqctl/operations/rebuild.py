@@ -33,12 +33,14 @@ from rmqctl.engine.versions import check_understood
 from rmqctl.errors import (
     CannotWrite,
     CommitLogMissing,
+    DamagedStore,
     FileLengthContradiction,
     NeedsConsent,
     OutputExists,
     QueuesUnexplained,
     UsageError,
 )
+from rmqctl.operations.recovery import bring_in_order
 from rmqctl.operations.swap import kept_directories, kept_name, purge, refuse_links, swap
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ class RebuildSummary:
     damage: list[Damage] = field(default_factory=list)
     refused_topics: list[str] = field(default_factory=list)
     kept: list[Path] = field(default_factory=list)
+    #: Why a store that was not closed cleanly is not in order now; empty: it is.
+    not_in_order: str = ""
 
 
 #: Builds the structures of a plan below a directory.
@@ -238,7 +242,9 @@ def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> Rebuil
 def rebuild_in_place(
     plan: RebuildPlan, progress: Progress | None = None, build: Build | None = None
 ) -> RebuildSummary:
-    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.swap`).
+    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.swap`). A store that
+    was not closed cleanly is then brought in order as by a start, which would throw a new index
+    away; where that is refused the summary says why, and the store stays as a crash left it.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
     each directory old or new; the next one removes what it had built. A failed one removes that
@@ -249,6 +255,16 @@ def rebuild_in_place(
     :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
+    summary = _replace(plan, progress, build)
+    try:
+        bring_in_order(plan.root, plan.config)
+    except DamagedStore as error:
+        summary.not_in_order = str(error)
+    return summary
+
+
+def _replace(plan: RebuildPlan, progress: Progress | None, build: Build | None) -> RebuildSummary:
+    """:func:`rebuild_in_place` itself."""
     root = plan.root
     check_understood(root)
     if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):

@@ -65,6 +65,8 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
                 lambda removal: writer.row(clean.file_row(settings.root, removal)),
             )
         else:
+            with settings.open() as store:
+                settings.planned_recovery(store, writer)
             for removal in plan.retention.removals:
                 writer.row(clean.file_row(settings.root, removal))
         tables = settings.format == "table" and bool(plan.retention.removals)

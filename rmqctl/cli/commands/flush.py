@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.options import WRITING_EXITS, Settings, common
+from rmqctl.cli.options import WRITING_EXITS, Settings, common, dry_run_option
 from rmqctl.cli.options import command as make
 
 
 @make(
     "flush",
-    examples=["rmqctl flush --store DIR", "rmqctl flush --structure commitlog"],
+    examples=[
+        "rmqctl flush --store DIR",
+        "rmqctl flush --store DIR --dry-run",
+        "rmqctl flush --structure commitlog",
+    ],
     exits=WRITING_EXITS,
 )
 @click.option(
@@ -21,15 +25,21 @@ from rmqctl.cli.options import command as make
     show_default=True,
     help="commitlog, queues, index or all.",
 )
+@dry_run_option
 @common
-def command(settings: Settings, structure: str) -> None:
+def command(settings: Settings, structure: str, dry_run: bool) -> None:
     """Force the data to disk and advance the checkpoint.
 
     Units and index items that a killed writer left undone are written first. Prints a row of type
     flush for each structure, with the physical offsets between which the log, or what is derived
-    from it, may not have been on disk, and a row of type checkpoint.
+    from it, may not have been on disk, and a row of type checkpoint. With --dry-run only a row of
+    type recovery, when there is something to bring in order.
     """
     from rmqctl.operations.flush import flush
 
+    if dry_run:
+        with settings.open() as store, settings.writer("recovery") as writer:
+            settings.planned_recovery(store, writer)
+        return
     with settings.open(writable=True) as store, settings.writer("flush") as writer:
         writer.rows(flush(store, structure))

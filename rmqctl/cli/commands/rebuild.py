@@ -183,7 +183,7 @@ def _rebuild(
     total = sum(plan.log_bytes for plan in plans)
     work = list(zip(plans, outputs, strict=True))
     with settings.writer("damage") as writer:
-        done = _Done(writer, several=len(plans) > 1)
+        done = _Done(settings, writer, several=len(plans) > 1)
         with (
             settings.progress(f"rebuild {what}", total, writer) as advance,
             _builder(options, work if writes else [], total, advance) as build,
@@ -210,6 +210,9 @@ def _add_missing(settings: Settings, what: str, *, dry_run: bool) -> int:
     total = plan_rebuild(settings.root, config, what).log_bytes
     with settings.writer("damage") as writer:
         with settings.progress(f"rebuild {what} --missing", total, writer) as advance:
+            if dry_run:
+                with settings.open() as store:
+                    settings.planned_recovery(store, writer)
             summary = add_missing(settings.root, config, what, advance, dry_run=dry_run)
         for damage in summary.damage:
             writer.row(damage_row(damage))
@@ -290,7 +293,8 @@ def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> Re
 class _Done:
     """What is done, as rows."""
 
-    def __init__(self, writer: RowWriter, *, several: bool) -> None:
+    def __init__(self, settings: Settings, writer: RowWriter, *, several: bool) -> None:
+        self._settings = settings
         self.failure: RmqctlError | None = None
         self.damaged = False
         self.queues = 0
@@ -313,6 +317,8 @@ class _Done:
             self.failure = self.failure or error
             self._writer.row({"type": "store", **named, "error": str(error)})
             return
+        if summary.not_in_order:
+            self._settings.note(f"note: {plan.root} was not closed cleanly: {summary.not_in_order}")
         for row in rebuild.damage_rows(summary):
             self._writer.row({"type": row.pop("type"), **named, **row})
         self.damaged |= bool(summary.damage or summary.refused_topics)

@@ -167,6 +167,8 @@ def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
         settings.progress("deliver", run.due, writer) as advance,
     ):
         run.advance = advance
+        if delivery.dry_run:
+            settings.planned_recovery(store, writer)
         try:
             summary = writer.rows(run.rows())
         except KeyboardInterrupt:

@@ -139,6 +139,8 @@ def _end(
             yield row
 
     with settings.open(writable=not dry_run) as store, settings.writer("transaction") as writer:
+        if dry_run:
+            settings.planned_recovery(store, writer)
         summary = writer.rows(rows())
     if stats and not dry_run:
         print_stats(store)

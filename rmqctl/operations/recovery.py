@@ -1,0 +1,56 @@
+"""What opening a store for writing does with it first, as a row; and doing only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.engine import recovery
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.startplan import Progress, StartPlan
+from rmqctl.operations.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.config import MessageStoreConfig
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress."""
+
+
+def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None:
+    """What opening a store for writing would do, of one that is open for reading; None: nothing.
+
+    :raises DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
+    """
+    store.commit_log.check_lengths()
+    plan = store.start_plan(progress)
+    recovery.check(plan, store.root, store.commit_log)
+    return recovery_row(plan) if plan.is_needed else None
+
+
+def recovery_row(plan: StartPlan) -> Row:
+    """A plan's fields."""
+    return {
+        "type": "recovery",
+        "clean_shutdown": plan.is_clean,
+        "scan_from": None if plan.scan is None else plan.scan.physical_offset,
+        "scan_why": None if plan.scan is None else plan.scan.why,
+        "bytes_to_scan": plan.scanned_bytes,
+        "log_end": plan.end.offset,
+        "dispatch_from": plan.dispatch_from,
+        "bytes_to_dispatch": plan.dispatch_bytes,
+        "queues_cut": len(plan.queue_cuts),
+        "units_removed": sum(cut.max_offset - cut.end for cut in plan.queue_cuts),
+        "index_files_changed": len(plan.index_cuts),
+        "index_items_removed": sum(cut.counted - cut.kept for cut in plan.index_cuts),
+    }
+
+
+def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
+    """Does what a start does with a store that was not closed cleanly, and closes it; of another
+    one nothing. Errors as of a store that is opened for writing."""
+    with MessageStore(root, config) as store:
+        is_clean = not store.had_abort
+    if not is_clean:
+        MessageStore(root, config, writable=True).close()
