@@ -261,6 +261,9 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from scheduled_and_half_messages(rows)
     yield from rows("rebuild --dry-run", "all --in-place")
     yield from rows("rebuild", "all --missing")
+    (store / "abort").touch()
+    yield from rows("flush", "--dry-run")
+    (store / "abort").unlink()
     with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
         log.write(b"\xff")
     with (store / "consumequeue/orders/0" / ("0" * 20)).open("r+b") as queue:

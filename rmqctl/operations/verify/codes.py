@@ -186,8 +186,8 @@ STORE_CODES: dict[str, Code] = {
         INFO,
         "store",
         "abort is there: a broker runs, or stopped without closing the store",
-        "A starting broker recovers from the checkpoint and throws the last index file away, also "
-        "one that was rebuilt: rebuild the index after its next clean stop.",
+        "A starting broker recovers from the checkpoint and throws the last index file away. Where "
+        "none runs, `rmqctl flush` recovers, keeps the index, and ends it.",
     ),
     "commitlog-missing": Code(
         ERROR,
