@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.HexFormat;
 import java.util.LinkedHashSet;
 import java.util.List;
@@ -33,6 +34,9 @@ final class Dump {
     private static final int PHYSICAL_OFFSET_POSITION = 28;
     private static final int MOST = 5;
 
+    /** Places of messages, and pairs of topic and key, of which there are rows. */
+    final Set<Long> messagesWritten = new HashSet<>();
+    final Set<List<String>> keysAsked = new LinkedHashSet<>();
     private final DefaultMessageStore store;
 
     Dump(DefaultMessageStore store) {
@@ -95,6 +99,7 @@ final class Dump {
                     break;
                 }
                 messages.add(message);
+                messagesWritten.add(at);
                 print(out, messageRow(message, at, size));
             }
             at += size;
@@ -224,20 +229,19 @@ final class Dump {
     }
 
     private void queries(PrintWriter out, List<MessageExt> messages) {
-        Set<List<String>> asked = new LinkedHashSet<>();
         for (MessageExt message : messages) {
             String keys = message.getKeys() == null ? "" : message.getKeys();
             for (String key : keys.split(MessageConst.KEY_SEPARATOR)) {
                 if (!key.isEmpty()) {
-                    asked.add(List.of(message.getTopic(), key));
+                    keysAsked.add(List.of(message.getTopic(), key));
                 }
             }
             String unique = message.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX);
             if (unique != null) {
-                asked.add(List.of(message.getTopic(), unique));
+                keysAsked.add(List.of(message.getTopic(), unique));
             }
         }
-        for (List<String> pair : asked) {
+        for (List<String> pair : keysAsked) {
             print(out, query(pair.get(0), pair.get(1)));
         }
     }

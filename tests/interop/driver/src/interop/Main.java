@@ -78,6 +78,8 @@ public final class Main {
                     request.get("how").getAsString(), request.get("body").getAsString());
             case "shutdown":
                 return stores.remove(request.get("store").getAsString()).shutdown();
+            case "visit":
+                return Visits.visit(request.getAsJsonArray("stores"), request.get("threads").getAsInt());
             case "broker":
                 node = new Node(request.get("root").getAsString(), request.getAsJsonObject("config"));
                 return new JsonObject();

@@ -49,7 +49,7 @@ final class Services {
     }
 
     /** Rounds of retention as they come every ten seconds, one behind the other. */
-    private JsonObject clean(boolean manual, int rounds) throws Exception {
+    JsonObject clean(boolean manual, int rounds) throws Exception {
         if (manual) {
             engine.store.executeDeleteFilesManually();
         }

@@ -1,0 +1,256 @@
+"""Whether what rmqctl left of a store is as good to the engine as the store was without it.
+
+The control is what the engine alone makes of a state. What rmqctl did may make more of it, and
+never less: messages, places in queues, hits of keys, and nothing that ``verify`` finds anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+from formats.constants import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK
+from rmqctl.operations.verify import INFO, Finding, verify
+from tests.golden_data import tree_content
+from tests.interop.engine import Row
+from tests.interop.recovery.visits import Visited
+from tests.interop.stores import config_of
+
+#: A query gives no more.
+MOST_HITS = 64
+Place = tuple[str, int, int]
+
+
+@dataclass
+class Checked:
+    """A store behind the engine's stop: what it said, and what ``verify`` finds."""
+
+    visited: Visited
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def codes(self) -> Counter[str]:
+        return Counter(found.code for found in self.findings)
+
+
+def check(root: Path, values: Row, visited: Visited) -> Checked:
+    """Errors and warnings of a store that the engine has stopped on."""
+    if not visited.is_sound:
+        return Checked(visited)
+    found = (row for row in verify(root, config_of(values)) if isinstance(row, Finding))
+    return Checked(visited, [row for row in found if row.severity != INFO])
+
+
+def changed_files(root: Path, before: Path) -> list[str]:
+    """Files that are not what they were; a lock that was taken is no change."""
+    one, other = tree_content(root), tree_content(before)
+    return sorted(
+        name
+        for name in one.keys() | other.keys()
+        if one.get(name) != other.get(name) and name != "lock"
+    )
+
+
+def is_counted(row: Row) -> bool:
+    """Whether a message has a unit: a prepared or rolled back one has none."""
+    return int(row["sysFlag"]) & TRANSACTION_TYPE_MASK in (0, TRANSACTION_COMMIT_TYPE)
+
+
+def light_places(row: Row) -> dict[str, int]:
+    """Light queue → queue offset, as the message has them."""
+    names = row["properties"].get("INNER_MULTI_DISPATCH", "")
+    offsets = row["properties"].get("INNER_MULTI_QUEUE_OFFSET", "")
+    if not names or not offsets:
+        return {}
+    return dict(zip(names.split(","), map(int, offsets.split(",")), strict=True))
+
+
+def keys_of(row: Row) -> list[tuple[str, str]]:
+    """(topic, key) by which a message is found."""
+    properties = row["properties"]
+    keys = [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
+    return [(row["topic"], key) for key in keys if key]
+
+
+def is_right(place: Place, unit: tuple[int, int], messages: dict[int, Row]) -> bool:
+    """Whether a unit points to a message of its queue, that has its size and its queue offset."""
+    row = messages.get(unit[0])
+    if row is None or row["size"] != unit[1]:
+        return False
+    if (row["topic"], row["queueId"]) == place[:2]:
+        return bool(row["queueOffset"] == place[2])
+    return light_places(row).get(place[0]) == place[2]
+
+
+# --- what was there is there -----------------------------------------------------------------
+
+
+def lost_messages(control: Visited, result: Visited, start: int) -> Iterator[str]:
+    """Of those behind ``start``, the log's first offset."""
+    found = result.messages
+    for offset, row in sorted(control.messages.items()):
+        if offset < start:
+            continue
+        name = f"the message at {offset} ({row['topic']}/{row['queueId']}@{row['queueOffset']})"
+        if offset not in found:
+            yield f"{name} is not in the log any more"
+        elif found[offset] != row | {"kind": found[offset]["kind"]}:
+            yield f"{name} is another one now: {found[offset]}"
+
+
+def lost_units(control: Visited, result: Visited, start: int) -> Iterator[str]:
+    messages, units = control.messages, result.units
+    reachable: dict[tuple[str, int], set[int]] = {}
+    for (topic, queue_id, _), (offset, _) in units.items():
+        reachable.setdefault((topic, queue_id), set()).add(offset)
+    for place, unit in sorted(control.units.items()):
+        topic, queue_id, queue_offset = place
+        if unit[0] < start or unit[0] not in messages:
+            continue
+        where = f"{topic}/{queue_id}@{queue_offset}"
+        if unit[0] not in reachable.get((topic, queue_id), set()):
+            yield f"{where}: the message at {unit[0]} has no unit in its queue any more"
+        elif is_right(place, unit, messages) and place in units and units[place] != unit:
+            yield f"{where}: the unit was {unit}, and is {units[place]}"
+
+
+def lost_hits(control: Visited, result: Visited, start: int) -> Iterator[str]:
+    """Of keys that the messages have: a hit may be one of the hash alone."""
+    messages, found = control.messages, result.hits
+    for (topic, key), offsets in sorted(control.hits.items()):
+        now = found.get((topic, key), set())
+        for offset in sorted(offsets - now):
+            row = messages.get(offset)
+            if offset < start or row is None or (topic, key) not in keys_of(row):
+                continue
+            if len(now) < MOST_HITS:
+                yield f"key {key!r} of {topic} does not find the message at {offset} any more"
+
+
+# --- what is there is right ------------------------------------------------------------------
+
+
+def wrong_units(control: Visited, result: Visited) -> Iterator[str]:
+    """But for those that the engine alone leaves as they are."""
+    messages, known = result.messages, control.units
+    for place, unit in sorted(result.units.items()):
+        topic, queue_id, queue_offset = place
+        if is_right(place, unit, messages) or known.get(place) == unit:
+            continue
+        row = messages.get(unit[0])
+        at = f"{topic}/{queue_id}@{queue_offset}: the unit points to {unit[0]} (size {unit[1]})"
+        if row is None:
+            yield f"{at}, where no message is"
+        else:
+            what = f"{row['topic']}/{row['queueId']}@{row['queueOffset']}, size {row['size']}"
+            yield f"{at}, which is {what}"
+
+
+def new_messages(control: Visited, result: Visited) -> Iterator[str]:
+    """Each has its place in its queue and is found by its keys."""
+    before, units, hits = control.messages, result.units, result.hits
+    for offset, row in sorted(result.messages.items()):
+        if offset in before or not is_counted(row):
+            continue
+        place = row["topic"], row["queueId"], row["queueOffset"]
+        if units.get(place) != (offset, row["size"]):
+            yield (
+                f"the new message at {offset} is not at its place {place[0]}/{place[1]}@{place[2]}:"
+                f" there is {units.get(place)}"
+            )
+        for topic, key in keys_of(row):
+            found = hits.get((topic, key), set())
+            if offset not in found and len(found) < MOST_HITS:
+                yield f"the new message at {offset} is not found by its key {key!r} of {topic}"
+
+
+def broken_promises(
+    control: Visited, result: Visited, acknowledged: Iterable[tuple[Row, Row]]
+) -> Iterator[str]:
+    """Of messages whose row said PUT_OK: (what was sent, the row)."""
+    messages, pulled = result.messages, result.pulled
+    given: dict[Place, int] = {}
+    for sent, row in acknowledged:
+        offset = row["wrote_offset"]
+        place = (row["topic"], row["queue_id"], row["queue_offset"])
+        name = f"the message of PUT_OK at {offset} ({place[0]}/{place[1]}@{place[2]})"
+        if place in given:
+            yield f"{name} has the queue offset of the one at {given[place]}"
+        given[place] = offset
+        old = control.units.get(place)
+        if old is not None and old[0] in control.messages and old[0] != offset:
+            yield f"{name} has the queue offset of the old message at {old[0]}"
+        answer = pulled.get(place)
+        if answer is None or answer["physicalOffsets"][:1] != [offset]:
+            yield f"{name} is not served: a pull there gives {answer}"
+        stored = messages.get(offset)
+        if stored is None:
+            yield f"{name} is not in the log"
+            continue
+        wanted = {
+            "topic": row["topic"],
+            "queueId": row["queue_id"],
+            "queueOffset": row["queue_offset"],
+            "msgId": row["msg_id"],
+            "bodySha256": sha256(sent["body"].encode()).hexdigest(),
+        }
+        wrong = {field: stored[field] for field, value in wanted.items() if stored[field] != value}
+        if wrong:
+            yield f"{name} is another one: {wrong}"
+
+
+def new_findings(case: Case) -> Iterator[str]:
+    """What verify says more of the result; with ``nothing_at_all`` whatever it says."""
+    result, known = case.result, Counter[str]() if case.nothing_at_all else case.control.codes
+    for code, count in sorted((result.codes - known).items()):
+        if code in case.allowed_codes:
+            continue
+        example = next(found for found in result.findings if found.code == code)
+        where = f"{example.path} @{example.position}, log {example.physical_offset}"
+        yield (
+            f"verify finds {count} more {code} ({example.severity}), such as in {where}: expected "
+            f"{example.expected}, found {example.found}"
+        )
+
+
+# --- all of it -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is compared. ``start``: where the log must begin, as far as is known; ``acknowledged``
+    as in :func:`broken_promises`; ``is_whole``: the command came to its end; ``nothing_at_all``:
+    ``verify`` must have no word for it; ``allowed_codes``: findings that stand for no fault."""
+
+    control: Checked
+    result: Checked
+    acknowledged: list[tuple[Row, Row]]
+    is_whole: bool
+    nothing_at_all: bool
+    allowed_codes: tuple[str, ...]
+    allowed_starts: tuple[int, ...]
+
+
+def differences(case: Case) -> list[str]:
+    """In words; none is a good sign."""
+    control, result = case.control.visited, case.result.visited
+    if not result.is_sound:
+        return [f"the engine does not start on it: {result.why or result.error}"]
+    start = result.log_range.start
+    found: list[str] = []
+    if start not in case.allowed_starts:
+        found.append(
+            f"the log begins at {start}, not at {' or '.join(map(str, case.allowed_starts))}"
+        )
+    found += lost_messages(control, result, start)
+    found += lost_units(control, result, start)
+    found += lost_hits(control, result, start)
+    found += wrong_units(control, result)
+    found += broken_promises(control, result, case.acknowledged)
+    if case.is_whole:
+        found += new_messages(control, result)
+    found += new_findings(case)
+    return found

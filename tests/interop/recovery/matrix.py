@@ -1,0 +1,243 @@
+"""States x actions x endings: rmqctl acts on a copy of a state, then the real engine judges."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.golden_data import copy_tree
+from tests.interop.engine import VERSIONS, Engine, Row
+from tests.interop.recovery import surgery
+from tests.interop.recovery.actions import (
+    ACTIONS,
+    ENDINGS,
+    EXPIRED,
+    Scene,
+    Work,
+    acknowledged,
+)
+from tests.interop.recovery.grounds import Control, Ground, Grounds
+from tests.interop.recovery.judgement import (
+    Case,
+    changed_files,
+    check,
+    differences,
+)
+from tests.interop.recovery.runner import PARTS, Fault, Outcome, Runner
+from tests.interop.recovery.states import STATES
+from tests.interop.recovery.visits import Visit, Visited, values_at, visit
+from tests.interop.stores import conf_text
+
+#: So many differences are told of each.
+SHOWN = 3
+#: Exit codes with which a command refuses, in words, and has changed nothing.
+REFUSALS = (3, 4, 5, 6)
+
+
+class Combination(NamedTuple):
+    """One square of the matrix."""
+
+    version: str
+    state: str
+    action: str
+    ending: str
+
+    @property
+    def id(self) -> str:
+        ending = f"-{self.ending}" if self.ending else ""
+        return f"{self.state}-{self.action}{ending}"
+
+
+def all_combinations() -> list[Combination]:
+    return [
+        Combination(version, state.name, action, ending)
+        for version in VERSIONS
+        for state in STATES.values()
+        if version in state.versions
+        for action in ACTIONS
+        for ending in ENDINGS
+    ]
+
+
+#: What rmqctl may refuse though the engine starts: where it would lose something by going on.
+#: State → actions. (Where the engine itself refuses to start, rmqctl may always.)
+MAY_REFUSE: dict[str, tuple[str, ...]] = {}
+
+
+@dataclass
+class Run:
+    """What rmqctl did for a combination, and with which command line."""
+
+    combination: Combination
+    root: Path
+    values: Row
+    work: Work
+    outcome: Outcome
+    fault: Fault | None
+    control: Control
+    #: Files that a command which did not do its work has changed.
+    changed: list[str] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return self.outcome.code in ACTIONS[self.combination.action].done
+
+    @property
+    def acknowledged(self) -> list[tuple[Row, Row]]:
+        return acknowledged(self.work, self.outcome.rows)
+
+
+class Lab:
+    """Everything of a version."""
+
+    def __init__(
+        self, version: str, seed: str, directory: Path, start_engine: Callable[[], Engine]
+    ) -> None:
+        self.version = version
+        self.seed = seed
+        self._directory = directory
+        self._start_engine = start_engine
+        self._grounds = Grounds(version, seed, directory, start_engine)
+        self._runner = Runner(directory / "runner")
+
+    def close(self) -> None:
+        self._runner.close()
+
+    def judge(self, combinations: Sequence[Combination]) -> dict[Combination, str]:
+        """What is wrong with each, in words; empty where nothing is."""
+        self._grounds.need([one.state for one in combinations])
+        runs = [self._run(one) for one in combinations]
+        visited = visit(self._start_engine(), [self._visit_of(run) for run in runs])
+        verdicts = {}
+        for run, one in zip(runs, visited, strict=True):
+            verdicts[run.combination] = self._told(run, self._verdict(run, one))
+            shutil.rmtree(run.root)
+        return verdicts
+
+    # --- actions -------------------------------------------------------------------------
+
+    def _run(self, combination: Combination) -> Run:
+        ground = self._grounds[combination.state]
+        base, chance = ground.base, random.Random(f"{self.seed} {combination.id}")
+        root = self._directory / combination.id
+        copy_tree(ground.root, root)
+        scene = Scene(base, ground.state, ground.control.visited, root, chance)
+        work = ACTIONS[combination.action].make(scene)
+        fault = self._fault(combination, work, root, base.values, chance)
+        outcome = self._runner.run(self._arguments(work, root, base.values), fault)
+        # A process that did not come to its end leaves what a killed engine leaves.
+        crashes = (root / "abort").exists() and not (ground.root / "abort").exists()
+        control = ground.crashed if crashes else ground.control
+        run = Run(combination, root, base.values, work, outcome, fault, control)
+        if not run.is_done:
+            run.changed = changed_files(root, ground.root)
+        return run
+
+    def _arguments(self, work: Work, root: Path, values: Row) -> list[str]:
+        conf = root.with_name(root.name + ".broker.conf")
+        conf.write_text(conf_text(values_at(root, values)), "utf-8")
+        here = ["--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
+        return [*work.arguments, *here]
+
+    def _fault(
+        self, combination: Combination, work: Work, root: Path, values: Row, chance: random.Random
+    ) -> Fault | None:
+        """Somewhere in the run: what there is to choose from another copy tells."""
+        if not combination.ending:
+            return None
+        counted = root.with_name(root.name + ".counted")
+        # With its times, by which files expire.
+        subprocess.run(["cp", "-a", "--sparse=always", str(root), str(counted)], check=True)
+        outcome = self._runner.run(self._arguments(work, counted, values), Fault("count"))
+        shutil.rmtree(counted)
+        if combination.ending == "full":
+            return Fault("full", chance.randint(1, max(outcome.asks, 1)))
+        return Fault("kill", chance.randint(1, max(outcome.changes, 1)), chance.choice([*PARTS]))
+
+    def _visit_of(self, run: Run) -> Visit:
+        """With what was there, and with what was acknowledged."""
+        control = run.control.visited
+        rows = [row for _, row in run.acknowledged]
+        keys = {
+            (row["topic"], key)
+            for sent, row in run.acknowledged
+            for key in (*sent["keys"].split(), sent["properties"]["UNIQ_KEY"])
+        }
+        return Visit(
+            run.root,
+            run.values,
+            look=control.messages.keys() | {row["wrote_offset"] for row in rows},
+            ask=control.hits.keys() | keys,
+            pull={(row["topic"], row["queue_id"], row["queue_offset"]) for row in rows},
+        )
+
+    # --- the verdict ---------------------------------------------------------------------
+
+    def _verdict(self, run: Run, visited: Visited) -> list[str]:
+        ground = self._grounds[run.combination.state]
+        code, error = run.outcome.code, run.outcome.stderr.strip()
+        if code in (2, 70) or (code < 0 and code != -signal.SIGKILL) or "Traceback" in error:
+            return [f"exit code {code}: {error}"]
+        if not run.combination.ending and not run.is_done:
+            return self._refusal(run, ground)
+        rebuilds = run.combination.action == "rebuild" and run.is_done
+        if run.control.is_refused and visited.why and not run.acknowledged and not rebuilds:
+            return []
+        case = Case(
+            run.control.checked,
+            check(run.root, values_at(run.root, run.values), visited),
+            run.acknowledged,
+            is_whole=run.is_done,
+            nothing_at_all=rebuilds,
+            allowed_codes=self._engines_own(run),
+            allowed_starts=self._starts(run, ground),
+        )
+        return differences(case)
+
+    def _engines_own(self, run: Run) -> tuple[str, ...]:
+        """What is found of an engine's recovery, whoever was killed: 4.9.3 knows its delay levels
+        only behind it (``DefaultMessageStore#load``), and then gives the units of delayed messages
+        no time of delivery."""
+        is_crashed = run.control is self._grounds[run.combination.state].crashed
+        return ("unit-delivery-time-mismatch",) if is_crashed and self.version == "4.9.3" else ()
+
+    def _refusal(self, run: Run, ground: Ground) -> list[str]:
+        """What is wrong about a command that refused."""
+        code, found = run.outcome.code, []
+        if run.changed:
+            found.append(f"refused with exit code {code}, and changed {', '.join(run.changed[:5])}")
+        may = run.combination.action in MAY_REFUSE.get(ground.state.name, ())
+        if code not in REFUSALS or not (may or run.control.is_refused):
+            found.append(
+                f"refused where the engine goes on: exit code {code}: {run.outcome.stderr.strip()}"
+            )
+        return found
+
+    def _starts(self, run: Run, ground: Ground) -> tuple[int, ...]:
+        """Where the log may begin."""
+        start = run.control.visited.log_range.start
+        if run.combination.action != "clean":
+            return (start,)
+        names = [int(path.name) for path in surgery.log_files(ground.root)][: EXPIRED + 1]
+        return (names[EXPIRED],) if run.is_done and not run.combination.ending else tuple(names)
+
+    def _told(self, run: Run, found: list[str]) -> str:
+        """The first differences, and how to see them again."""
+        if not found:
+            return ""
+        one = run.combination
+        more = f"\n… and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        how = f", {run.fault}" if run.fault is not None else ""
+        return (
+            f"state {one.state}, action {one.action}, engine {one.version}, seed {self.seed}: "
+            f"exit code {run.outcome.code}{how}\n- "
+            + "\n- ".join(found[:SHOWN])
+            + f"{more}\nAgain: RMQCTL_TEST_SEED={self.seed} pytest -n 0 "
+            f"tests/interop/test_recovery.py -k {one.version}-{one.id}"
+        )

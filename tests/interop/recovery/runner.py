@@ -1,0 +1,237 @@
+"""Runs rmqctl's commands, each in a process of its own, without paying for Python's start: a server
+that has imported everything forks for every command.
+
+    python -m tests.interop.recovery.runner
+
+reads one request a line, and answers with the exit code, or the negative number of the signal. A
+request may name a fault: ``count`` does nothing but count, ``kill`` ends the process at the n-th
+store or system call that changes a file, ``full`` lets no room be had from the n-th asking on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import json
+import mmap
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+#: System calls that change files, which a kill can come before or behind.
+CHANGES = (
+    *("rename", "replace", "link", "unlink", "remove", "rmdir", "mkdir", "ftruncate", "truncate"),
+    *("posix_fallocate", "pwrite", "fdatasync", "fsync"),
+)
+#: Those that ask for room.
+ASKS = ("posix_fallocate", "ftruncate", "link", "mkdir", "pwrite")
+#: Parts of a store into a map that a kill leaves (first and last byte of 4).
+PARTS = {"before": (0, 0), "half": (0, 2), "end": (2, 4), "behind": (0, 4)}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``at`` is the number of the store or call, from 1; ``how`` one of :data:`PARTS`."""
+
+    kind: str
+    at: int = 0
+    how: str = "before"
+
+
+@dataclass
+class Outcome:
+    """What a command did. ``rows`` are those that it had printed whole; ``changes`` and ``asks``
+    are how many there were, of a run that was counted."""
+
+    code: int
+    rows: list[dict[str, Any]]
+    stderr: str
+    changes: int = 0
+    asks: int = 0
+
+
+class Runner:
+    """The server as a child process."""
+
+    def __init__(self, directory: Path) -> None:
+        """:param directory: for what the commands print."""
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.interop.recovery.runner"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONHASHSEED": "0", "RMQCTL_DEBUG": ""},
+            cwd=Path(__file__).parents[3],
+        )
+
+    def run(self, arguments: list[str], fault: Fault | None = None) -> Outcome:
+        out, err, counts = (self._directory / name for name in ("out", "err", "counts"))
+        counts.unlink(missing_ok=True)
+        request = {
+            "arguments": arguments,
+            "out": str(out),
+            "err": str(err),
+            "counts": str(counts),
+            "fault": None if fault is None else asdict(fault),
+        }
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        self._process.stdin.flush()
+        code = int(self._process.stdout.readline())
+        # A kill may have cut the last line off.
+        lines = [line for line in out.read_bytes().splitlines(True) if line.endswith(b"\n")]
+        outcome = Outcome(code, [json.loads(line) for line in lines], err.read_text("utf-8"))
+        if counts.exists():
+            outcome.changes, outcome.asks = json.loads(counts.read_text())
+        return outcome
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+# --- in the server ---------------------------------------------------------------------------
+
+
+class Faults:
+    """Counts, and strikes where the fault says."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+        self.changes = 0
+        self.asks = 0
+
+    def lie_in_wait(self) -> None:
+        for name in (*CHANGES, "open"):
+            setattr(os, name, self._guarded(name, getattr(os, name)))
+        self._guard_maps()
+
+    def change(self, do: Callable[[float, float], Any]) -> Any:
+        """``do`` gets the part of the work that is done, as of 0 to 1."""
+        self.changes += 1
+        if self._fault.kind == "kill" and self.changes == self._fault.at:
+            low, high = PARTS[self._fault.how]
+            do(low / 4, high / 4)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return do(0, 1)
+
+    def _ask(self) -> None:
+        self.asks += 1
+        if self._fault.kind == "full" and self.asks >= self._fault.at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _guarded(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def guarded(*arguments: Any, **named: Any) -> Any:
+            creates = name == "open" and arguments[1] & os.O_CREAT
+            if name in ASKS or creates:
+                self._ask()
+            if name == "open" and not creates:
+                return call(*arguments, **named)
+            # Of a call that is made in part nothing is done.
+            return self.change(lambda low, high: call(*arguments, **named) if high > 0.5 else None)
+
+        return guarded
+
+    def _guard_maps(self) -> None:
+        import numpy as np
+
+        from rmqctl.engine.indexfile import IndexFile
+
+        faults, real = self, mmap.mmap
+
+        class Map(mmap.mmap):
+            def __setitem__(self, key: Any, value: Any) -> None:
+                def store(low: float, high: float) -> None:
+                    start, end = (int(len(value) * part) for part in (low, high))
+                    place = slice(key.start + start, key.start + end)
+                    real.__setitem__(self, place, value[start:end])
+
+                faults.change(store)
+
+        class Slots(np.ndarray[Any, Any]):
+            def __setitem__(self, key: Any, value: Any) -> None:
+                # The engine's own arrays inherit this class: only the map is meant.
+                if self.dtype != np.dtype(">i4") or not isinstance(value, np.ndarray):
+                    super().__setitem__(key, value)
+                    return
+
+                def store(low: float, high: float) -> None:
+                    part = slice(int(len(key) * low), int(len(key) * high))
+                    np.ndarray.__setitem__(self, key[part], value[part])
+
+                faults.change(store)
+
+        whole = IndexFile.slot_array
+
+        def slot_array(index_file: IndexFile, *, writable: bool = False) -> Any:
+            array = whole(index_file, writable=writable)
+            return array.view(Slots) if writable else array
+
+        mmap.mmap = Map  # type: ignore[misc]
+        IndexFile.slot_array = slot_array  # type: ignore[assignment,method-assign]
+
+
+def serve() -> None:
+    _import_everything()
+    answers = os.fdopen(os.dup(1), "w")
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if not child:
+            _run(request)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+def _import_everything() -> None:
+    """What commands import when they need it; what Spark needs is left out."""
+    import rmqctl.cli.commands
+    import rmqctl.engine
+    import rmqctl.operations
+
+    for package in (rmqctl.engine, rmqctl.operations, rmqctl.cli.commands):
+        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+            importlib.import_module(module.name)
+
+
+def _run(request: dict[str, Any]) -> None:
+    """In the child; does not return."""
+    code = 70
+    try:
+        # The requests are not the command's to read.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, name in ((1, "out"), (2, "err")):
+            descriptor = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        with _faults(request):
+            from rmqctl.cli.main import run
+
+            code = run(request["arguments"])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+@contextlib.contextmanager
+def _faults(request: dict[str, Any]) -> Iterator[None]:
+    if request["fault"] is None:
+        yield
+        return
+    faults = Faults(Fault(**request["fault"]))
+    faults.lie_in_wait()
+    yield
+    with open(request["counts"], "w") as counts:
+        json.dump([faults.changes, faults.asks], counts)
+
+
+if __name__ == "__main__":
+    serve()

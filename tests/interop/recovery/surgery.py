@@ -1,0 +1,144 @@
+"""What a crash, a lost file or an operator does to the files of a store, byte by byte."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+UNIT = struct.Struct(">qiq")
+INDEX_HEADER = struct.Struct(">qqqqii")
+CHECKPOINT_SIZE = 4096
+LOG_DIRECTORIES = ("commitlog", "log-a", "log-b")
+
+
+class UnitPlace(NamedTuple):
+    """A unit and where it stands."""
+
+    path: Path
+    position: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+
+
+# --- the log ---------------------------------------------------------------------------------
+
+
+def log_files(root: Path) -> list[Path]:
+    """The files of the log, in order, wherever they lie."""
+    found = [path for name in LOG_DIRECTORIES for path in (root / name).glob("*")]
+    return sorted(found, key=lambda path: path.name)
+
+
+def log_bytes(root: Path) -> int:
+    """Physical offset after the last log file."""
+    last = log_files(root)[-1]
+    return int(last.name) + last.stat().st_size
+
+
+def write_log(root: Path, physical_offset: int, data: bytes) -> None:
+    """Over the end of a file it goes on in the next one."""
+    for path in log_files(root):
+        start = physical_offset - int(path.name)
+        if data and 0 <= start < path.stat().st_size:
+            piece = data[: path.stat().st_size - start]
+            write(path, start, piece)
+            physical_offset, data = physical_offset + len(piece), data[len(piece) :]
+
+
+def zero_log(root: Path, start: int, end: int | None = None) -> None:
+    """From an offset to another, or to the end of the last file."""
+    end = log_bytes(root) if end is None else end
+    write_log(root, start, bytes(end - start))
+
+
+def drop_log_files(root: Path, start: int) -> None:
+    """Removes the files that begin at an offset or behind it."""
+    for path in log_files(root):
+        if int(path.name) >= start:
+            path.unlink()
+
+
+# --- queues ----------------------------------------------------------------------------------
+
+
+def queue_files(root: Path) -> list[Path]:
+    return sorted(path for path in (root / "consumequeue").glob("*/*/*") if path.is_file())
+
+
+def units(root: Path) -> Iterator[UnitPlace]:
+    """Every unit that was written, queue by queue."""
+    for path in queue_files(root):
+        data = path.read_bytes()
+        topic, queue_id = path.parts[-3], int(path.parts[-2])
+        for position in range(0, len(data), UNIT.size):
+            physical_offset, size, _ = UNIT.unpack_from(data, position)
+            if size:
+                queue_offset = (int(path.name) + position) // UNIT.size
+                place = (path, position, topic, queue_id, queue_offset, physical_offset, size)
+                yield UnitPlace(*place)
+
+
+def zero_units(root: Path, wanted: Callable[[UnitPlace], bool]) -> int:
+    """Of these units nothing was written; how many."""
+    count = 0
+    for unit in list(units(root)):
+        if wanted(unit):
+            write(unit.path, unit.position, bytes(UNIT.size))
+            count += 1
+    drop_empty_queue_files(root)
+    return count
+
+
+def drop_empty_queue_files(root: Path) -> None:
+    """Files of zeros only were not made yet; of a queue the first one stays."""
+    for path in queue_files(root):
+        is_first = path == min(path.parent.iterdir())
+        if not is_first and not path.read_bytes().strip(b"\0"):
+            path.unlink()
+
+
+# --- the rest --------------------------------------------------------------------------------
+
+
+def index_files(root: Path) -> list[Path]:
+    return sorted((root / "index").glob("*"))
+
+
+class IndexHeader(NamedTuple):
+    begin_timestamp: int
+    end_timestamp: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int
+
+
+def index_header(path: Path) -> IndexHeader:
+    return IndexHeader._make(INDEX_HEADER.unpack_from(path.read_bytes()))
+
+
+def write_checkpoint(root: Path, physic: int, logics: int, index: int) -> None:
+    """The first three fields; what 5.x has behind them stays."""
+    path = root / "checkpoint"
+    if not path.exists():
+        path.write_bytes(bytes(CHECKPOINT_SIZE))
+    write(path, 0, struct.pack(">qqq", physic, logics, index))
+
+
+def write_abort(root: Path, version: str) -> None:
+    """As a killed broker of the version leaves it."""
+    (root / "abort").write_text("" if version == "4.9.3" else "12345")
+
+
+def write(path: Path, position: int, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(descriptor, data, position)
+    finally:
+        os.close(descriptor)

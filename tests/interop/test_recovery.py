@@ -1,0 +1,136 @@
+"""The recovery matrix: whatever state a store is in, what rmqctl does to it costs nothing that the
+engine alone would have kept.
+
+Every combination of a state, an action and an ending (its own, SIGKILL, a full disk) is a test of
+its own: ``-k 4.9.3-abort-old-checkpoint-put`` runs one. A run takes some of them, with a fixed
+seed; ``-m nightly`` takes many others, with the seed of RMQCTL_TEST_SEED (RMQCTL_NIGHTLY says how
+many; with ``-k`` all that match).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import traceback
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import SEED
+from tests.interop.engine import VERSIONS, Engine
+from tests.interop.recovery.actions import ACTIONS, ENDINGS
+from tests.interop.recovery.matrix import Combination, Lab, all_combinations
+
+FIXED_SEED = "1"
+COUNT = 150
+NIGHTLY_COUNT = int(os.environ.get("RMQCTL_NIGHTLY", "900"))
+#: The engine looks at so many stores at once.
+CHUNK = 12
+
+
+def chosen() -> list[Combination]:
+    """Each state in each version, with every action and ending."""
+    chance = random.Random(FIXED_SEED)
+    found = []
+    for version in VERSIONS:
+        states: dict[str, list[Combination]] = {}
+        for one in all_combinations():
+            if one.version == version:
+                states.setdefault(one.state, []).append(one)
+        deeds = [(action, ending) for action in ACTIONS for ending in ENDINGS]
+        chance.shuffle(deeds)
+        names = list(states)
+        chance.shuffle(names)
+        for number in range(COUNT // len(VERSIONS)):
+            action, ending = deeds[number % len(deeds)]
+            found.append(Combination(version, names[number % len(names)], action, ending))
+    return sorted(set(found))
+
+
+def of_the_night(config: pytest.Config) -> list[Combination]:
+    others = sorted(set(all_combinations()) - set(chosen()))
+    if config.option.keyword or len(others) <= NIGHTLY_COUNT:
+        return others
+    return sorted(random.Random(SEED).sample(others, NIGHTLY_COUNT))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "combination" not in metafunc.fixturenames:
+        return
+    marked: list[tuple[Combination, list[pytest.MarkDecorator]]] = [(one, []) for one in chosen()]
+    if "nightly" in metafunc.config.option.markexpr:
+        # Thousands, which only make the collection of other runs slow.
+        marked += [(one, [pytest.mark.nightly]) for one in of_the_night(metafunc.config)]
+    params = [
+        pytest.param(
+            one,
+            id=f"{one.version}-{one.id}",
+            marks=[pytest.mark.xdist_group(f"interop-{one.version}"), *marks],
+        )
+        for one, marks in marked
+    ]
+    metafunc.parametrize("combination", params)
+
+
+class Judge:
+    """Says what is wrong with a combination; with those that come behind it, for the engine looks
+    at many stores in the time of one."""
+
+    def __init__(self, items: list[pytest.Item], directories: pytest.TempPathFactory) -> None:
+        self._directories = directories
+        self._known: dict[Combination, str] = {}
+        self._labs: dict[tuple[str, str], Lab] = {}
+        self._engines: dict[str, Engine] = {}
+        #: By version and seed, in the order of the run.
+        self._waiting: dict[tuple[str, str], list[Combination]] = {}
+        for item in items:
+            callspec = getattr(item, "callspec", None)
+            combination = callspec and callspec.params.get("combination")
+            if combination:
+                seed = SEED if item.get_closest_marker("nightly") else FIXED_SEED
+                self._waiting.setdefault((combination.version, seed), []).append(combination)
+
+    def verdict(self, combination: Combination) -> str:
+        if combination not in self._known:
+            ((key, alike),) = [i for i in self._waiting.items() if combination in i[1]]
+            first = alike.index(combination)
+            chunk = alike[first : first + CHUNK]
+            try:
+                self._known |= self._lab(*key).judge(chunk)
+            except Exception:
+                # Once for all of them: each would come to the same end, after the same time.
+                self._known |= dict.fromkeys(chunk, traceback.format_exc())
+        return self._known[combination]
+
+    def _lab(self, version: str, seed: str) -> Lab:
+        def engine() -> Engine:
+            if version not in self._engines or not self._engines[version].is_alive:
+                log = self._directories.mktemp(f"recovery-engine-{version}") / "log"
+                self._engines[version] = Engine(version, log)
+            return self._engines[version]
+
+        if (version, seed) not in self._labs:
+            directory = self._directories.mktemp(f"recovery-{version}")
+            self._labs[version, seed] = Lab(version, seed, directory, engine)
+        return self._labs[version, seed]
+
+    def close(self) -> None:
+        for lab in self._labs.values():
+            lab.close()
+        for engine in self._engines.values():
+            engine.close()
+
+
+@pytest.fixture(scope="session")
+def judge(
+    request: pytest.FixtureRequest, built: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Judge]:
+    made = Judge(request.session.items, tmp_path_factory)
+    yield made
+    made.close()
+
+
+def test_nothing_is_lost_that_the_engine_keeps(combination: Combination, judge: Judge) -> None:
+    wrong = judge.verdict(combination)
+    if wrong:
+        pytest.fail(wrong, pytrace=False)
