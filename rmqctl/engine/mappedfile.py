@@ -19,7 +19,13 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.paths import create_file, open_for_reading, open_for_writing, scan_names
+from rmqctl.engine.paths import (
+    create_file,
+    open_for_reading,
+    open_for_writing,
+    remove_file,
+    scan_names,
+)
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
 FILE_NAME_DIGITS = 20
@@ -377,6 +383,19 @@ class MappedFileQueue:
         self._offsets.append(file_from_offset)
         self._remember(mapped)
         return mapped
+
+    def remove_from(self, offset: int) -> None:
+        """Removes the files that begin at an offset or behind it, the last one first; errors as of
+        :func:`~rmqctl.engine.paths.remove_file`."""
+        while self._offsets and self._offsets[-1] >= offset:
+            opened = self._open.pop(self._offsets[-1], None)
+            if opened is not None:
+                opened.close()
+            path = self.entries[-1].path
+            remove_file(self.root_of(path), path)
+            self._unsynced.discard(path)
+            self.entries.pop()
+            self._offsets.pop()
 
     def _remember(self, mapped: MappedFile) -> None:
         self._open[mapped.file_from_offset] = mapped

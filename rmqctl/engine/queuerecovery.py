@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.consumequeue_ext import is_ext_addr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +73,21 @@ def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:
         if not beyond[0]:
             return first + int(beyond.argmax()) if beyond.any() else end
         end = first
+    return end
+
+
+def first_astray(queue: ConsumeQueue, log: CommitLog, start: int, end: int) -> int:
+    """Queue offset of the first unit, of those of records from physical offset ``start`` on, whose
+    address leads to no unit of its message in the extension; ``end`` when none is."""
+    assert queue.ext is not None
+    first = max(len(queue.files.entries) - RECOVERED_FILES, 0)
+    begin = queue.files.entries[first].file_from_offset // UNIT_SIZE if queue.files.entries else end
+    for queue_offset, unit in queue.units(begin, end):
+        if unit.physical_offset < start or not is_ext_addr(unit.tags_code):
+            continue
+        found, record = queue.ext.get(unit.tags_code), log.find_record(unit.physical_offset)
+        if record is not None and (found is None or found.msg_store_time != record.store_timestamp):
+            return queue_offset
     return end
 
 

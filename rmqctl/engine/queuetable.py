@@ -40,7 +40,8 @@ class ConsumeQueueTable:
     ) -> None:
         self.directory = directory
         self.file_size = file_size
-        self._ext_directory = ext_directory
+        #: Where the queues' extension lies; None: they have none.
+        self.ext_directory = ext_directory
         self._ext_file_size = ext_file_size
         self._root = writable_root
         self._log_range = log_range
@@ -105,8 +106,8 @@ class ConsumeQueueTable:
     def _remember(self, topic: str, queue_id: int) -> ConsumeQueue:
         where = self.directory / topic / str(queue_id)
         ext = None
-        if self._ext_directory is not None:
-            ext_where = self._ext_directory / topic / str(queue_id)
+        if self.ext_directory is not None:
+            ext_where = self.ext_directory / topic / str(queue_id)
             if self.writes_ext:
                 assert self._ext_file_size is not None
                 ext = ConsumeQueueExt(ext_where, self._ext_file_size, writable_root=self._root)

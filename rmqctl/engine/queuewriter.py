@@ -202,18 +202,19 @@ class ConsumeQueueWriter(ConsumeQueue):
                 at += len(window)
 
     def clear_from(self, queue_offset: int) -> None:
-        """Takes away the units from ``queue_offset`` on, from the last file back, so that a kill
-        leaves no hole. Files stay: a queue that has none begins anew at queue offset 0.
+        """Takes away the units from ``queue_offset`` on, and the files that have no others: in one
+        that is left empty the engine would see a unit (``ConsumeQueue#truncateDirtyLogicFiles``
+        does not look at what stands first in a file). From the last file back, so that a kill
+        leaves no hole.
 
-        :raises OSError: the disk failed.
+        :raises OSError: the disk failed. :raises CannotWrite: a file cannot be removed.
         """
         place = queue_offset * UNIT_SIZE
-        for number in range(len(self.files.entries) - 1, -1, -1):
-            mapped = self.files.file(number)
-            position = max(place - mapped.file_from_offset, 0)
-            if position < mapped.size:
-                mapped.clear(position)
-        self._wrote = place
+        self.files.remove_from(place)
+        mapped = self.files.find(place)
+        if mapped is not None:
+            mapped.clear(place - mapped.file_from_offset)
+        self._wrote = place if self.files.entries else 0
         self.max_physical_offset = self._max_physical_offset()
 
     def _fill(self, count: int) -> None:

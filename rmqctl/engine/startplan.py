@@ -22,9 +22,10 @@ from rmqctl.engine import indexrecovery, paths
 from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
 from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
 from rmqctl.engine.logend import LogEnd, end_behind, find_end
-from rmqctl.engine.queuerecovery import first_beyond, written_units
+from rmqctl.engine.queuerecovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record import PREFIXES, Record
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ class ScanStart(NamedTuple):
 
 
 class QueueCut(NamedTuple):
-    """Units of a queue that go, from queue offset ``end`` on: their records are behind the log's
-    end, or places without a unit stand before them (``is_hole``) and dispatch writes them again."""
+    """Units of a queue that go, from queue offset ``end`` on, and files behind it: their records are
+    behind the log's end, or places without a unit stand before them (``is_hole``) and dispatch
+    writes them again, or there are none in a file that was made ahead."""
 
     topic: str
     queue_id: int
@@ -133,7 +135,8 @@ class _QueueFacts(NamedTuple):
     max_offset: int
     last: Unit | None
     is_hole: bool
-    has_files: bool
+    #: Whether a file was made for units to come, behind others.
+    is_ahead: bool
 
 
 def plan_start(
@@ -220,7 +223,7 @@ def _holes(files: StoreFiles) -> Iterator[Hole]:
 def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress) -> StartPlan:
     log = files.log
     start = scan_start(log, checkpoint, files.config)
-    facts = [_facts(queue, *written_units(queue)) for queue in _queues(files)]
+    facts = [_unclean_facts(queue, log, start) for queue in _queues(files)]
     firsts: dict[tuple[str, int], int] = {}
     total = max(log.files.end_offset - start.physical_offset, 1)
 
@@ -259,6 +262,15 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         hold_back=hold_back,
         doubtful=tuple(_doubtful(files, dispatch_from)),
     )
+
+
+def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _QueueFacts:
+    end, is_hole = written_units(queue)
+    if queue.ext is not None:
+        # Units without their extension are as good as none: dispatch writes both again.
+        astray = first_astray(queue, log, start.physical_offset, end)
+        end, is_hole = astray, is_hole or astray < end
+    return _facts(queue, end, is_hole)
 
 
 def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
@@ -312,8 +324,17 @@ def _queues(files: StoreFiles) -> Iterator[ConsumeQueue]:
     """Every queue as its files are, each open only while it is looked at."""
     table = files.queues
     for where in table.directories():
+        ext = None
+        if table.ext_directory is not None:
+            ext_where = table.ext_directory / where.topic / str(where.queue_id)
+            ext = ConsumeQueueExt(ext_where) if ext_where.is_dir() else None
         queue = ConsumeQueue(
-            where.path, where.topic, where.queue_id, table.file_size, strict=table.is_strict
+            where.path,
+            where.topic,
+            where.queue_id,
+            table.file_size,
+            ext=ext,
+            strict=table.is_strict,
         )
         try:
             yield queue
@@ -326,8 +347,9 @@ def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
     if last is not None and (last.is_pre_blank or not last.is_written):
         last = None
     max_offset = max(queue.max_offset, end)
-    has_files = bool(queue.files.entries)
-    return _QueueFacts(queue.topic, queue.queue_id, end, max_offset, last, is_hole, has_files)
+    files = queue.files.entries
+    is_ahead = len(files) > 1 and files[-1].file_from_offset >= end * UNIT_SIZE
+    return _QueueFacts(queue.topic, queue.queue_id, end, max_offset, last, is_hole, is_ahead)
 
 
 def _cut(
@@ -346,7 +368,7 @@ def _cut(
                 last = _facts(queue, end, one.is_hole).last
             finally:
                 queue.close()
-        if end < one.end or one.is_hole:
+        if end < one.end or one.is_hole or one.is_ahead:
             cuts.append(QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole))
         kept.append(one._replace(end=end, last=last))
     return tuple(cuts), kept

@@ -92,6 +92,12 @@ class StoreFlusher:
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
         self._doubtful = plan.doubtful
+        if self._reput.index is not None:
+            # The newest file, unless it is full, is written to: a start after a kill must not trust
+            # it (``IndexService#load``).
+            filled = self._reput.index.filled_timestamp()
+            if filled < self.checkpoint.index_msg_timestamp:
+                self.checkpoint = self.checkpoint._replace(index_msg_timestamp=max(filled, 0))
         if plan.is_clean:
             self._note_index_on_disk()
         else:

@@ -258,7 +258,7 @@ def rebuild_in_place(
     summary = _replace(plan, progress, build)
     try:
         bring_in_order(plan.root, plan.config)
-    except DamagedStore as error:
+    except (DamagedStore, FileLengthContradiction) as error:
         summary.not_in_order = str(error)
     return summary
 

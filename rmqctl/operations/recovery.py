@@ -48,9 +48,11 @@ def recovery_row(plan: StartPlan) -> Row:
 
 
 def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
-    """Does what a start does with a store that was not closed cleanly, and closes it; of another
-    one nothing. Errors as of a store that is opened for writing."""
+    """Does what a start does with a store that needs it, and closes it; of another one nothing.
+    Errors as of a store that is opened for writing."""
     with MessageStore(root, config) as store:
-        is_clean = not store.had_abort
-    if not is_clean:
+        store.commit_log.check_lengths()
+        plan = store.start_plan()
+    said = plan.checkpoint.until(plan.end.store_timestamp)
+    if plan.is_needed or said != plan.checkpoint:
         MessageStore(root, config, writable=True).close()

@@ -16,12 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import SEED
+from tests import seeds
 from tests.interop.engine import VERSIONS, Engine
 from tests.interop.recovery.actions import ACTIONS, ENDINGS
 from tests.interop.recovery.matrix import Combination, Lab, all_combinations
 
-FIXED_SEED = "1"
 COUNT = 150
 NIGHTLY_COUNT = int(os.environ.get("RMQCTL_NIGHTLY", "900"))
 #: The engine looks at so many stores at once.
@@ -30,7 +29,7 @@ CHUNK = 12
 
 def chosen() -> list[Combination]:
     """Each state in each version, with every action and ending."""
-    chance = random.Random(FIXED_SEED)
+    chance = random.Random(seeds.FIXED_SEED)
     found = []
     for version in VERSIONS:
         states: dict[str, list[Combination]] = {}
@@ -51,14 +50,14 @@ def of_the_night(config: pytest.Config) -> list[Combination]:
     others = sorted(set(all_combinations()) - set(chosen()))
     if config.option.keyword or len(others) <= NIGHTLY_COUNT:
         return others
-    return sorted(random.Random(SEED).sample(others, NIGHTLY_COUNT))
+    return sorted(random.Random(seeds.seed()).sample(others, NIGHTLY_COUNT))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "combination" not in metafunc.fixturenames:
         return
     marked: list[tuple[Combination, list[pytest.MarkDecorator]]] = [(one, []) for one in chosen()]
-    if "nightly" in metafunc.config.option.markexpr:
+    if seeds.asks_for_nightly(metafunc.config.option.markexpr):
         # Thousands, which only make the collection of other runs slow.
         marked += [(one, [pytest.mark.nightly]) for one in of_the_night(metafunc.config)]
     params = [
@@ -87,7 +86,7 @@ class Judge:
             callspec = getattr(item, "callspec", None)
             combination = callspec and callspec.params.get("combination")
             if combination:
-                seed = SEED if item.get_closest_marker("nightly") else FIXED_SEED
+                seed = seeds.seed() if item.get_closest_marker("nightly") else seeds.FIXED_SEED
                 self._waiting.setdefault((combination.version, seed), []).append(combination)
 
     def verdict(self, combination: Combination) -> str:
