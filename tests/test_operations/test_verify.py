@@ -292,6 +292,26 @@ def test_an_index_that_is_gone_or_begins_late(store: Path) -> None:
     assert codes in ({"unclean-shutdown", code} for code in ("index-missing", "index-behind"))
 
 
+@pytest.mark.parametrize(
+    ("aborts", "physic", "severity"),
+    [(False, 0, ERROR), (True, 10**15, ERROR), (True, 0, INFO)],
+    ids=["clean", "the checkpoint is newer", "the checkpoint is older"],
+)
+def test_an_index_that_has_lost_its_end(
+    store: Path, aborts: bool, physic: int, severity: str
+) -> None:
+    """Only after a crash a broker dispatches again, from where the checkpoint says
+    (``CommitLog#recoverAbnormally``): nothing else brings the keys of a record back."""
+    sorted((store / "index").iterdir())[-1].unlink()
+    if aborts:
+        (store / "abort").touch()
+        path = store / "checkpoint"
+        path.write_bytes(physic.to_bytes(8, "big") * 2 + path.read_bytes()[16:])
+    (found,) = (f for f in findings_of(store)[0] if f.structure == "index")
+    assert (found.code, found.severity) == ("index-behind", severity)
+    assert ("next start" in found.advice) == (severity == INFO)
+
+
 def test_keys_of_a_file_that_cannot_be_read_are_not_missed(store: Path) -> None:
     """That its length is wrong is said; which keys it had nobody can tell."""
     last = sorted((store / "index").iterdir())[-1]

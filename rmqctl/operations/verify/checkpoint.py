@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from formats import layouts
@@ -11,6 +12,7 @@ from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.lock import is_locked
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.findings import INFO, Finding, finding
+from rmqctl.operations.verify.sizes import Sizes
 
 
 class CheckpointChecker:
@@ -63,3 +65,19 @@ class CheckpointChecker:
         if now is None or now[:3] == Checkpoint()[:3]:
             severity = {"severity": INFO} if is_running else {}
             yield finding("checkpoint-zero", path=paths.CHECKPOINT, position=0, **severity)
+
+
+def walked_from(sizes: Sizes) -> int:
+    """Where a start after a crash begins to walk through the log, dispatching all of it again: the
+    newest file whose first record is not younger than the checkpoint
+    (``CommitLog#recoverAbnormally``, ``#isMappedFileMatchedRecover``), else the first one."""
+    try:
+        checkpoint = read_checkpoint(sizes.path / paths.CHECKPOINT) or Checkpoint()
+    except CannotRead:
+        checkpoint = Checkpoint()
+    with closing(sizes.open_log()) as log:
+        for entry in reversed(log.files.entries):
+            record = log.find_record(entry.file_from_offset)
+            if record is not None and 0 < record.store_timestamp <= checkpoint.min_timestamp:
+                return entry.file_from_offset
+        return log.min_offset

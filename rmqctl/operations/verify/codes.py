@@ -22,6 +22,9 @@ class Code(NamedTuple):
 
 _REBUILD_QUEUES = "`rmqctl rebuild queues` writes the queues from the log."
 _REBUILD_INDEX = "`rmqctl rebuild index` writes the index from the log."
+_NOT_INDEXED = (
+    "A query by key does not find them, and a broker never indexes what it has dispatched. "
+)
 _LOG_LOST = (
     "These bytes are lost unless a replica has them. Keep the broker down: its recovery may delete "
     "everything behind this place. Copy the store first; `rmqctl walk commitlog --body base64` "
@@ -325,19 +328,19 @@ STORE_CODES: dict[str, Code] = {
     ),
     # index
     "index-missing": Code(
-        WARNING, "index", "no index file, though messages have keys", _REBUILD_INDEX
+        ERROR, "index", "no index file, though messages have keys", _NOT_INDEXED + _REBUILD_INDEX
     ),
     "index-behind": Code(
-        WARNING,
+        ERROR,
         "index",
-        "the newest messages with keys are not indexed",
-        "A query by key does not find them. " + _REBUILD_INDEX,
+        "the newest messages with keys are not indexed (info: the next start does that)",
+        _NOT_INDEXED + _REBUILD_INDEX,
     ),
     "index-starts-late": Code(
-        WARNING,
+        ERROR,
         "index",
         "messages with keys before the first index item",
-        "A query by key does not find them. " + _REBUILD_INDEX,
+        _NOT_INDEXED + _REBUILD_INDEX,
     ),
     "key-not-indexed": Code(ERROR, "index", "keys of messages have no index item", _REBUILD_INDEX),
     "index-item-without-key": Code(

@@ -17,12 +17,16 @@ from rmqctl.engine.dispatch import KeyBatch
 from rmqctl.engine.indexfile import time_diff_seconds
 from rmqctl.engine.indexlinks import time_diff_array
 from rmqctl.engine.indexservice import IndexService
+from rmqctl.operations.verify.checkpoint import walked_from
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.places import GrowingEnd, Ranges
 from rmqctl.operations.verify.sizes import Sizes
 
 _NEAR = 64
+#: Behind every offset.
+_NOWHERE = 2**63 - 1
+_INDEXED_LATER = "The next start of a broker dispatches these records, and indexes them."
 
 
 @dataclass(slots=True)
@@ -48,8 +52,8 @@ class _Gap:
 class IndexChecker:
     """Checks the index; feed :meth:`add` in log order, then :meth:`finish`.
 
-    After a stop that was not clean the newest items may be missing, and those of records that wait
-    for their units even when there is no file yet.
+    Items of records that the next start of a broker dispatches are only behind: of those without
+    units, and after a stop that was not clean of those that its recovery walks through.
     """
 
     def __init__(self, sizes: Sizes, damaged: Ranges) -> None:
@@ -59,7 +63,7 @@ class IndexChecker:
         self._log_min = sizes.log_min
         self._damaged = damaged
         self._end = GrowingEnd(sizes.open_log)
-        self._waiting_from = sizes.waiting_from
+        self._sizes = sizes
         self._has_files = bool(service.paths)
         self._started = False
         # Whether there was a file before the first one that is left.
@@ -264,20 +268,23 @@ class IndexChecker:
                 yield from self._take_extras(items)
         yield from self._cursor.drain()
         yield from self._report_extra()
-        waiting = (
-            self._gap is not None
-            and self._waiting_from is not None
-            and self._gap.first >= self._waiting_from
-        )
-        if self._cursor.skipped:
+        if self._cursor.skipped or self._gap is None:
             return  # Which keys are missing, nobody can tell.
-        if not self._has_files and not (self._cursor.unclean and waiting):
-            yield from self._report_gap("index-missing", path="index")
-        elif self._cursor.unclean:
+        if self._gap.first >= self._dispatched_again_from():
             # What a killed writer or a running broker has not indexed yet.
-            yield from self._report_gap("index-behind", severity=INFO)
-        else:
+            yield from self._report_gap("index-behind", severity=INFO, advice=_INDEXED_LATER)
+        elif self._has_files:
             yield from self._report_gap("index-behind")
+        else:
+            yield from self._report_gap("index-missing", path=paths.INDEX)
+
+    def _dispatched_again_from(self) -> int:
+        """From where on the next start of a broker dispatches, and so indexes: what stands behind
+        the newest unit, and after a crash all that its recovery walks through. No start indexes the
+        rest."""
+        dispatched_to = self._sizes.dispatched_to
+        start = dispatched_to if dispatched_to >= 0 else _NOWHERE
+        return min(start, walked_from(self._sizes)) if self._cursor.unclean else start
 
     def _later(self, offsets: NDArray[np.int64]) -> int:
         """How many of the next items are of records that were appended after the log was read."""
