@@ -43,6 +43,17 @@ class TopicNotAllowed(UsageError):
     )
 
 
+class QueueFilesTooSmall(UsageError):
+    """Queue files of one unit would be made."""
+
+    template = (
+        "queue files of {size} bytes hold one unit, and a broker that starts on such files never "
+        "comes to an end. Nothing was changed. Give a broker.conf with mappedFileSizeConsumeQueue "
+        "of {least} or more (its default is {default}); where queues have such files already, move "
+        "consumequeue/ away first."
+    )
+
+
 class BadInputLine(UsageError):
     """One line of a bulk input is not a message."""
 

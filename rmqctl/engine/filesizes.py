@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from formats import layouts
+from formats import constants, layouts
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.mappedfile import is_offset_name
 from rmqctl.engine.multipath import log_directories
-from rmqctl.errors import FileLengthContradiction
+from rmqctl.errors import FileLengthContradiction, QueueFilesTooSmall
 
+#: Two units.
+LEAST_QUEUE_FILE_SIZE = 2 * layouts.QUEUE_UNIT.size
 #: So many files are asked: what most of them say counts, since one of them may have been cut.
 _ASKED = 3
 
@@ -41,6 +43,27 @@ def consume_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
         "mappedFileSizeConsumeQueue",
         unit=layouts.QUEUE_UNIT.size,
     )
+
+
+def is_too_small(queue_file_size: int) -> bool:
+    """Whether a broker never comes to the end of its start with queue files of a size: those of one
+    unit (``ConsumeQueue#truncateDirtyLogicFiles`` ends at the second, or at the next file)."""
+    return queue_file_size < LEAST_QUEUE_FILE_SIZE
+
+
+def check_queue_file_size(size: int) -> None:
+    """For queue files that are to be made. :raises QueueFilesTooSmall: they would be."""
+    if is_too_small(size):
+        default = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE
+        raise QueueFilesTooSmall(size=size, least=LEAST_QUEUE_FILE_SIZE, default=default)
+
+
+def check_new_queue_files(root: Path, config: MessageStoreConfig) -> None:
+    """:func:`check_queue_file_size` of the first queue files of a store, when it has none yet."""
+    if is_too_small(config.mapped_file_size_consume_queue):
+        directories = (where.path for where in paths.queue_directories(root / paths.CONSUME_QUEUE))
+        if next(_files(directories), None) is None:
+            check_queue_file_size(config.mapped_file_size_consume_queue)
 
 
 def consume_queue_ext_file_size(root: Path, config: MessageStoreConfig) -> int:

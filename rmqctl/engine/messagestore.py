@@ -25,6 +25,7 @@ from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.dispatch import Dispatcher, message_keys
 from rmqctl.engine.dispatchtail import DispatchTail
 from rmqctl.engine.filesizes import (
+    check_new_queue_files,
     commit_log_file_size,
     consume_queue_ext_file_size,
     consume_queue_file_size,
@@ -82,6 +83,7 @@ class MessageStore:
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises StoreInUse: somebody holds the lock; nothing was changed.
     :raises FileLengthContradiction: files and configuration disagree.
+    :raises QueueFilesTooSmall: no broker would start on the queue files that it would make.
     :raises DamagedStore: a start would lose what is there; nothing was changed.
     :raises CommitLogMissing: there are queues, and no log.
     """
@@ -105,6 +107,8 @@ class MessageStore:
         self._lock: StoreLock | None = None
         self._put_lock = threading.RLock()
         self._writer: StoreWriter | None = None
+        if writable:
+            check_new_queue_files(self.root, self.config)
         if create and not self.root.exists():
             try:
                 self.root.mkdir(parents=True)

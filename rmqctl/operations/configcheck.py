@@ -13,7 +13,7 @@ from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine import configfiles as files
 from rmqctl.engine.paths import scan_names
 from rmqctl.errors import ConfigFileUnreadable
-from rmqctl.operations.verify.directories import check_is_directory
+from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class _Check:
         self._groups: set[str] = set()
 
     def run(self) -> Iterator[Finding]:
+        yield from check_queue_size(self._store.queues.file_size)
         yield from check_is_directory(self._store.root, files.CONFIG)
         names = scan_names(self._directory)
         known = {name for name in names if name.endswith(_SUFFIX)}

@@ -18,6 +18,7 @@ from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.filesizes import (
+    check_queue_file_size,
     commit_log_file_size,
     consume_queue_ext_file_size,
     consume_queue_file_size,
@@ -137,7 +138,8 @@ def plan_rebuild(
 ) -> RebuildPlan:
     """Looks at the store and says what a rebuild of ``queues``, ``index`` or ``all`` will do.
 
-    :raises StoreNotFound, NotAStore, FileLengthContradiction, UsageError: it cannot be done.
+    :raises StoreNotFound, NotAStore, FileLengthContradiction, QueueFilesTooSmall, UsageError: it
+        cannot be done.
     """
     paths.check_store(root)
     if topic is not None:
@@ -169,6 +171,7 @@ def plan_rebuild(
     if plan.index:
         _check_index_geometry(root, config)
     if plan.queues:
+        check_queue_file_size(plan.consume_queue_file_size)
         kept = [one for one in unexplained(root, config) if plan.includes(one.topic, one.queue_id)]
         plan = replace(plan, unexplained=tuple(kept))
     return plan

@@ -29,6 +29,7 @@ from rmqctl.engine.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher
+from rmqctl.engine.filesizes import check_queue_file_size
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.multipath import is_spread
@@ -252,7 +253,10 @@ def write_store(
 
 
 def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:
-    """:raises WriteRefused: the columns make no messages, or the log would lie elsewhere."""
+    """:raises WriteRefused: the columns make no messages, or the log would lie elsewhere.
+    :raises QueueFilesTooSmall: no broker would start on it.
+    """
+    check_queue_file_size(config.mapped_file_size_consume_queue)
     if is_spread(config):
         reason = "its log would lie in other directories: take storePathCommitLog out of its conf"
         raise WriteRefused(path=path, reason=reason)

@@ -11,6 +11,7 @@ import pytest
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import QueueFilesTooSmall
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
 from tests.conftest import Golden
@@ -278,3 +279,12 @@ def test_the_path_is_looked_at_first(tmp_path: Path) -> None:
             RocketMQWriter(path, parse_broker_conf(CONF), StructType())
     with pytest.raises(WriteRefused, match="give its directory"):
         RocketMQWriter(Path(""), parse_broker_conf(CONF), StructType())
+
+
+def test_no_store_is_made_on_which_no_broker_starts(tmp_path: Path) -> None:
+    from pyspark.sql.types import StructType
+
+    conf = parse_broker_conf(CONF + "\nmappedFileSizeConsumeQueue=20\n")
+    with pytest.raises(QueueFilesTooSmall):
+        RocketMQWriter(tmp_path / "new", conf, StructType())
+    assert list(tmp_path.iterdir()) == []

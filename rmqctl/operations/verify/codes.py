@@ -139,6 +139,13 @@ STORE_CODES: dict[str, Code] = {
         "something that is no file of the store lies in one of its directories",
         "A broker refuses to start with it in commitlog/ or in a queue: move it away.",
     ),
+    "queue-files-too-small": Code(
+        ERROR,
+        "directory",
+        "queue files of one unit (mappedFileSizeConsumeQueue=20): a broker's start never ends",
+        "Give the broker a mappedFileSizeConsumeQueue of 40 or more, and move consumequeue/ away: "
+        "`rmqctl rebuild queues --in-place` with that broker.conf writes the queues.",
+    ),
     "not-a-directory": Code(
         ERROR,
         "directory",

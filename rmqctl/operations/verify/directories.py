@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.engine import paths
+from rmqctl.engine.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.engine.indexservice import is_index_name
 from rmqctl.engine.mappedfile import FILE_NAME_DIGITS
 from rmqctl.operations.verify.findings import Finding, finding
@@ -27,6 +28,7 @@ def check_directories(
         yield from check_is_directory(root, name)
     for directory in log_directories or (root / paths.COMMIT_LOG,):
         yield from _check_files(root, directory, log_size)
+    yield from check_queue_size(queue_size)
     yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
     yield from _check_index(root, root / paths.INDEX, index_size)
 
@@ -37,6 +39,17 @@ def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
     if os.path.lexists(path) and not path.is_dir():
         what = "a file" if path.is_file() else "no regular file"
         yield finding("not-a-directory", path=name, expected="a directory", found=what)
+
+
+def check_queue_size(size: int) -> Iterator[Finding]:
+    """The size of queue files, of those that are there or by the configuration."""
+    if is_too_small(size):
+        yield finding(
+            "queue-files-too-small",
+            path=paths.CONSUME_QUEUE,
+            expected=f"{LEAST_QUEUE_FILE_SIZE} bytes or more",
+            found=f"{size} bytes",
+        )
 
 
 def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Finding]:
