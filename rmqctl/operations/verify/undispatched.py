@@ -11,6 +11,7 @@ from formats.constants import TRANSACTION_TYPE_MASK
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
+from rmqctl.engine.multidispatch import offsets_are_numbers
 from rmqctl.engine.scanner import Batch
 from rmqctl.operations.verify.findings import Finding, finding
 
@@ -24,16 +25,19 @@ class Undispatched:
     queues: set[tuple[str, int]] = field(default_factory=set)
 
     def add(self, root: Path, config: MessageStoreConfig, batch: Batch) -> None:
-        """Takes records. Only an append with ``enableMultiDispatch`` gives one its offsets there
-        (``MultiDispatch#wrapMultiDispatch``); queues that are there are checked by their units."""
+        """Takes records. Only an append with ``enableMultiDispatch`` gives one its offsets there,
+        all of them numbers (``MultiDispatch#wrapMultiDispatch``); queues that are there are checked
+        by their units."""
         if not len(batch.multi_dispatch_rows) or Dispatcher(config).is_multi:
             return
         permissive = Dispatcher(MessageStoreConfig())
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
+            if kind[row] in NO_UNIT or not offsets_are_numbers(record.properties):
+                continue
             named = permissive.multi_dispatch(record.properties, record.queue_id)
-            for name, queue_id, _ in named if kind[row] not in NO_UNIT else ():
+            for name, queue_id, _ in named:
                 if (name, queue_id) in self.queues or not _is_there(root, name, queue_id):
                     self.queues.add((name, queue_id))
                     self.first = record.physical_offset if self.first < 0 else self.first
