@@ -62,9 +62,11 @@ class ScanStart(NamedTuple):
 
 
 class QueueCut(NamedTuple):
-    """Units of a queue that go, from queue offset ``end`` on, and files behind it: their records are
-    behind the log's end, or places without a unit stand before them (``is_hole``) and dispatch
-    writes them again, or there are none in a file that was made ahead."""
+    """Units of a queue that go, from queue offset ``end`` on, and files behind it.
+
+    Their records are behind the log's end, or places without a unit stand before them (``is_hole``)
+    and dispatch writes them again, or there are none in a file that was made ahead.
+    """
 
     topic: str
     queue_id: int
