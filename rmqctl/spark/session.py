@@ -25,11 +25,14 @@ from typing import IO, TYPE_CHECKING, Any
 from rmqctl.errors import RmqctlError, UsageError
 from rmqctl.spark.failures import SparkFailed, first_line
 from rmqctl.spark.java import SparkMissing, java_environment
+from rmqctl.spark.staging import remove_abandoned
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ANSWER_SECONDS = 10
+#: So long Java has to end and to remove what it made before it had a directory of its own.
+_END_SECONDS = 60
 _INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
 _TOP = Path(__file__).parents[2]
 _PACKAGES = ("rmqctl", "formats")
@@ -110,7 +113,10 @@ def session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[Spar
     try:
         yield spark
     finally:
-        close()
+        try:
+            close()
+        finally:
+            remove_abandoned()
 
 
 def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -189,16 +195,21 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         with java_environment() as java, _environment(master, java):
             with _interrupts_kept() as told:
                 gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+                place = _own_directory(gateway)
             try:
                 if told:
                     raise KeyboardInterrupt
                 with _own_interrupts():
                     context = SparkContext(gateway=gateway, conf=settings)
+                    spark = SparkSession(context)
+                # Else made with the first query, which may be when Java, told to end, has removed
+                # its directories already.
+                spark._jsparkSession.artifactManager()
                 if not is_local(master):
-                    # Executors fetch it from its place when they start; Java removes it at its end.
+                    # Executors fetch it from its place when they start.
                     context.addPyFile(code_zip(context._temp_dir))
             except BaseException:
-                _end(gateway)
+                _end(gateway, place)
                 raise
     except (KeyboardInterrupt, SparkMissing):
         raise
@@ -212,14 +223,27 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         except Exception:
             pass  # Ctrl-C cut a call short; the end of Java stops everything.
         finally:
-            _end(gateway)
+            _end(gateway, place)
             log.close()
-            # Java has removed it, but for what a task that was cut short wrote meanwhile.
-            root = Path(context._temp_dir).parent
-            if root.name.startswith("spark-"):
-                shutil.rmtree(root, ignore_errors=True)
 
-    return SparkSession(context), close
+    return spark, close
+
+
+def _own_directory(gateway: Any) -> str:
+    """Makes a directory in Java's one for temporary files, for those of this session. Java removes
+    it at its end, also when this process was killed. What the queries and tasks that it ended so
+    wrote meanwhile is left to :func:`_end`."""
+    place: str | None = None
+    try:
+        system, name = gateway.jvm.java.lang.System, "java.io.tmpdir"
+        place = tempfile.mkdtemp(prefix="rmqctl-spark-", dir=system.getProperty(name))
+        system.setProperty(name, place)
+        file = gateway.jvm.java.io.File(place)
+        gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(file)
+    except BaseException:
+        _end(gateway, place)
+        raise
+    return place
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
@@ -238,18 +262,22 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
     return spark, spark.stop
 
 
-def _end(gateway: Any) -> None:
-    """Ends the Java process and forgets it, so that another session may start."""
+def _end(gateway: Any, place: str | None) -> None:
+    """Ends the Java process and forgets it, so that another session may start; removes its
+    directory for temporary files."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
     process = gateway.proc
     process.stdin.close()
     try:
-        process.wait(10)
+        process.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    finally:
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
     gateway.shutdown()
 
 

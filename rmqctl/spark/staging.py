@@ -18,6 +18,8 @@ from rmqctl.errors import CannotWrite, OutputExists, RmqctlError
 
 #: What a directory is called while it is built, behind its name.
 BESIDE = ".rmqctl-new"
+#: Directories that were given up, and what they would have been.
+_abandoned: list[tuple[Path, Path]] = []
 
 
 class NotShared(RmqctlError):
@@ -62,6 +64,9 @@ def in_new_directory(path: str) -> Iterator[str]:
             if place.exists():
                 place.rmdir()
             building.rename(place)
+        except BaseException:
+            _abandoned.append((building, place))
+            raise
         finally:
             shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
@@ -69,6 +74,21 @@ def in_new_directory(path: str) -> Iterator[str]:
     finally:
         if lock >= 0:
             os.close(lock)
+
+
+def remove_abandoned() -> None:
+    """Removes what tasks wrote to a new directory after it was given up and removed: Ctrl-C ends
+    this side of a query, and Java's goes on until the session ends. Call it then."""
+    while _abandoned:
+        building, place = _abandoned.pop()
+        if not building.is_dir():
+            continue
+        try:
+            lock = made_anew(building, place)
+        except (OutputInUse, OSError):
+            continue  # Somebody builds there anew, or nobody may.
+        building.rmdir()
+        os.close(lock)
 
 
 def made_anew(building: Path, place: Path) -> int:

@@ -52,7 +52,7 @@ class Run:
     def killed(self, number: int) -> None:
         """Sends a signal, and waits until nothing runs any more; no temporary file is left."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=200)
         expected = 130 if number == signal.SIGINT else -number
         assert (self.process.returncode, err) == (expected, ""), out
         wait_until(lambda: not self._living())

@@ -130,6 +130,38 @@ def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Pa
     assert not (tmp_path / "built").exists()
 
 
+_CUT_SHORT = """
+import json, os
+from pathlib import Path
+from rmqctl.spark import session
+temporary = Path(os.environ["TMPDIR"])
+with session.session("local[1]") as spark:
+    assert len(spark.range(0, 10, 1, 2).repartition(2).collect()) == 10
+    made = [path.name for path in temporary.rglob("*")]
+    spark.sparkContext._gateway.proc.kill()
+print(json.dumps([made, [path.name for path in temporary.rglob("*")]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_what_java_leaves_of_a_session_is_removed(tmp_path: Path) -> None:
+    """It was killed, and had no time for it. What is left it made before its session."""
+    done = subprocess.run(
+        [sys.executable, "-c", _CUT_SHORT],
+        cwd=ROOT,
+        env=java_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    made, left = json.loads(done.stdout)
+    assert any(name.startswith("blockmgr-") for name in made)
+    assert any(name.startswith("artifacts-") for name in made)
+    assert [name.partition("-")[0] for name in left] == ["spark"]
+
+
 def test_a_bad_setting_is_a_usage_error(golden: object) -> None:
     store = golden("basic")  # type: ignore[operator]
     done = run("stats", "--store", str(store), "--conf", "nonsense")

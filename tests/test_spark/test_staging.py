@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.errors import CannotWrite, OutputExists
-from rmqctl.spark.staging import BESIDE, OutputInUse, in_new_directory, is_remote
+from rmqctl.spark import session
+from rmqctl.spark.staging import BESIDE, OutputInUse, in_new_directory, is_remote, remove_abandoned
 
 
 def beside(place: Path) -> Path:
@@ -36,6 +37,38 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(CannotWrite, match="No space"), in_new_directory(str(place)):
         raise OSError(28, "No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+def late(place: Path) -> Path:
+    """What a task writes after the directory that it writes to was given up and removed."""
+    with pytest.raises(KeyboardInterrupt), in_new_directory(str(place)) as building:
+        raise KeyboardInterrupt
+    (Path(building) / "_temporary" / "0").mkdir(parents=True)
+    return Path(building)
+
+
+def test_what_a_task_writes_too_late_is_removed_when_the_session_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "new"
+
+    def start(master: str, conf: object) -> tuple[object, object]:
+        return None, lambda: late(place)
+
+    monkeypatch.setattr(session, "_start", start)
+    with session.session("local[1]"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_somebody_else_builds_there_stays(tmp_path: Path) -> None:
+    given_up = late(tmp_path / "new")
+    with in_new_directory(str(tmp_path / "new")) as building:
+        assert Path(building) == given_up
+        (given_up / "half").write_text("")
+        remove_abandoned()
+        assert (given_up / "half").exists()
+    assert (tmp_path / "new" / "half").exists()
 
 
 @pytest.mark.parametrize("what", ["file", "full directory", "link", "dangling link"])
