@@ -40,7 +40,6 @@ from rmqctl.engine.retention import EXPIRED, remove
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.engine.storewriter import StoreWriter
 from rmqctl.operations.clean import Rule, plan_clean
-from tests.test_safety.conftest import MEMORY
 from tests.test_safety.support import Clock, assert_clean, small_config
 
 FILE = 1 << 13
@@ -79,7 +78,8 @@ class StoreModel(RuleBasedStateMachine):
 
     @initialize(mode=st.sampled_from(MODES), services=st.booleans())
     def begin(self, mode: dict[str, Any], services: bool) -> None:
-        base = MEMORY if MEMORY.is_dir() else None
+        # In memory where tests/conftest.py has found room.
+        base = os.environ.get("PYTEST_DEBUG_TEMPROOT")
         self.directory = Path(tempfile.mkdtemp(prefix="rmqctl-model-", dir=base))
         self.root = self.directory / "store"
         self.config = replace(CONFIG, **mode)

@@ -116,7 +116,10 @@ def test_a_store_closes_under_its_putters(fast_path: Path) -> None:
     threads = [threading.Thread(target=put) for _ in range(THREADS)]
     for thread in threads:
         thread.start()
-    time.sleep(0.2)
+    ends = time.monotonic() + 60
+    while len(results) < 3 * THREADS:
+        assert time.monotonic() < ends, "nobody gets on"
+        time.sleep(0.001)
     store.close()
     for thread in threads:
         thread.join()

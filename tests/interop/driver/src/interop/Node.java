@@ -4,7 +4,6 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.io.IOException;
-import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -40,6 +39,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** A name server and a broker on loopback, with a producer and push consumers. */
 final class Node {
     private static final String NAME = "interop";
+    private static int portsAsked;
 
     private final NamesrvController nameServer;
     private final BrokerController broker;
@@ -79,16 +79,22 @@ final class Node {
         broker.start();
     }
 
-    /** A port with a free one two below it, which a broker takes for itself. */
+    /**
+     * A port with a free one two below it, which a broker takes for itself. Both are taken a second
+     * later only: so they are none that the system gives to others meanwhile, which begin at 32768, and
+     * of a range of this process.
+     */
     private static int freePort() throws IOException {
-        while (true) {
-            try (ServerSocket one = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
-                ServerSocket other = new ServerSocket(one.getLocalPort() - 2)) {
-                return one.getLocalPort();
+        int first = 10_000 + (int) (ProcessHandle.current().pid() % 400) * 50;
+        for (int tries = 0; tries < 16; tries++) {
+            int port = first + 2 + 3 * (portsAsked++ % 16);
+            try (ServerSocket one = new ServerSocket(port); ServerSocket other = new ServerSocket(port - 2)) {
+                return port;
             } catch (IOException taken) {
-                // Another pair is tried.
+                // The next pair is tried.
             }
         }
+        throw new IOException("no port is free from " + first + " on");
     }
 
     /** The producer, once the name server knows the topic: a client that asked before would wait long. */
