@@ -58,8 +58,9 @@ def test_every_command_is_in_the_readme(name: str) -> None:
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_command_has_examples_of_itself(path: str) -> None:
-    assert getattr(COMMANDS[path], "examples", ()), f"{path} has no examples"
-    assert any(path in line for line in COMMANDS[path].examples)
+    examples = getattr(COMMANDS[path], "examples", ())
+    assert examples, f"{path} has no examples"
+    assert any(path in line for line in examples)
 
 
 def example_lines() -> list[str]:

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 RMQCTL = [sys.executable, "-m", "rmqctl"]
@@ -114,7 +115,7 @@ def start_up(place: Path, runs: int) -> None:
     print(f"{'bare python':24}{bare * 1000:9.1f}{1:15.1f}")
     commands["put, 200 GiB of log"] = large_store(place, 200, 1 << 30)
     for name, command in commands.items():
-        seconds = timed(lambda command=command: run(*command), runs)
+        seconds = timed(partial(run, *command), runs)
         print(f"{name:24}{seconds * 1000:9.1f}{seconds / bare:15.1f}")
 
 

@@ -113,7 +113,7 @@ def proven(items: Iterable[pytest.Item]) -> dict[tuple[str, str], str]:
     order = list(SIGNS)
     for item in items:
         callspec = getattr(item, "callspec", None)
-        version = callspec.params.get("version") if callspec is not None else None
+        version = str(callspec.params.get("version")) if callspec is not None else ""
         for mark in item.iter_markers("proves"):
             level = mark.kwargs.get("level", "full")
             if isinstance(level, dict):  # by version

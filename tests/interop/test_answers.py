@@ -21,7 +21,7 @@ from tests.test_engine.test_sqlfilter import answer
 
 NAMES = ("a", "b", "$c_1", "TAGS")
 LITERALS = ("5", "0", "-7", "+3", "2147483648", "9L", "5.5", "1E2", ".5", "'x'", "'5'", "'it''s'")
-VALUES = (
+VALUES: tuple[str, ...] = (
     "5",
     "-7",
     "+3",
@@ -125,7 +125,7 @@ def test_filters(engine: Engine, chance: random.Random) -> None:
         {name: chance.choice(VALUES) for name in NAMES if chance.random() < 0.8} for _ in range(12)
     ]
     said = engine.ask("matches", expressions=expressions, properties=properties)
-    kinds = set()
+    kinds: set[str] = set()
     for expression, theirs in zip(expressions, said, strict=True):
         ours = our_answers(expression, properties)
         if ours is None and theirs is not None:  # the engine passes over a tail

@@ -211,10 +211,10 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
     assert_clean(root, config_of(values))
     command = [sys.executable, "-m", "rmqctl", "message", "--store", str(root)]
     command += ["--decompress", "--body", "utf8", "--json"]
-    for msg_id, body in sent.items():
+    for msg_id, text in sent.items():
         done = subprocess.run([*command, msg_id], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)[0]["body"] == body
+        assert json.loads(done.stdout)[0]["body"] == text
 
 
 UNREAD = {

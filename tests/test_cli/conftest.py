@@ -52,14 +52,15 @@ def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
             conf = store.parent / "broker.conf"
             conf.write_text(BROKER_CONF)
             line += ["--store", str(store), "--broker-conf", str(conf)]
-        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+        written = io.BytesIO(), io.BytesIO()
+        out, err = (io.TextIOWrapper(one, "utf-8") for one in written)
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
             code = run(line)
             out.flush()
             err.flush()
-        texts = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+        texts = [one.getvalue().decode() for one in written]
         return Done(code, *texts)
 
     return call

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import pty
@@ -273,7 +272,6 @@ def test_a_broker_that_holds_the_lock(cli: Cli, store: Path) -> None:
         assert state(store) == before
         assert holder.stdin is not None
         holder.stdin.close()
-    assert fcntl  # The lock went with its process.
 
 
 def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -264,7 +265,7 @@ def test_plain_lines_and_full_messages_store_the_same_bytes(tmp_path: Path) -> N
         clock = iter(range(BORN, BORN + 10**6))
         maker = MessageMaker(clock=lambda: BORN)
         with MessageStore(
-            tmp_path / name, CONFIG, writable=True, create=True, clock=lambda c=clock: next(c)
+            tmp_path / name, CONFIG, writable=True, create=True, clock=partial(next, clock)
         ) as store:
             if name == "stream":
                 assert type(maker.make(lines[0])) is not PlainMessage  # its topic is new

@@ -76,7 +76,7 @@ def begun(root: Path, **changes: Any) -> MessageStore:
     return store
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> list[threading.Thread]:
+def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thread]:
     threads = [threading.Thread(target=work, args=[number]) for number in range(count)]
     for thread in threads:
         thread.start()
@@ -154,7 +154,7 @@ def test_who_waits_for_anothers_flush_goes_on_at_its_own_deadline(
     """Without the service: the flush that is under way has begun before, and does not count."""
     store = begun(tmp_path / "s", flush_disk_type="SYNC_FLUSH", sync_flush_timeout=60_000)
     disk.gate.clear()
-    (leader,) = in_threads(1, lambda _: store.put_message(Message("T", b"first")) and None)
+    (leader,) = in_threads(1, lambda _: store.put_message(Message("T", b"first")))
     wait_for(lambda: disk.waiting == 1)
     store.writer.config = replace(store.config, sync_flush_timeout=20)
     result = store.put_message(Message("T", b"second"))
@@ -612,6 +612,8 @@ def test_a_commit_that_is_killed_leaves_whole_records(
 ) -> None:
     """Killed before any of its writes into the file: the log goes on behind the last whole one."""
 
+    left = cut
+
     class Killed(BaseException):
         pass
 
@@ -623,7 +625,6 @@ def test_a_commit_that_is_killed_leaves_whole_records(
                 raise Killed
             super().__setitem__(key, value)
 
-    left = cut
     real = os.pwrite
 
     def torn(descriptor: int, data: Any, offset: int) -> int:

@@ -300,8 +300,8 @@ def test_light_queues_count_for_themselves(tmp_path: Path) -> None:
             record = store.look_message_by_offset(result.append.wrote_offset)
             assert "WAIT" not in record.properties
         assert record.properties["INNER_MULTI_QUEUE_OFFSET"] == "2,0"
-        ends = {(q.topic, q.queue_id): None for q in store.queues.directories()}
-        for topic, queue_id in ends:
+        ends: dict[tuple[str, int], int] = {}
+        for topic, queue_id in [(q.topic, q.queue_id) for q in store.queues.directories()]:
             queue = store.consume_queue(topic, queue_id)
             assert queue is not None
             ends[topic, queue_id] = queue.max_offset

@@ -219,11 +219,15 @@ def test_a_store_is_not_writeable_by_any_of_its_flags(tmp_path: Path, flag: Runn
 
 def test_flags_of_queues_pass_over_a_full_disk() -> None:
     flags = RunningFlags()
-    assert flags.is_readable and flags.is_writeable and flags.is_cq_writeable
+
+    def state() -> tuple[bool, bool, bool]:
+        return flags.is_writeable, flags.is_cq_writeable, flags.is_readable
+
+    assert state() == (True, True, True)
     flags.make(RunningFlag.DISK_FULL)
-    assert (flags.is_writeable, flags.is_cq_writeable, flags.is_readable) == (False, True, True)
+    assert state() == (False, True, True)
     flags.make(RunningFlag.NOT_WRITEABLE)
-    assert not flags.is_cq_writeable
+    assert state() == (False, False, True)
     assert int(flags.flag_bits) == 18 and str(flags) == "NOT_WRITEABLE, DISK_FULL"
 
 

@@ -77,9 +77,10 @@ def as_expected(store: MessageStore, record: Record) -> ExpectedRow:
 @every_store
 def test_the_walk_yields_the_engines_messages_and_blanks(golden: Golden, name: str) -> None:
     rows = expected(name)
-    wanted = {}
+    wanted: dict[int, ExpectedRow] = {}
     for row in sorted(rows["message"] + rows.get("blank", []), key=lambda r: r["physicalOffset"]):
-        hosts = {key: host(row[key]) for key in ("bornHost", "storeHost") if key in row}
+        names = [name for name in ("bornHost", "storeHost") if name in row]
+        hosts: ExpectedRow = {name: host(row[name]) for name in names}
         wanted[row["physicalOffset"]] = {**row, **hosts}
     with open_store(golden, name) as store:
         found: dict[int, ExpectedRow] = {}
@@ -88,8 +89,8 @@ def test_the_walk_yields_the_engines_messages_and_blanks(golden: Golden, name: s
                 found[entry.physical_offset] = as_expected(store, entry)
             elif isinstance(entry, Blank):
                 size = entry.total_size
-                row = {"kind": "blank", "physicalOffset": entry.physical_offset, "size": size}
-                found[entry.physical_offset] = row
+                blank = {"kind": "blank", "physicalOffset": entry.physical_offset, "size": size}
+                found[entry.physical_offset] = blank
             else:
                 assert entry == End(rows["store"][0]["maxPhyOffset"])
     assert list(found) == list(wanted)
@@ -112,7 +113,9 @@ def test_scanner_and_walk_agree_and_dispatch_alike(golden: Golden, name: str) ->
     walked = list(log.walk())
     records = [entry for entry in walked if isinstance(entry, Record)]
     scanner = Scanner(log, dispatcher, check=True)
-    units, keys, scanned, others = [], [], [], []
+    units: list[tuple[Any, ...]] = []
+    keys: list[tuple[int, ...]] = []
+    scanned, others = [], []
     for entry in scanner.scan():
         if not isinstance(entry, Batch):
             others.append(entry)

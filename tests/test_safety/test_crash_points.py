@@ -75,7 +75,7 @@ def light(monkeypatch: pytest.MonkeyPatch, fuse: Fuse) -> None:
                 super().__setitem__(slice(key.start + low, key.start + high), value[low:high])
             raise Killed
 
-    class Slots(np.ndarray):  # type: ignore[type-arg]
+    class Slots(np.ndarray):
         def __setitem__(self, key: Any, value: Any) -> None:
             # The engine's own arrays inherit this class: only the map is meant.
             is_map = self.dtype == np.dtype(">i4") and isinstance(value, np.ndarray)

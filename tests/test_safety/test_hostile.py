@@ -21,6 +21,7 @@ from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.paths import open_for_reading
 from rmqctl.engine.record import End, Record
 from rmqctl.errors import RmqctlError, SymbolicLinkRefused, TopicNotAllowed
 from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
@@ -391,8 +392,10 @@ LENGTHS = [
 
 @pytest.mark.parametrize("wrong", LENGTHS, ids=str)
 def test_a_length_allocates_nothing_and_ends_no_walk(base: Path, wrong: dict[str, int]) -> None:
+    values: dict[str, Any] = {"body": b"b" * 100, **wrong}
+
     def hostile(at: int) -> bytes:
-        return record(at, b"good", body=b"b" * 100, **wrong)
+        return record(at, b"good", **values)
 
     root = log_of(
         base / "store", lambda at: record(at, b"good"), hostile, lambda at: record(at, b"t")
@@ -513,6 +516,7 @@ def test_units_that_point_anywhere(store: Path, unit: tuple[int, int, int], at: 
             acknowledged = [opened.put_message(message(n, "topic0", 0)) for n in range(3)]
             for result in acknowledged:
                 if result.is_ok:
+                    assert result.append is not None
                     opened.look_message_by_offset(result.append.wrote_offset)
     except RmqctlError as error:
         assert error.exit_code == 5
@@ -595,12 +599,11 @@ def test_files_that_shrink_between_listing_and_mapping(
 
     path = next(store.glob(part))
     whole = path.read_bytes()
-    original = module.open_for_reading
 
     def shrinking(opened: Path | str) -> int:
         if Path(opened) == path and len(whole) > size:
             os.truncate(path, size)
-        return original(opened)
+        return open_for_reading(opened)
 
     for attempt in attempts(store, store.parent / "rebuilt"):
         path.write_bytes(whole)

@@ -22,6 +22,7 @@ import pytest
 
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.operations.walk import Selection, walk_commit_log, walk_index, walk_queues
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def wait_until(
-    what: Callable[[], Any], process: subprocess.Popen[str] | None = None, seconds: float = 200
+    what: Callable[[], Any], process: subprocess.Popen[Any] | None = None, seconds: float = 200
 ) -> Any:
     """The first answer that says something; the process must live until then."""
     end = time.monotonic() + seconds
@@ -323,6 +324,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             process.terminate()
         for process in (*made.workers, master):
             process.wait(30)
+
+
+def verdict(root: Path, config: MessageStoreConfig | None = None) -> tuple[list[Finding], Summary]:
+    """What verify says of a store: its findings and the summary."""
+    rows = list(verify(root, config or MessageStore(root).config))
+    summary = rows.pop()
+    assert isinstance(summary, Summary)
+    return [row for row in rows if isinstance(row, Finding)], summary
 
 
 def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = None) -> Rows:

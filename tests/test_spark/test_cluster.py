@@ -22,7 +22,6 @@ from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations import rebuild as in_process
-from rmqctl.operations.verify import verify
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_spark.conftest import (
@@ -34,6 +33,7 @@ from tests.test_spark.conftest import (
     engine_rows,
     java_environment,
     python_without,
+    verdict,
     wait_until,
 )
 from tests.test_spark.test_encode import kept_of
@@ -138,7 +138,7 @@ def test_drivers_and_executors_are_killed(
     code, out, err = killed(lambda: [*work.glob("imported.rmqctl-new/rmqctl-runs/*")])
     assert (code, err) == (0, ""), out
     assert kept_of(imported, config) == kept_of(large_store, config)
-    *findings, summary = verify(imported, config)
+    findings, summary = verdict(imported, config)
     assert (findings, summary.records) == ([], MESSAGES)
 
     root, checkpoint = golden("basic"), work / "checkpoint"
@@ -181,7 +181,7 @@ def test_the_commands_say_and_write_what_the_engine_does(
 
     code, text, err = session.run("verify", *source, "--format", "ndjson")
     *rows, summary = [json.loads(line) for line in text.splitlines()]
-    *findings, expected = verify(root, config)
+    findings, expected = verdict(root, config)
     assert sorted(row["code"] for row in rows) == sorted(one.code for one in findings)
     assert {_finding(row) for row in rows} == {_finding(one._asdict()) for one in findings}
     assert summary == {"type": "summary"} | expected.row()

@@ -18,11 +18,13 @@ from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record import Record
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
 from rmqctl.operations import rebuild as in_process
 from rmqctl.operations.verify import parts, verify
 from tests import golden_data
 from tests.test_docs import ROOT, sections
+from tests.test_spark.conftest import verdict
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -222,7 +224,7 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
     fresh = tmp_path / "fresh"
     messages = importer.read(spark, str(to), kind)
     assert importer.load(messages, str(fresh), config) == 200
-    *findings, _ = verify(fresh, config)
+    findings, _ = verdict(fresh, config)
     assert [one.code for one in findings if one.severity != "info"] == []
     assert _messages(fresh, config) == _messages(root, config)
 
@@ -280,7 +282,7 @@ def _messages(root: Path, config: MessageStoreConfig) -> list[object]:
         return [
             (entry.topic, entry.queue_id, entry.properties, store.body(entry), entry.born_host)
             for entry in store.commit_log.walk()
-            if type(entry).__name__ == "Record"
+            if isinstance(entry, Record)
         ]
 
 
@@ -314,8 +316,8 @@ def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> 
     assert sql.query(spark, text, stores[:1], {}).first()["n"] > 0  # type: ignore[index]
     text = "SELECT (SELECT count(*) FROM units) AS units, count(*) AS items FROM index_items"
     options = {"brokerConf": golden_data.broker_conf_text("basic")}
-    (row,) = sql.query(spark, text, stores[:1], options).collect()
-    assert row["units"] > 0 and row["items"] > 0
+    (counts,) = sql.query(spark, text, stores[:1], options).collect()
+    assert counts["units"] > 0 and counts["items"] > 0
     # Columns of a subquery, and those that the plan does without.
     text = "SELECT count(*) AS n FROM messages WHERE EXISTS (SELECT 1 FROM units WHERE size > 0)"
     assert sql.query(spark, text, stores, {}).collect() == [(800,)]
@@ -446,7 +448,7 @@ def test_verify_of_several(here: None, tmp_path: Path, spark: SparkSession) -> N
     assert list(stores) == [f"{root}/broker-a/store", f"{root}/broker-b/store"]
     found = [(row["store"], row["code"]) for row in rows if row["type"] == "finding"]
     for store, told in stores.items():
-        *expected, summary = verify(Path(store), MessageStoreConfig())
+        expected, summary = verdict(Path(store), MessageStoreConfig())
         assert [code for s, code in found if s == store] == [f.code for f in expected]
         assert told == {"type": "store", "store": store, **summary.row(), "error": None}
     assert rows[-1]["type"] == "summary"
@@ -503,7 +505,7 @@ def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
         ("store", f"{root}/broker-b/store"),
     ]
     assert_all_were_printed("rebuild")
-    *findings, _ = verify(root / "broker-b" / "store", MessageStoreConfig())
+    findings, _ = verdict(root / "broker-b" / "store", MessageStoreConfig())
     assert [one.code for one in findings if one.severity != "info"] == []
     # Two of one name would go to one place.
     shutil.copytree(root / "broker-a", tmp_path / "other" / "broker-a")

@@ -16,10 +16,16 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.verify import verify
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_spark.conftest import ROOT, STREAM, java_environment, wait_until, why_not
+from tests.test_spark.conftest import (
+    ROOT,
+    STREAM,
+    java_environment,
+    verdict,
+    wait_until,
+    why_not,
+)
 
 pytestmark = [
     pytest.mark.xdist_group("spark-processes"),
@@ -162,7 +168,7 @@ def test_import(tmp_path: Path) -> None:
     assert not store.exists()
     command(tmp_path, *arguments, "--master", "local[2]").completes()
     assert [path.name for path in work.iterdir()] == ["store"]
-    *findings, summary = verify(store, MessageStore(store).config)
+    findings, summary = verdict(store)
     assert (findings, summary.records) == ([], len(rows))
 
 

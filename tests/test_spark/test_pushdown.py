@@ -230,7 +230,8 @@ def test_asked_of_spark(spark: SparkSession, golden: Golden) -> None:
             found = [row.physical_offset for row in frame.collect()]
         finally:
             spark.conf.set("spark.sql.session.timeZone", "UTC")
-        filters = [_FILTERS[c]((name,), value) for name, c, value in where]
+        kinds: dict[str, Any] = dict(_FILTERS)
+        filters = [kinds[c]((name,), value) for name, c, value in where]
         assert found == [r["physical_offset"] for r in rows if matches(r, filters)], where
     tasks = [
         scan(spark, root, where=where, **conf).rdd.getNumPartitions()

@@ -352,7 +352,7 @@ def test_a_full_scratch_disk_is_a_row(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     url = uploaded(golden("basic"), memory, "b/s")
-    monkeypatch.setattr(remotefile.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     rows = url_rows(url)
     assert {row["status"] for row in rows} == {"damage"}
     assert "No space left on device" in rows[0]["damage"]

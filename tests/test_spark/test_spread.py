@@ -9,9 +9,9 @@ import click
 import pytest
 
 from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.operations.verify import parts, verify
+from rmqctl.operations.verify import parts
 from tests.test_engine.test_multipath import write
-from tests.test_spark.conftest import engine_rows, read_rows, table_rows
+from tests.test_spark.conftest import engine_rows, read_rows, table_rows, verdict
 from tests.test_spark.test_commands import assert_rebuilt_alike, run
 
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
@@ -79,7 +79,7 @@ def test_every_reader_sees_all_directories(spark: SparkSession, conf: Path, tmp_
     ]
     assert followed == [row["physical_offset"] for row in expected]
 
-    *engines, summary = verify(root, config)
+    engines, summary = verdict(root, config)
     assert on_spark.verify(spark, root, config, parts, PART_BYTES) == (engines, summary)
     assert summary.records == COUNT
     assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
@@ -95,7 +95,7 @@ def test_it_is_the_log_of_one_store_here(spark: SparkSession, conf: Path, tmp_pa
     for path in (f"{tmp_path}/store,{tmp_path}/other", "s3://bucket/store"):
         source = RocketMQDataSource({"path": path, "brokerConf": str(conf)})
         with pytest.raises(ValueError, match="read it alone"):
-            source.reader(None)
+            source.reader(spark.range(1).schema)
     frame = spark.range(1).selectExpr("'t' AS topic", "'b' AS body")
     with pytest.raises(WriteRefused, match="take storePathCommitLog out of its conf"):
         write_store(frame, str(tmp_path / "new"), config_of(conf))
