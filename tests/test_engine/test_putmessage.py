@@ -302,8 +302,9 @@ def test_a_port_that_no_client_decodes_is_refused(
     tmp_path: Path, name: str, port: int, address: bytes
 ) -> None:
     """Alone, and in a stream of messages of which the loop stores most itself."""
-    bad = replace(Message("T", b"bad"), **{name: (address, port)})
-    highest = replace(Message("T", b"x"), **{name: (address, 65535)})
+    bad, highest = Message("T", b"bad"), Message("T", b"x")
+    setattr(bad, name, (address, port))
+    setattr(highest, name, (address, 65535))
     plain = PlainMessage("T", 0, b"bad", b"", 0, 0, bad.born_host, bad.store_host, 0, 0)
     with opened(tmp_path / "s") as store:
         assert store.put_message(bad).status is ILLEGAL
