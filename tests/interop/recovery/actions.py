@@ -15,6 +15,7 @@ from tests.interop.recovery.states import State, expire
 from tests.interop.recovery.visits import Visited
 from tests.interop.stores import TOPICS
 
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 #: How an action ends: by itself, by SIGKILL, on a disk that is full.
 ENDINGS = ("", "killed", "full")
 #: Log files that ``clean`` finds expired.
@@ -23,10 +24,12 @@ EXPIRED = 2
 
 @dataclass
 class Work:
-    """A command line without the store, and the messages of a put in order."""
+    """A command line without the store, and the messages of a put in order. ``stores`` is how many
+    messages it puts into the log when it does all of its work."""
 
     arguments: list[str]
     sent: list[Row] = field(default_factory=list)
+    stores: int = 0
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ def put(scene: Scene) -> Work:
     arguments += ["--body", line["body"], "--keys", line["keys"], "--tags", line["tags"]]
     for name, value in line["properties"].items():
         arguments += ["--property", f"{name}={value}"]
-    return Work(arguments, [line])
+    return Work(arguments, [line], 1)
 
 
 def put_from(scene: Scene) -> Work:
@@ -95,7 +98,7 @@ def put_from(scene: Scene) -> Work:
         line["delay_level"] = scene.chance.randint(1, 18)
     path = scene.root.with_name(scene.root.name + ".lines.ndjson")
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    return Work(["put", "--from", str(path)], lines)
+    return Work(["put", "--from", str(path)], lines, len(lines))
 
 
 def with_light_queues(scene: Scene, lines: list[Row]) -> list[Row]:
@@ -111,18 +114,25 @@ def with_light_queues(scene: Scene, lines: list[Row]) -> list[Row]:
 
 
 def deliver(scene: Scene) -> Work:
-    return Work(["schedule", "deliver", "--until", "2090-01-01T00:00:00Z"])
+    """All that waits, be it due or not."""
+    messages = scene.control.messages
+    waiting = sum(
+        topic == SCHEDULE and unit[0] in messages
+        for (topic, _, _), unit in scene.control.units.items()
+    )
+    return Work(["schedule", "deliver", "--until", "2090-01-01T00:00:00Z"], stores=waiting)
 
 
 def ended(action: str) -> Callable[[Scene], Work]:
-    """Two half messages that nothing has ended, the last of them one."""
+    """Two half messages that nothing has ended, one of them the last."""
 
     def make(scene: Scene) -> Work:
         rows = sorted(scene.control.messages.values(), key=lambda row: int(row["physicalOffset"]))
         halves = [row for row in rows if row["topic"] == HALF]
         offsets = [r["physicalOffset"] for r in halves if r["queueOffset"] >= ENDED_HALVES]
         chosen = [scene.chance.choice(offsets[:-1]), offsets[-1]]
-        return Work(["transaction", action, *map(str, chosen)])
+        stores = 4 if action == "commit" else 2  # the messages, and what says that they have ended
+        return Work(["transaction", action, *map(str, chosen)], stores=stores)
 
     return make
 

@@ -111,14 +111,18 @@ class Lab:
 
     def judge(self, combinations: Sequence[Combination]) -> dict[Combination, str]:
         """What is wrong with each, in words; empty where nothing is."""
-        self._grounds.need([one.state for one in combinations])
-        runs = [self._run(one) for one in combinations]
-        visited = visit(self._start_engine(), [self._visit_of(run) for run in runs])
         verdicts = {}
-        for run, one in zip(runs, visited, strict=True):
-            verdicts[run.combination] = self._told(run, self._verdict(run, one))
+        for run, visited in self.act(combinations):
+            verdicts[run.combination] = self._told(run, self._verdict(run, visited))
             shutil.rmtree(run.root)
         return verdicts
+
+    def act(self, combinations: Sequence[Combination]) -> list[tuple[Run, Visited]]:
+        """What rmqctl does for each, and what the engine then says of the store."""
+        self._grounds.need([one.state for one in combinations])
+        runs = [self._run(one) for one in combinations]
+        said = visit(self._start_engine(), [self._visit_of(run) for run in runs])
+        return list(zip(runs, said, strict=True))
 
     # --- actions -------------------------------------------------------------------------
 
@@ -193,19 +197,20 @@ class Lab:
             run.control.checked,
             check(run.root, values_at(run.root, run.values), visited),
             run.acknowledged,
-            is_whole=run.is_done,
-            nothing_at_all=rebuilds,
+            stores=run.work.stores if run.is_done else None,
+            rebuilt=("queue", "index") if rebuilds else (),
             allowed_codes=self._engines_own(run),
             allowed_starts=self._starts(run, ground),
         )
         return differences(case)
 
-    def _engines_own(self, run: Run) -> tuple[str, ...]:
-        """What is found of an engine's recovery, whoever was killed: 4.9.3 knows its delay levels
-        only behind it (``DefaultMessageStore#load``), and then gives the units of delayed messages
-        no time of delivery."""
-        is_crashed = run.control is self._grounds[run.combination.state].crashed
-        return ("unit-delivery-time-mismatch",) if is_crashed and self.version == "4.9.3" else ()
+    def _engines_own(self, run: Run) -> list[str]:
+        """What an engine leaves that starts after a kill: the bytes of the append that was cut off,
+        and, in 4.9.3, which knows its delay levels only behind its recovery
+        (``DefaultMessageStore#load``), units of delayed messages without their time of delivery."""
+        if not run.combination.ending:
+            return []
+        return ["torn-tail", *["unit-delivery-time-mismatch"] * (self.version == "4.9.3")]
 
     def _refusal(self, run: Run, ground: Ground) -> list[str]:
         """What is wrong about a command that refused."""
