@@ -1,0 +1,89 @@
+"""What verify says of a unit beside ``abort``: information is only what a kill can tear at a queue's
+end, and what a start dispatches again. Whatever else is wrong stays wrong, so it is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.consumequeue import UNIT, UNIT_SIZE
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.verify import ERROR, Finding, verify
+from tests.test_safety.support import Clock, message, small_config
+
+CONFIG = small_config()
+TOPIC, COUNT = "orders", 220
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A killed store, with five files of one queue; the checkpoint is of its last moment, so that a
+    start dispatches again what is in the last log file."""
+    store = tmp_path / "store"
+    with MessageStore(store, CONFIG, writable=True, create=True, clock=Clock()) as writer:
+        for number in range(COUNT):
+            assert writer.put_message(message(number, TOPIC, 0, body=b"x" * 900), flush=False).is_ok
+    (store / "abort").touch()
+    return store
+
+
+def change_unit(root: Path, queue_offset: int, change: Callable[[bytes], bytes]) -> None:
+    at = queue_offset * UNIT_SIZE
+    size = CONFIG.mapped_file_size_consume_queue
+    path = root / "consumequeue" / TOPIC / "0" / f"{at - at % size:020d}"
+    data = bytearray(path.read_bytes())
+    unit = slice(at % size, at % size + UNIT_SIZE)
+    data[unit] = change(bytes(data[unit]))
+    path.write_bytes(data)
+
+
+def zeroed(unit: bytes) -> bytes:
+    return bytes(UNIT_SIZE)
+
+
+def half_zeroed(unit: bytes) -> bytes:
+    return unit[:10] + bytes(10)
+
+
+def elsewhere(unit: bytes) -> bytes:
+    """Points to no record's start."""
+    physical_offset, size, tags_code = UNIT.unpack(unit)
+    return UNIT.pack(physical_offset + 1, size, tags_code)
+
+
+def errors(root: Path) -> list[tuple[str | None, int | None, int | None]]:
+    found = [row for row in verify(root, CONFIG) if isinstance(row, Finding)]
+    return [(one.topic, one.queue_id, one.queue_offset) for one in found if one.severity == ERROR]
+
+
+@pytest.mark.parametrize("change", [zeroed, half_zeroed, elsewhere])
+@pytest.mark.parametrize("queue_offset", [0, 20, 49, 50, 110])
+def test_a_wrong_unit_amid_a_queue_is_an_error(
+    root: Path, queue_offset: int, change: Callable[[bytes], bytes]
+) -> None:
+    change_unit(root, queue_offset, change)
+    assert (TOPIC, 0, queue_offset) in errors(root)
+
+
+@pytest.mark.parametrize("change", [zeroed, half_zeroed])
+def test_a_unit_that_is_torn_at_the_end_is_none(
+    root: Path, change: Callable[[bytes], bytes]
+) -> None:
+    change_unit(root, COUNT - 1, change)
+    assert not errors(root)
+
+
+def test_units_that_a_start_dispatches_again_are_none(root: Path) -> None:
+    """Those of the last log file, from which its recovery begins."""
+    size = CONFIG.mapped_file_size_commit_log
+    with MessageStore(root, CONFIG) as store:
+        queue = store.consume_queue(TOPIC, 0)
+        assert queue is not None
+        last_file = store.max_offset // size * size
+        again = [at for at, unit in queue.units(0, COUNT) if unit.physical_offset >= last_file]
+    assert 1 < len(again) < 70
+    for queue_offset in again:
+        change_unit(root, queue_offset, zeroed)
+    assert not errors(root)
