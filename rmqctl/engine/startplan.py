@@ -174,7 +174,7 @@ def _first_timestamp(log: CommitLog, number: int) -> int | None:
     mapped = log.files.file(number)
     mapped.load_entry(0)
     head = mapped.read_aside(0, max(prefix.size for prefix in PREFIXES.values()))
-    magic_code = int.from_bytes(head[4:8], "big", signed=True)
+    magic_code = int.from_bytes(head[4:8], "big")
     if magic_code not in (constants.MESSAGE_MAGIC_CODE, constants.MESSAGE_MAGIC_CODE_V2):
         return None
     flags = int.from_bytes(head[_SYS_FLAG_POSITION : _SYS_FLAG_POSITION + 4], "big")

@@ -69,7 +69,7 @@ def plan_clean(
 
     :raises StoreNotFound, NotAStore, BrokerConfError: there is no plan.
     :raises FileLengthContradiction: the plan is ``to_do``, and a broker would not start.
-    :raises DamagedStore: records that would go are in no queue yet.
+    :raises DamagedStore: the plan is ``to_do``, and records that would go are in no queue yet.
     :raises ConfigFileUnreadable: who has read what is not known.
     """
     at = system_clock() if rule.at is None else rule.at
@@ -84,7 +84,8 @@ def plan_clean(
             strict=to_do,
         )
         waiting = retention.undispatched_before(store, found.new_min_offset)
-    if waiting is not None and found.new_min_offset > found.min_offset:
+    # What is not to be done now would be done behind a recovery, which dispatches them.
+    if to_do and waiting is not None and found.new_min_offset > found.min_offset:
         raise DamagedStore(
             reason="records that would be deleted are in no queue yet, so nobody has read them "
             "(`rmqctl flush` dispatches them)",

@@ -126,13 +126,16 @@ def test_a_store_in_use_is_left_alone(cli: Cli, old: Path) -> None:
 
 
 def test_messages_in_no_queue_are_not_deleted(cli: Cli, old: Path) -> None:
+    """A broker's start puts them into their queues before its retention comes."""
     for path in old.glob("consumequeue/*/*/*"):
         if path.name != f"{0:020d}":
             path.unlink()
     before = tree(old)
-    refused = clean(cli, old, "--yes")
-    assert refused.code == 5 and "in no queue yet" in refused.err and "flush" in refused.err
-    assert tree(old) == before
+    (recovery,) = [r for r in clean(cli, old, "--dry-run").rows if r["type"] == "recovery"]
+    assert recovery["bytes_to_dispatch"] > 0 and tree(old) == before
+    assert clean(cli, old, "--yes").code == 0
+    with MessageStore(old, CONFIG) as store:
+        assert store.dispatched_to == store.max_offset
 
 
 def test_broken_offsets_refuse_a_plan(cli: Cli, old: Path) -> None:
