@@ -28,6 +28,8 @@ _ITEM = Struct(layouts.INDEX_ITEM.format)
 _SLOT = Struct(layouts.INDEX_SLOT.format)
 _INDEX_COUNT_POSITION = _HEADER.size - 4
 _INT_MAX = 0x7FFFFFFF
+#: No store time (ms) is as late: the year 9999.
+_LATEST = 253_402_300_800_000
 _NO_ITEM = 0
 #: More than one bulk of a killed writer can leave.
 _MOST_UNCOUNTED = 1 << 20
@@ -50,6 +52,11 @@ class IndexHeader(NamedTuple):
     def pack(self) -> bytes:
         """The header's bytes."""
         return _HEADER.pack(*self)
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the times can be those of a file with items."""
+        return 0 < self.begin_timestamp <= self.end_timestamp < _LATEST
 
 
 class IndexItem(NamedTuple):

@@ -123,13 +123,14 @@ class IndexService:
     def unsafe_since(self, index_timestamp: int) -> int | None:
         """Begin (store time, ms) of the oldest file that a start after a crash throws away, when
         the checkpoint's index time is this; None: it throws none away (``IndexService#load``)."""
-        since = None
+        since, is_odd = None, False
         for path in reversed(self.paths):
             header = self._header(path)
-            if header is None or header.end_timestamp <= index_timestamp:
-                break
-            since = header.begin_timestamp
-        return since
+            if header is None or 0 <= header.end_timestamp <= index_timestamp:
+                # Where the file behind it begins the header of that does not tell.
+                return header.end_timestamp if is_odd and header is not None else since
+            since, is_odd = header.begin_timestamp, not header.is_plausible
+        return 0 if is_odd else since
 
     def _header(self, path: Path) -> IndexHeader | None:
         """The header of a file; None of one of a wrong length."""
@@ -245,16 +246,12 @@ class IndexService:
     def filled_timestamp(self) -> int:
         """End timestamp of the newest full file; 0 without: the engine's checkpoint has it when
         that file is on disk (``IndexService#flush``)."""
-        last = self.last()
-        if last is not None and last.is_full:
-            return last.header.end_timestamp
-        if len(self.paths) < 2:
-            return 0
-        before = self.open(self.paths[-2])
-        try:
-            return before.header.end_timestamp
-        finally:
-            before.close()
+        for path in reversed(self.paths):
+            header = self._header(path)
+            is_full = header is not None and header.index_count >= self.geometry.index_num
+            if header is not None and header.is_plausible and (is_full or path != self.paths[-1]):
+                return header.end_timestamp
+        return 0
 
     def _end_phy_offset(self) -> int:
         """Where the last message with items lies; -1 without a file."""

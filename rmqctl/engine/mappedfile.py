@@ -374,11 +374,12 @@ class MappedFileQueue:
         number = self.index_of(offset)
         return None if number < 0 else self.file(number)
 
-    def append_file(self, file_from_offset: int) -> MappedFile:
-        """Makes the next file. :raises CannotWrite: it cannot be made; nothing is left of it."""
+    def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
+        """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
+        nothing is left of it."""
         directory = self._next_directory(file_from_offset)
         path = directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
-        mapped = MappedFile.create(self.root_of(path), path, self.file_size, file_from_offset)
+        mapped = MappedFile.create(self.root_of(path), path, self.file_size, file_from_offset, head)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
         self._remember(mapped)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats import constants
+from formats import constants, layouts
 from rmqctl.engine.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+#: Where a unit's size stands in it, and how many bytes it has.
+_SIZE_AT, _SIZE_BYTES = next(
+    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
+)
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
 #: A store time that no message has: the unit's tags code stays out of the extension.
 NO_EXT = -(2**63)
@@ -72,15 +76,21 @@ class ConsumeQueueWriter(ConsumeQueue):
         if physical_offset + size <= self.max_physical_offset:
             return False
         expected = queue_offset * UNIT_SIZE
-        self._file_for_next(expected)
-        if queue_offset != 0 and expected < self._wrote:
+        is_first = not self.files.entries
+        if not is_first:
+            self._file_for_next(expected)
+        if not is_first and queue_offset != 0 and expected < self._wrote:
             return False
-        gap = (expected - self._wrote) // UNIT_SIZE
+        gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
         if 0 < gap <= max_gap:
             self._fill(gap)
         if store_timestamp is not None:
             tags_code = self._ext_address(tags_code, store_timestamp)
-        self._append(UNIT.pack(physical_offset, size, tags_code))
+        unit = UNIT.pack(physical_offset, size, tags_code)
+        if is_first:
+            self._begin(expected, unit)
+        else:
+            self._append(unit)
         self.max_physical_offset = physical_offset + size
         return True
 
@@ -230,7 +240,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             position = self._wrote - mapped.file_from_offset
             piece = data[: mapped.size - position]
             mapped.reserve(position, len(piece))
-            mapped.write(position, piece)
+            _store_units(mapped, position, piece)
             self._wrote += len(piece)
             data = data[len(piece) :]
 
@@ -241,8 +251,11 @@ class ConsumeQueueWriter(ConsumeQueue):
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
         place = queue_offset * UNIT_SIZE
+        if not self.files.entries and place % self.files.file_size:
+            return  # Its first file comes with its first unit.
         if not self.files.entries:
-            self._file_for_next(place)
+            self.files.append_file(place)
+            self._wrote = place
         mapped = self.files.find(place)
         while mapped is None and place >= self.files.end_offset:
             self.files.append_file(self.files.end_offset)
@@ -250,11 +263,21 @@ class ConsumeQueueWriter(ConsumeQueue):
         if mapped is not None:
             mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
 
+    def _begin(self, expected: int, unit: bytes) -> None:
+        """Makes the first file, with the queue's first unit behind as many pre-blank ones as it
+        takes (``ConsumeQueue#fillPreBlank``), all at once: a queue that ends with those makes an
+        engine's start believe that it is dispatched up to 2 GiB.
+
+        :raises CannotWrite: it cannot be made.
+        """
+        before = expected % self.files.file_size
+        head = PRE_BLANK * (before // UNIT_SIZE) + unit
+        mapped = self.files.append_file(expected - before, head)
+        mapped.mark_dirty(0, len(head))
+        self._wrote, self.min_offset = expected + len(unit), expected // UNIT_SIZE
+
     def _file_for_next(self, expected: int) -> MappedFile:
         """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
-        if not self.files.entries:
-            self._wrote = expected - expected % self.files.file_size
-            self.files.append_file(self._wrote)
         if self.max_physical_offset < 0:
             # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``). A
             # killed writer may have filled a part.
@@ -282,6 +305,26 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self.ext is not None:
             unsynced |= self.ext.files.take_unsynced(least_pages)
         return unsynced
+
+
+def _store_units(mapped: MappedFile, position: int, data: bytes) -> None:
+    """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
+    start takes for the queue's end, and no unit that is cut."""
+    if len(data) == UNIT_SIZE:
+        mapped.write(
+            position, data[:_SIZE_AT] + bytes(_SIZE_BYTES) + data[_SIZE_AT + _SIZE_BYTES :]
+        )
+        mapped.write(position + _SIZE_AT, data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES])
+        return
+    import numpy as np
+
+    units = np.frombuffer(data, unit_dtype()).copy()
+    sizes = units["size"].copy()
+    units["size"] = 0
+    mapped.write(position, units.tobytes())
+    stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
+    stored["size"] = sizes
+    mapped.mark_dirty(position, position + len(data))
 
 
 def _pack_units(

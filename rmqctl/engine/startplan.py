@@ -248,6 +248,10 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
         # Where its units end before those that come next, the checkpoint said too much.
         if one.is_hole or (one.last is not None and first > one.end):
             begins.append(_behind(log, one.last))
+    if not any(one.last for one in facts):
+        begins.append(
+            log.min_offset
+        )  # As after a clean stop: who removes all queues wants them new.
     if index.end is not None:
         begins.append(_record_at(log, index.end))
     dispatch_from, hold_back = _begin(log, min(begins), end)

@@ -103,7 +103,12 @@ class StoreFlusher:
         else:
             self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
         self._written = plan.checkpoint
-        self._write(self._held_back() if plan.is_clean else self.checkpoint.held_back(hold_back))
+        # What a start after a crash throws away of the index anyhow need not be held back for.
+        trusts_less = self.checkpoint.index_msg_timestamp < plan.checkpoint.index_msg_timestamp
+        if plan.is_clean or trusts_less:
+            self._write(self._held_back())
+        else:
+            self._write(self.checkpoint.held_back(hold_back))
         if not (self._root / paths.CHECKPOINT).exists():
             self._written = None
 

@@ -1,5 +1,8 @@
-"""What verify says of a unit beside ``abort``: information is only what a kill can tear at a queue's
-end, and what a start dispatches again. Whatever else is wrong stays wrong, so it is an error."""
+"""What verify says of a unit beside ``abort``.
+
+Information is only what a kill can tear at a queue end, and what a start dispatches again. Whatever
+else is wrong stays wrong, so it is an error.
+"""
 
 from __future__ import annotations
 
