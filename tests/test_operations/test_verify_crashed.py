@@ -1,8 +1,5 @@
-"""What verify says of a unit beside ``abort``.
-
-Information is only what a kill can tear at a queue end, and what a start dispatches again. Whatever
-else is wrong stays wrong, so it is an error.
-"""
+"""What verify says of a unit beside ``abort``. Information is only what a kill can tear at the end
+of a queue, and what a start dispatches again; whatever else is wrong stays wrong: an error."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
 from tests.golden_data import copy_tree
 from tests.interop.engine import VERSIONS, Row
 from tests.interop.recovery import surgery
@@ -236,6 +237,27 @@ def ext_behind(root: Path, base: Base, chance: random.Random) -> None:
     replace(root, base, "consumequeue_ext")
 
 
+def longer_units_behind(root: Path, base: Base, chance: random.Random) -> None:
+    """Where the engine has cut an extension off, the bytes that it left were units with bit maps of
+    filters, so of another length than those that will be written over them."""
+    newest: dict[Path, int] = {}
+    for unit in surgery.units(root):
+        if unit.tags_code <= MAX_ADDR:
+            where = root / "consumequeue_ext" / unit.topic / str(unit.queue_id)
+            newest[where] = unit.tags_code + (1 << 63)
+    assert newest
+    for directory, offset in newest.items():
+        size = base.values["mappedFileSizeConsumeQueueExt"]
+        position = offset % size + MIN_EXT_UNIT_SIZE
+        old = surgery.ext_units(size - position, chance)
+        surgery.write(directory / f"{offset - offset % size:020d}", position, old)
+
+
+def longer_units_behind_killed(root: Path, base: Base, chance: random.Random) -> None:
+    longer_units_behind(root, base, chance)
+    killed(root, base, chance)
+
+
 # --- retention -------------------------------------------------------------------------------
 
 
@@ -301,8 +323,10 @@ def _states() -> Iterator[State]:
     yield from _both("ext-behind", ext_behind, killed_long_behind, family="ext")
     # What the engine has cut off, it leaves in the files.
     old_bytes: dict[str, Any] = {"family": "ext", "settles": True}
-    yield State("ext-old-bytes", last_log_file_lost, **old_bytes)
-    yield State("ext-old-bytes-abort", last_log_file_lost, **old_bytes, then=killed)
+    yield State("ext-old-bytes", last_log_file_lost, **old_bytes, then=longer_units_behind)
+    yield State(
+        "ext-old-bytes-abort", last_log_file_lost, **old_bytes, then=longer_units_behind_killed
+    )
     expired: dict[str, Any] = {"settles": True, "expires": True}
     yield State("oldest-expired", first_files_expired, **expired)
     yield State("oldest-expired-abort", first_files_expired, **expired, then=killed)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 UNIT = struct.Struct(">qiq")
+EXT_UNIT = struct.Struct(">hqqh")
+#: Length of a bit map.
+BIT_MAP = 32
 INDEX_HEADER = struct.Struct(">qqqqii")
 CHECKPOINT_SIZE = 4096
 LOG_DIRECTORIES = ("commitlog", "log-a", "log-b")
@@ -24,6 +28,7 @@ class UnitPlace(NamedTuple):
     queue_offset: int
     physical_offset: int
     size: int
+    tags_code: int
 
 
 # --- the log ---------------------------------------------------------------------------------
@@ -77,11 +82,10 @@ def units(root: Path) -> Iterator[UnitPlace]:
         data = path.read_bytes()
         topic, queue_id = path.parts[-3], int(path.parts[-2])
         for position in range(0, len(data), UNIT.size):
-            physical_offset, size, _ = UNIT.unpack_from(data, position)
-            if size:
+            unit = UNIT.unpack_from(data, position)
+            if unit[1]:
                 queue_offset = (int(path.name) + position) // UNIT.size
-                place = (path, position, topic, queue_id, queue_offset, physical_offset, size)
-                yield UnitPlace(*place)
+                yield UnitPlace(path, position, topic, queue_id, queue_offset, *unit)
 
 
 def zero_units(root: Path, wanted: Callable[[UnitPlace], bool]) -> int:
@@ -101,6 +105,17 @@ def drop_empty_queue_files(root: Path) -> None:
         is_first = path == min(path.parent.iterdir())
         if not is_first and not path.read_bytes().strip(b"\0"):
             path.unlink()
+
+
+def ext_units(room: int, chance: random.Random) -> bytes:
+    """Units of the queues' extension with bit maps, up to the end of a file (which the engine marks
+    with a size of -1)."""
+    data = b""
+    while len(data) + EXT_UNIT.size + BIT_MAP + 4 <= room:
+        size = EXT_UNIT.size + BIT_MAP
+        data += EXT_UNIT.pack(size, chance.randrange(1 << 31), chance.randrange(1 << 40), BIT_MAP)
+        data += bytes(chance.randrange(1, 128) for _ in range(BIT_MAP))
+    return (data + b"\xff\xff")[:room]
 
 
 # --- the rest --------------------------------------------------------------------------------
