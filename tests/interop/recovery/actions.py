@@ -25,11 +25,13 @@ EXPIRED = 2
 @dataclass
 class Work:
     """A command line without the store, and the messages of a put in order. ``stores`` is how many
-    messages it puts into the log when it does all of its work."""
+    messages it puts into the log when it does all of its work; when it ``may_decline``, it may also
+    say that there is none to do."""
 
     arguments: list[str]
     sent: list[Row] = field(default_factory=list)
     stores: int = 0
+    may_decline: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,15 +126,23 @@ def deliver(scene: Scene) -> Work:
 
 
 def ended(action: str) -> Callable[[Scene], Work]:
-    """Two half messages that nothing has ended, one of them the last."""
+    """Two half messages that nothing has ended, one of them the last. Where the engine has none in
+    their queue any more, rmqctl need not know them either."""
 
     def make(scene: Scene) -> Work:
-        rows = sorted(scene.control.messages.values(), key=lambda row: int(row["physicalOffset"]))
-        halves = [row for row in rows if row["topic"] == HALF]
-        offsets = [r["physicalOffset"] for r in halves if r["queueOffset"] >= ENDED_HALVES]
-        chosen = [scene.chance.choice(offsets[:-1]), offsets[-1]]
-        stores = 4 if action == "commit" else 2  # the messages, and what says that they have ended
-        return Work(["transaction", action, *map(str, chosen)], stores=stores)
+        messages, units = scene.control.messages, scene.control.units
+        pending = sorted(
+            (offset, row["queueOffset"])
+            for offset, row in messages.items()
+            if row["topic"] == HALF and row["queueOffset"] >= ENDED_HALVES
+        )
+        served = [one for one in pending if units.get((HALF, 0, one[1]), (-1,))[0] == one[0]]
+        is_served = len(served) > 1
+        *others, last = served if is_served else pending
+        arguments = ["transaction", action, str(scene.chance.choice(others)[0]), str(last[0])]
+        # The messages, and what says that they have ended.
+        stores = 4 if action == "commit" else 2
+        return Work(arguments, stores=stores if is_served else 0, may_decline=not is_served)
 
     return make
 

@@ -205,11 +205,10 @@ def broken_promises(
             yield f"{name} is another one: {wrong}"
 
 
-#: What a message in a queue makes of records that have no unit there: they had none before.
-BEGUN_AGAIN = {
-    "queue-begun-again": ("record-without-unit", "queue-missing"),
-    "queue-offset-repeated": ("record-without-unit", "queue-missing"),
-}
+#: Records without a unit, which a further message of their queue, or a part of a unit there, makes
+#: something else: they had none before.
+WITHOUT_UNIT = ("record-without-unit", "queue-missing")
+OF_RECORDS_WITHOUT_UNIT = ("queue-begun-again", "queue-offset-repeated", "unit-mismatch")
 
 
 def new_findings(case: Case) -> Iterator[str]:
@@ -222,7 +221,7 @@ def new_findings(case: Case) -> Iterator[str]:
         excuses = {
             (one.topic, one.queue_id)
             for one in case.control.findings
-            if one.code in BEGUN_AGAIN.get(code, ())
+            if code in OF_RECORDS_WITHOUT_UNIT and one.code in WITHOUT_UNIT
         }
         found = [one for one in found if (one.topic, one.queue_id) not in excuses]
         before = 0 if found and found[0].structure in case.rebuilt else known[code]

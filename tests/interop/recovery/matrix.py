@@ -86,7 +86,10 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        return self.outcome.code in ACTIONS[self.combination.action].done
+        code = self.outcome.code
+        return code in ACTIONS[self.combination.action].done or (
+            code == 1 and self.work.may_decline
+        )
 
     @property
     def acknowledged(self) -> list[tuple[Row, Row]]:
