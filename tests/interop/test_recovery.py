@@ -129,7 +129,14 @@ def judge(
     made.close()
 
 
-def test_nothing_is_lost_that_the_engine_keeps(combination: Combination, judge: Judge) -> None:
+def test_nothing_is_lost_that_the_engine_keeps(
+    combination: Combination, judge: Judge, request: pytest.FixtureRequest
+) -> None:
     wrong = judge.verdict(combination)
     if wrong:
-        pytest.fail(wrong, pytrace=False)
+        at_night = request.node.get_closest_marker("nightly") is not None
+        again = f"-k {combination.version}-{combination.id}"
+        if at_night:
+            again = f"-m nightly {again}, with RMQCTL_TEST_SEED={SEED}"
+        path = request.node.nodeid.partition("::")[0]
+        pytest.fail(f"{wrong}\nAgain: pytest -n 0 {path} {again}", pytrace=False)

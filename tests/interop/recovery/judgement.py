@@ -174,7 +174,7 @@ def broken_promises(
     control: Visited, result: Visited, acknowledged: Iterable[tuple[Row, Row]]
 ) -> Iterator[str]:
     """Of messages whose row said PUT_OK: (what was sent, the row)."""
-    messages, pulled = result.messages, result.pulled
+    messages, pulled, hits = result.messages, result.pulled, result.hits
     given: dict[Place, int] = {}
     for sent, row in acknowledged:
         offset = row["wrote_offset"]
@@ -203,6 +203,9 @@ def broken_promises(
         wrong = {field: stored[field] for field, value in wanted.items() if stored[field] != value}
         if wrong:
             yield f"{name} is another one: {wrong}"
+        for topic, key in keys_of(stored):
+            if offset not in hits.get((topic, key), ()):
+                yield f"{name} is not found by its key {key!r} of {topic}"
 
 
 #: Records without a unit, which a further message of their queue, or a part of a unit there, makes

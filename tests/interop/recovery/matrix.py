@@ -236,7 +236,7 @@ class Lab:
         return (names[EXPIRED],) if run.is_done and not run.combination.ending else tuple(names)
 
     def _told(self, run: Run, found: list[str]) -> str:
-        """The first differences, and how to see them again."""
+        """The first differences."""
         if not found:
             return ""
         one = run.combination
@@ -244,8 +244,5 @@ class Lab:
         how = f", {run.fault}" if run.fault is not None else ""
         return (
             f"state {one.state}, action {one.action}, engine {one.version}, seed {self.seed}: "
-            f"exit code {run.outcome.code}{how}\n- "
-            + "\n- ".join(found[:SHOWN])
-            + f"{more}\nAgain: RMQCTL_TEST_SEED={self.seed} pytest -n 0 "
-            f"tests/interop/test_recovery.py -k {one.version}-{one.id}"
+            f"exit code {run.outcome.code}{how}\n- " + "\n- ".join(found[:SHOWN]) + more
         )

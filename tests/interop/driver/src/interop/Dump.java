@@ -101,6 +101,7 @@ final class Dump {
                 messages.add(message);
                 messagesWritten.add(at);
                 print(out, messageRow(message, at, size));
+                message.setBody(null); // keys are all that is still asked of it
             }
             at += size;
         }
