@@ -134,6 +134,6 @@ def test_nothing_is_lost_that_the_engine_keeps(
         at_night = request.node.get_closest_marker("nightly") is not None
         again = f"-k {combination.version}-{combination.id}"
         if at_night:
-            again = f"-m nightly {again}, with RMQCTL_TEST_SEED={SEED}"
+            again = f"-m nightly {again}, with RMQCTL_TEST_SEED={seeds.seed()}"
         path = request.node.nodeid.partition("::")[0]
         pytest.fail(f"{wrong}\nAgain: pytest -n 0 {path} {again}", pytrace=False)
