@@ -16,6 +16,7 @@ from types import FrameType
 
 from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
+from rmqctl.operations.put import LineTooLong
 
 _BLOCK = 1 << 18
 #: Longer lines hold no message that a store takes.
@@ -76,18 +77,22 @@ class LineSource:
             return False
 
     def __iter__(self) -> Iterator[bytes | None]:
-        rest = b""
+        """The lines; :raises LineTooLong: one has no end."""
+        # The pieces of a line are joined once, when its end has come.
+        pieces: list[bytes] = []
+        length = 0
         while block := self._read():
-            lines = block.split(b"\n")
-            lines[0] = rest + lines[0]
-            rest = lines.pop()
-            yield from lines
-            if len(rest) > _LONGEST_LINE:
-                raise UsageError(
-                    reason=f"{self.name}: a line is longer than {_LONGEST_LINE} bytes. "
-                    "Give one JSON object a line."
-                )
+            first, *lines = block.split(b"\n")
+            pieces.append(first)
+            length += len(first)
+            if lines:
+                yield b"".join(pieces)
+                pieces = [lines.pop()]
+                length = len(pieces[0])
+                yield from lines
+            if length > _LONGEST_LINE:
+                raise LineTooLong(f"it is longer than {_LONGEST_LINE} bytes")
             if self._waits():
                 yield None
-        if rest and not self.interrupted:
-            yield rest
+        if length and not self.interrupted:
+            yield b"".join(pieces)

@@ -46,6 +46,10 @@ _LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
 _CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
 
 
+class LineTooLong(ValueError):
+    """What gives the lines has stopped in one that does not end; the text says where."""
+
+
 class NotAMessage(ValueError):
     """The fields make no message; the text says why."""
 
@@ -372,13 +376,22 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
     }
 
 
+def _counted_to_its_end(lines: Iterable[bytes | None], run: BulkPut) -> Iterator[bytes | None]:
+    """The lines; one that does not end is one of them."""
+    try:
+        yield from lines
+    except LineTooLong as error:
+        run.line += 1
+        raise NotAMessage(str(error)) from None
+
+
 def messages_of(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[Message | None]:
     import orjson
 
     loads, make = orjson.loads, maker.make
-    for line in lines:
+    for line in _counted_to_its_end(lines, run):
         if line is None:
             yield None
             continue
