@@ -135,7 +135,8 @@ def test_the_place_of_a_lost_message_goes_to_no_other_topic(
     said = said_by(engine, root, SIZES)
     assert [place for place, _ in queue(said, "B")] == [0]
     assert queue(said, "A")[2:] == [(2, row["wrote_offset"])]
-    ends = {r["topic"]: r["maxOffset"] for r in said.rows["queue"]}
+    # Queues that are only in the engine's memory, as those of delay levels, have nothing.
+    ends = {r["topic"]: r["maxOffset"] for r in said.rows["queue"] if r["maxOffset"]}
     assert ends == {"A": 3, "B": 1}
 
 
