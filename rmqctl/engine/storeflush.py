@@ -237,9 +237,12 @@ class StoreFlusher:
             self._lost = error
             raise
 
-    def flush(self, structures: Iterable[str] = STRUCTURES) -> list[FlushedRange]:
+    def flush(
+        self, structures: Iterable[str] = STRUCTURES, *, is_closing: bool = False
+    ) -> list[FlushedRange]:
         """Forces structures to disk, dispatching first what was not yet, and advances the
-        checkpoint; what that changed.
+        checkpoint, which of a store that ``is_closing`` is written by :meth:`closed`; what that
+        changed.
 
         :raises OSError: the disk failed, now or before. :raises CannotWrite: the disk is full. What
             a service has met since the last call is raised, too.
@@ -271,5 +274,6 @@ class StoreFlusher:
                 ranges.append(FlushedRange(structure, min(start, end), end))
             if "queues" in structures:
                 self._sync(self._end_recovery)
-            self._write(self._held_back())
+            if not is_closing:
+                self._write(self._held_back())
         return ranges

@@ -23,7 +23,7 @@ from rmqctl.engine.message import (
 from rmqctl.engine.putmessage import MessagePutter, refused
 from rmqctl.engine.runningflags import RunningFlags
 from rmqctl.engine.status import PutMessageStatus
-from rmqctl.engine.storeflush import STRUCTURES, FlushedRange, StoreFlusher
+from rmqctl.engine.storeflush import FlushedRange, StoreFlusher
 from rmqctl.engine.storeparts import StoreParts
 from rmqctl.engine.storestats import StoreStats
 from rmqctl.errors import CannotWrite
@@ -246,10 +246,11 @@ class StoreWriter:
         with self._putter.locked():
             self.is_shutdown = True
         self.flusher.shutdown()
-        self.flush(STRUCTURES)
-        if self.running_flags.is_writeable:
-            paths.remove_file(self.root, self.root / paths.ABORT)
-            try:
+        is_clean = self.running_flags.is_writeable
+        try:
+            self.flusher.flush(is_closing=is_clean)
+            if is_clean:
+                paths.remove_file(self.root, self.root / paths.ABORT)
                 self.flusher.closed()
-            except OSError as error:
-                raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error

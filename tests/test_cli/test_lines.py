@@ -37,7 +37,7 @@ def test_a_line_that_does_not_end_is_given_up(
     path.write_bytes(b"one\ntwo\n" + b"x" * 100)
     monkeypatch.setattr(lines, "_BLOCK", 10)
     monkeypatch.setattr(lines, "_LONGEST_LINE", 50)
-    found = []
+    found: list[bytes | None] = []
     with LineSource(str(path)) as source, pytest.raises(LineTooLong, match="longer than 50 bytes"):
         found.extend(source)
     assert [line for line in found if line is not None] == [b"one", b"two"]
