@@ -19,11 +19,13 @@ from rmqctl.engine.message import (
     NOT_IN_PROPERTIES,
     Host,
     MessageExtBrokerInner,
+    PutMessageResult,
     parse_host,
 )
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.paths import topic_directory_problem
 from rmqctl.engine.record import offset_msg_id
+from rmqctl.engine.status import PutMessageStatus
 from rmqctl.errors import BadInputLine, TopicNotAllowed, UsageError
 from rmqctl.operations.rows import Row, append_result_row
 
@@ -314,6 +316,18 @@ def put_one(store: MessageStore, message: MessageExtBrokerInner, *, flush: bool 
     return append_result_row(store.put_message(message, flush=flush))
 
 
+def check_one(store: MessageStore, message: MessageExtBrokerInner) -> Row:
+    """What a put of one message would answer, of a store that is open for reading: its offsets are
+    None."""
+    checked = store.check_message(message)
+    if isinstance(checked, PutMessageResult):
+        return append_result_row(checked)
+    sent = checked.message
+    return append_result_row(
+        PutMessageResult(PutMessageStatus.PUT_OK, None, sent.topic, sent.queue_id)
+    )
+
+
 @dataclass(slots=True)
 class BulkPut:
     """What a run has done so far. ``line`` is the last line read, ``refused`` the row of the
@@ -350,6 +364,26 @@ def put_lines(
             if refused is not None:
                 run.refused = append_result_row(refused)
                 yield iter((run.refused,))
+                return
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise BadInputLine(
+            source=run.source, line=run.line, reason=str(error), stored=run.stored
+        ) from None
+
+
+def check_lines(
+    store: MessageStore, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+) -> Iterator[Row]:
+    """What a put of every line would answer; ends behind the first that would be refused. No count
+    of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message."""
+    try:
+        for message in messages_of(lines, run, maker):
+            if message is None:
+                continue
+            row = check_one(store, message.full() if isinstance(message, PlainMessage) else message)
+            yield row
+            if row["status"] != PutMessageStatus.PUT_OK.value:
+                run.refused = row
                 return
     except (NotAMessage, TopicNotAllowed) as error:
         raise BadInputLine(

@@ -17,6 +17,7 @@ from rmqctl.cli.options import (
     Settings,
     Whole,
     common,
+    dry_run_option,
 )
 from rmqctl.cli.options import command as make
 from rmqctl.cli.putstats import print_stats, refused, stats_option
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
         "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
         "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
+        "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
     ],
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
 )
 @stats_option
 @click.option("--create", is_flag=True, help="Make the store when there is none.")
+@dry_run_option
 @common
 def command(
     settings: Settings,
@@ -98,6 +101,7 @@ def command(
     transient_store_pool: bool,
     stats: bool,
     create: bool,
+    dry_run: bool,
     **given: Any,
 ) -> int:
     """Append one message, or a stream of them, as a broker would.
@@ -108,6 +112,8 @@ def command(
     reconsume_times, prepared_transaction_offset. Options give what a line leaves out. A line that
     is no message ends the run; all before it is stored. With --batch a row stands for a batch:
     lines that follow each other with the same topic and queue, as many as a record may be long.
+    With --dry-run the rows say what would be answered, without offsets, behind a row of type
+    recovery when there is something to bring in order first.
     """
     fields = _fields(given)
     if transient_store_pool and flush == "sync":
@@ -117,6 +123,8 @@ def command(
         changes["sync_flush_timeout"] = sync_flush_timeout
     if transient_store_pool:
         changes["transient_store_pool_enable"] = True
+    if dry_run:
+        return _check(settings, source, fields)
     opened = functools.partial(settings.open, writable=True, create=create, **changes)
     if source is not None:
         return _put_stream(settings, opened, source, fields, flush, batch, stats)
@@ -133,6 +141,27 @@ def command(
     if stats:
         print_stats(store)
     return _status(settings, row)
+
+
+def _check(settings: Settings, source: str | None, fields: dict[str, Any]) -> int:
+    """put --dry-run."""
+    from rmqctl.cli.lines import LineSource
+    from rmqctl.operations import put
+
+    if source is None and "topic" not in fields:
+        raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
+    with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
+        settings.planned_recovery(store, writer)
+        if source is None:
+            row = put.check_one(store, put.message_from_fields(fields))
+            writer.row(row)
+            return _status(settings, row)
+        with LineSource(source) as lines:
+            run = put.BulkPut(lines.name)
+            maker = put.MessageMaker(put.checked_fields(fields))
+            for row in put.check_lines(store, lines, run, maker):
+                writer.row(row)
+    return _status(settings, run.refused, run.line)
 
 
 def _fields(given: dict[str, Any]) -> dict[str, Any]:

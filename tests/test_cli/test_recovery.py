@@ -1,0 +1,144 @@
+"""What a command that writes says of a store that crashed: beforehand by --dry-run, and after it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.checkpoint import read_checkpoint
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
+from tests.test_cli.conftest import CONFIG, Cli
+from tests.test_safety.support import assert_clean, tree
+
+DRY_RUNS = [
+    ("put", "--topic", "A", "--body", "x"),
+    ("flush",),
+    ("schedule", "deliver"),
+    ("transaction", "rollback", "0"),
+    ("clean",),
+    ("rebuild", "all", "--missing"),
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two messages of A, two of B; of the last one half is there, and its unit."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        for number, topic in enumerate("AABB"):
+            properties = {"KEYS": f"k{number}"}
+            put = writer.put_message(MessageExtBrokerInner(topic, b"x" * 90, properties=properties))
+            assert put.append is not None
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    middle = put.append.wrote_offset + put.append.wrote_bytes // 2
+    data[middle:] = bytes(len(data) - middle)
+    path.write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize("abort", [False, True])
+@pytest.mark.parametrize("line", DRY_RUNS, ids=lambda line: " ".join(line[:2]))
+def test_a_dry_run_says_what_would_be_brought_in_order(
+    cli: Cli, store: Path, line: tuple[Any, ...], abort: bool
+) -> None:
+    if abort:
+        (store / "abort").touch()
+    before = tree(store)
+    done = cli(*line, "--dry-run", "--format", "ndjson", store=store)
+    assert tree(store) == before
+    (row,) = [row for row in done.rows if row["type"] == "recovery"]
+    assert row["clean_shutdown"] is not abort
+    assert (row["queues_cut"], row["units_removed"]) == (1, 1)
+    assert (row["index_files_changed"], row["index_items_removed"]) == (1, 1)
+    assert row["bytes_to_scan"] == (row["log_end"] if abort else 0)
+    assert row["scan_why"] == ("first-file" if abort else None)
+
+
+@pytest.mark.parametrize("line", DRY_RUNS, ids=lambda line: " ".join(line[:2]))
+def test_of_a_store_in_order_there_is_nothing_to_say(
+    cli: Cli, tmp_path: Path, line: tuple[Any, ...]
+) -> None:
+    with MessageStore(tmp_path / "s", CONFIG, writable=True, create=True) as writer:
+        assert writer.put_message(MessageExtBrokerInner("A", b"x")).is_ok
+    done = cli(*line, "--dry-run", "--format", "ndjson", store=tmp_path / "s")
+    assert not [row for row in done.rows if row["type"] == "recovery"]
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_a_put_says_what_it_brought_in_order(cli: Cli, store: Path, abort: bool) -> None:
+    if abort:
+        (store / "abort").touch()
+    done = cli("put", "--topic", "A", "--body", "new", "--keys", "new", store=store)
+    assert done.code == 0
+    assert "brought in order" in done.err and "1 units without a record are gone" in done.err
+    assert ("was not closed cleanly" in done.err) is abort
+    assert not (store / "abort").exists()
+    assert_clean(store, CONFIG)
+    with MessageStore(store, CONFIG) as found:
+        ends = {topic: found.consume_queue(topic, 0) for topic in "AB"}
+        assert {t: q.max_offset for t, q in ends.items() if q is not None} == {"A": 3, "B": 1}
+        assert [hit.matches for hit in found.query_message("A", "new")] == [True]
+        assert not list(found.query_message("B", "k3"))
+    again = cli("put", "--topic", "A", "--body", "again", store=store)
+    assert again.code == 0 and not again.err
+
+
+def test_a_put_that_a_start_would_lose_is_refused(cli: Cli, store: Path) -> None:
+    """A hole in a queue: a start drops the units behind it, and what is put there with them."""
+    path = store / "consumequeue/A/0" / f"{0:020d}"
+    path.write_bytes(bytes(20) + path.read_bytes()[20:])
+    before = tree(store)
+    for line in (("put", "--topic", "A", "--body", "x"), ("flush", "--dry-run"), ("flush",)):
+        done = cli(*line, store=store)
+        if line[0] == "flush":  # Of that queue nothing is written.
+            assert done.code == 0
+            continue
+        assert done.code == 5 and "'A'" in done.err and "rebuild queues" in done.err
+        assert {n: d for n, d in tree(store).items() if n.startswith("consumequeue/A")} == {
+            n: d for n, d in before.items() if n.startswith("consumequeue/A")
+        }
+
+
+def test_messages_behind_damage_are_not_written_over(cli: Cli, store: Path, tmp_path: Path) -> None:
+    """A broker deletes them at its start."""
+    with MessageStore(store, CONFIG, writable=True) as writer:
+        assert writer.put_message(MessageExtBrokerInner("A", b"y" * 90)).is_ok
+    path = store / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[90] ^= 1  # in the first body
+    path.write_bytes(data)
+    (store / "abort").touch()
+    before = tree(store)
+    for line in (("put", "--topic", "A", "--body", "x"), ("put", "--topic", "A", "--dry-run")):
+        done = cli(*line, store=store)
+        assert done.code == 5 and "a broker deletes them" in done.err
+        assert {**tree(store), "lock": b""} == {**before, "lock": b""}
+
+
+def test_the_messages_of_a_dry_run_are_checked(cli: Cli, store: Path, tmp_path: Path) -> None:
+    source = tmp_path / "messages.ndjson"
+    lines = [{"topic": "A", "body": "x"}, {"topic": "A" * 200}, {"topic": "A"}]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = tree(store)
+    done = cli("put", "--from", source, "--dry-run", "--format", "ndjson", store=store)
+    rows = [row for row in done.rows if row["type"] == "append_result"]
+    assert [row["status"] for row in rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
+    assert done.code == 5 and "line 2" in done.err
+    assert {row["wrote_offset"] for row in rows} == {None}
+    assert tree(store) == before
+
+
+def test_a_checkpoint_of_the_future_becomes_true(cli: Cli, store: Path) -> None:
+    with MessageStore(store, CONFIG) as found:
+        newest = max(e.store_timestamp for e in [found.look_message_by_offset(0)])
+    raw = (newest + 10**9).to_bytes(8, "big") * 3
+    path = store / "checkpoint"
+    path.write_bytes(raw + path.read_bytes()[24:])
+    assert cli("rebuild", "all", "--in-place", "--yes", store=store).code == 0
+    checkpoint = read_checkpoint(path)
+    assert checkpoint is not None and max(checkpoint[:3]) < newest + 10**6
