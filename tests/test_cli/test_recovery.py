@@ -1,4 +1,4 @@
-"""What a command that writes says of a store that crashed: beforehand by --dry-run, and after it."""
+"""What a command that writes says of a store that crashed: before, by --dry-run, and after."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def store(tmp_path: Path) -> Path:
         for number, topic in enumerate("AABB"):
             properties = {"KEYS": f"k{number}"}
             put = writer.put_message(MessageExtBrokerInner(topic, b"x" * 90, properties=properties))
-            assert put.append is not None
+        last = put.append
+    assert last is not None
     path = root / "commitlog" / f"{0:020d}"
     data = bytearray(path.read_bytes())
-    middle = put.append.wrote_offset + put.append.wrote_bytes // 2
+    middle = last.wrote_offset + last.wrote_bytes // 2
     data[middle:] = bytes(len(data) - middle)
     path.write_bytes(data)
     return root
