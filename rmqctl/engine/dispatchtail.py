@@ -47,6 +47,9 @@ class DispatchTail:
         self._progress: Progress = lambda done, total: None
         self.done = log.write_offset
         self.failed = False
+        #: Whether :meth:`recover` is still to come: until then nothing is dispatched, and the store
+        #: is not in order.
+        self.is_due = False
 
     def recover(
         self, start: int, *, unclean: bool, progress: Progress = lambda done, total: None
@@ -56,7 +59,7 @@ class DispatchTail:
 
         :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on with it.
         """
-        self.done = start
+        self.done, self.is_due = start, False
         self.failed = unclean and start < self._log.read_offset
         self._progress = progress
         try:

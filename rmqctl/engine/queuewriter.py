@@ -236,6 +236,13 @@ class ConsumeQueueWriter(ConsumeQueue):
     def _append(self, data: bytes) -> None:
         """Stores whole units at the end, over as many files as it takes."""
         while data:
+            if self.files.entries and self._wrote == self.files.end_offset:
+                # With its units at once: in an empty file the engine would see one.
+                piece = data[: self.files.file_size]
+                self.files.append_file(self._wrote, piece).mark_dirty(0, len(piece))
+                self._wrote += len(piece)
+                data = data[len(piece) :]
+                continue
             mapped = self._file_for_next(self._wrote)
             position = self._wrote - mapped.file_from_offset
             piece = data[: mapped.size - position]
@@ -253,15 +260,20 @@ class ConsumeQueueWriter(ConsumeQueue):
         place = queue_offset * UNIT_SIZE
         if not self.files.entries and place % self.files.file_size:
             return  # Its first file comes with its first unit.
-        if not self.files.entries:
-            self.files.append_file(place)
-            self._wrote = place
-        mapped = self.files.find(place)
-        while mapped is None and place >= self.files.end_offset:
-            self.files.append_file(self.files.end_offset)
+        end = self.files.end_offset if self.files.entries else place
+        try:
+            if not self.files.entries:
+                self.files.append_file(place)
+                self._wrote = place
             mapped = self.files.find(place)
-        if mapped is not None:
-            mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
+            while mapped is None and place >= self.files.end_offset:
+                self.files.append_file(self.files.end_offset)
+                mapped = self.files.find(place)
+            if mapped is not None:
+                mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
+        except OSError:
+            self.files.remove_from(end)  # To the engine an empty file is more than none.
+            raise
 
     def _begin(self, expected: int, unit: bytes) -> None:
         """Makes the first file, with the queue's first unit behind as many pre-blank ones as it

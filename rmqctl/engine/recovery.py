@@ -58,6 +58,7 @@ class Recovery:
         :param abort: what a new ``abort`` holds. :raises CannotWrite: the disk failed.
         """
         plan, parts = self._plan, self._parts
+        parts.tail.is_due = True
         try:
             self._flusher.begin(plan, 0 if from_first else plan.hold_back)
             if plan.is_clean:

@@ -218,7 +218,7 @@ class StoreFlusher:
             unsynced = self._queues.take_unsynced(least_pages)
         # Not under the lock: putters go on meanwhile.
         self._sync(lambda: sync_files(unsynced))
-        if least_pages == 0 and not self._tail.failed:
+        if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
             self._sync(self._end_recovery)
             # Files of the index are on disk when the next one is made.
             self._advance(logics=timestamp, index=index_timestamp)
@@ -254,7 +254,8 @@ class StoreFlusher:
         ranges, structures = [], tuple(structures)
         with self._lock:
             self._log.commit_all()
-            self._tail.complete()
+            if not self._tail.is_due:
+                self._tail.complete()
             end = self._log.read_offset
             for structure in structures:
                 start = self._flushed[structure]
@@ -272,8 +273,8 @@ class StoreFlusher:
                 self._flushed[structure] = end
                 # A damaged unit may claim what lies behind the log.
                 ranges.append(FlushedRange(structure, min(start, end), end))
-            if "queues" in structures:
+            if "queues" in structures and not self._tail.is_due:
                 self._sync(self._end_recovery)
-            if not is_closing:
+            if not is_closing or self._written is None or not self._written.min_timestamp:
                 self._write(self._held_back())
         return ranges

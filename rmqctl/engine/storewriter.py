@@ -241,12 +241,12 @@ class StoreWriter:
     def close(self) -> None:
         """A clean stop: services ended, everything on disk, ``abort`` removed, then the checkpoint
         that only a store without ``abort`` may have; ``abort`` stays with a store that was not
-        writeable to the end. :raises CannotWrite: the disk failed; ``abort`` stays, unless only
+        writeable to the end, or whose recovery did not end. :raises CannotWrite: the disk failed; ``abort`` stays, unless only
         the checkpoint is not the newest."""
         with self._putter.locked():
             self.is_shutdown = True
         self.flusher.shutdown()
-        is_clean = self.running_flags.is_writeable
+        is_clean = self.running_flags.is_writeable and not self._tail.is_due
         try:
             self.flusher.flush(is_closing=is_clean)
             if is_clean:
