@@ -241,8 +241,11 @@ class StoreWriter:
     def close(self) -> None:
         """A clean stop: services ended, everything on disk, ``abort`` removed, then the checkpoint
         that only a store without ``abort`` may have; ``abort`` stays with a store that was not
-        writeable to the end, or whose recovery did not end. :raises CannotWrite: the disk failed; ``abort`` stays, unless only
-        the checkpoint is not the newest."""
+        writeable to the end, or whose recovery did not end.
+
+        :raises CannotWrite: the disk failed; ``abort`` stays, unless only the checkpoint is not the
+            newest.
+        """
         with self._putter.locked():
             self.is_shutdown = True
         self.flusher.shutdown()

@@ -75,7 +75,7 @@ def judged(
     control = Checked(Visited(rows=rows_of(OLD)), list(known))
     result = Checked(Visited(rows=rows), list(findings))
     acknowledged = [(SENT, answer) for answer in answers]
-    return differences(Case(control, result, acknowledged, 1, (), [], (0,)))
+    return differences(Case(control, control.visited, result, acknowledged, 1, (), [], (0,)))
 
 
 def nothing(rows: Rows) -> None:

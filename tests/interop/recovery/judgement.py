@@ -101,14 +101,18 @@ def lost_messages(control: Visited, result: Visited, start: int) -> Iterator[str
             yield f"{name} is another one now: {found[offset]}"
 
 
-def lost_units(control: Visited, result: Visited, start: int) -> Iterator[str]:
+def lost_units(control: Visited, result: Visited, start: int, other: Visited) -> Iterator[str]:
+    """Units that lead to a message, also in ``other``: a store that is closed and then crashes has
+    been through both starts."""
     messages, units = control.messages, result.units
     reachable: dict[tuple[str, int], set[int]] = {}
     for (topic, queue_id, _), (offset, _) in units.items():
         reachable.setdefault((topic, queue_id), set()).add(offset)
     for place, unit in sorted(control.units.items()):
         topic, queue_id, queue_offset = place
-        if unit[0] < start or unit[0] not in messages:
+        if unit[0] < start or unit[0] not in messages or unit[1] <= 0:
+            continue
+        if other.units.get(place) != unit:
             continue
         where = f"{topic}/{queue_id}@{queue_offset}"
         if unit[0] not in reachable.get((topic, queue_id), set()):
@@ -117,12 +121,13 @@ def lost_units(control: Visited, result: Visited, start: int) -> Iterator[str]:
             yield f"{where}: the unit was {unit}, and is {units[place]}"
 
 
-def lost_hits(control: Visited, result: Visited, start: int) -> Iterator[str]:
-    """Of keys that the messages have: a hit may be one of the hash alone."""
+def lost_hits(control: Visited, result: Visited, start: int, other: Visited) -> Iterator[str]:
+    """Of keys that the messages have: a hit may be one of the hash alone. ``other`` as of
+    :func:`lost_units`."""
     messages, found = control.messages, result.hits
     for (topic, key), offsets in sorted(control.hits.items()):
         now = found.get((topic, key), set())
-        for offset in sorted(offsets - now):
+        for offset in sorted((offsets & other.hits.get((topic, key), set())) - now):
             row = messages.get(offset)
             if offset < start or row is None or (topic, key) not in keys_of(row):
                 continue
@@ -133,12 +138,17 @@ def lost_hits(control: Visited, result: Visited, start: int) -> Iterator[str]:
 # --- what is there is right ------------------------------------------------------------------
 
 
-def wrong_units(control: Visited, result: Visited) -> Iterator[str]:
-    """But for those that the engine alone leaves as they are."""
+def wrong_units(case: Case) -> Iterator[str]:
+    """But for those that the engine alone leaves as they are, those of messages that have expired,
+    and those that an engine dispatches again behind the end of a queue that was too short."""
+    control, result = case.control.visited, case.result.visited
     messages, known = result.messages, control.units
+    short = {(one.topic, one.queue_id) for one in case.control.findings if one.code in WITHOUT_UNIT}
     for place, unit in sorted(result.units.items()):
         topic, queue_id, queue_offset = place
         if is_right(place, unit, messages) or known.get(place) == unit:
+            continue
+        if unit[0] < result.log_range.start or (place[:2] in short and place not in known):
             continue
         row = messages.get(unit[0])
         at = f"{topic}/{queue_id}@{queue_offset}: the unit points to {unit[0]} (size {unit[1]})"
@@ -184,7 +194,7 @@ def broken_promises(
             yield f"{name} has the queue offset of the one at {given[place]}"
         given[place] = offset
         old = control.units.get(place)
-        if old is not None and old[0] in control.messages and old[0] != offset:
+        if old is not None and old[0] in control.messages and old[0] != offset and old[1] > 0:
             yield f"{name} has the queue offset of the old message at {old[0]}"
         answer = pulled.get(place)
         if answer is None or answer["physicalOffsets"][:1] != [offset]:
@@ -211,13 +221,21 @@ def broken_promises(
 #: Records without a unit, which a further message of their queue, or a part of a unit there, makes
 #: something else: they had none before.
 WITHOUT_UNIT = ("record-without-unit", "queue-missing")
-OF_RECORDS_WITHOUT_UNIT = ("queue-begun-again", "queue-offset-repeated", "unit-mismatch")
+OF_RECORDS_WITHOUT_UNIT = (
+    *WITHOUT_UNIT,
+    "queue-begun-again",
+    "queue-offset-repeated",
+    "unit-mismatch",
+    "unit-misplaced",
+)
 
 
 def new_findings(case: Case) -> Iterator[str]:
     """What verify says more of the result than of the control; of what is rebuilt, whatever it
     says."""
     known = case.control.codes
+    # What stands behind damage of an index file, or in none, is called by one name or another.
+    of_index = any(one.structure == "index" for one in case.control.findings)
     for code, found in by_code(case.result.findings).items():
         if code in case.allowed_codes:
             continue
@@ -227,6 +245,8 @@ def new_findings(case: Case) -> Iterator[str]:
             if code in OF_RECORDS_WITHOUT_UNIT and one.code in WITHOUT_UNIT
         }
         found = [one for one in found if (one.topic, one.queue_id) not in excuses]
+        if found and found[0].structure == "index" and "index" not in case.rebuilt and of_index:
+            continue
         before = 0 if found and found[0].structure in case.rebuilt else known[code]
         if len(found) > before:
             one = found[-1]
@@ -257,6 +277,8 @@ class Case:
     """
 
     control: Checked
+    #: What the engine makes of it with another end before its start.
+    other: Visited
     result: Checked
     acknowledged: list[tuple[Row, Row]]
     stores: int | None
@@ -277,9 +299,9 @@ def differences(case: Case) -> list[str]:
             f"the log begins at {start}, not at {' or '.join(map(str, case.allowed_starts))}"
         )
     found += lost_messages(control, result, start)
-    found += lost_units(control, result, start)
-    found += lost_hits(control, result, start)
-    found += wrong_units(control, result)
+    found += lost_units(control, result, start, case.other)
+    found += lost_hits(control, result, start, case.other)
+    found += wrong_units(case)
     found += broken_promises(control, result, case.acknowledged)
     if case.stores is not None:
         found += new_messages(control, result, case.stores)

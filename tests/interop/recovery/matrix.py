@@ -202,6 +202,7 @@ class Lab:
             return []
         case = Case(
             run.control.checked,
+            ground.control.visited,
             check(run.root, values_at(run.root, run.values), visited),
             run.acknowledged,
             stores=run.work.stores if run.is_done else None,
