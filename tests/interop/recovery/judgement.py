@@ -148,7 +148,8 @@ def wrong_units(case: Case) -> Iterator[str]:
         topic, queue_id, queue_offset = place
         if is_right(place, unit, messages) or known.get(place) == unit:
             continue
-        if unit[0] < result.log_range.start or (place[:2] in short and place not in known):
+        was_right = place in known and is_right(place, known[place], control.messages)
+        if unit[0] < result.log_range.start or (place[:2] in short and not was_right):
             continue
         row = messages.get(unit[0])
         at = f"{topic}/{queue_id}@{queue_offset}: the unit points to {unit[0]} (size {unit[1]})"

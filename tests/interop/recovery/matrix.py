@@ -54,6 +54,13 @@ class Combination(NamedTuple):
         return f"{self.state}-{self.action}{ending}"
 
 
+#: Known to fail, and not understood yet: light queues that were lost, got messages by a put that
+#: was killed, and are dispatched again by 5.3.3.
+UNSOLVED = {
+    Combination("5.3.3", "light-queues-lost-long-behind-abort", "put-from", "killed"),
+}
+
+
 def all_combinations() -> list[Combination]:
     return [
         Combination(version, state.name, action, ending)
