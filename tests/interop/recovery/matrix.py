@@ -54,8 +54,8 @@ class Combination(NamedTuple):
         return f"{self.state}-{self.action}{ending}"
 
 
-#: Known to fail, and not understood yet: light queues that were lost, got messages by a put that
-#: was killed, and are dispatched again by 5.3.3.
+#: Known to fail: a put gives a delayed message of a 5.x store places in the light queues that it
+#: names. 5.3.3 does not, and where it dispatches such messages itself, these queues lack a place.
 UNSOLVED = {
     Combination("5.3.3", "light-queues-lost-long-behind-abort", "put-from", "killed"),
 }
