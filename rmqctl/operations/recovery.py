@@ -23,7 +23,6 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None
 
     :raises DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
     """
-    store.commit_log.check_lengths()
     plan = store.start_plan(progress)
     recovery.check(plan, store.root, store.commit_log)
     return recovery_row(plan) if plan.is_needed else None
