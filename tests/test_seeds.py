@@ -77,7 +77,13 @@ def test_two_runs_draw_the_same(drawing: Path) -> None:
     assert drawn(drawing, "-m", "not nightly") == first
 
 
-def test_other_lots_are_asked_for(drawing: Path) -> None:
+@pytest.mark.parametrize("is_ci", [False, True])
+def test_other_lots_are_asked_for(
+    drawing: Path, monkeypatch: pytest.MonkeyPatch, is_ci: bool
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
+    if is_ci:
+        monkeypatch.setenv("CI", "true")
     one, other = drawn(drawing, "--random"), drawn(drawing, "--random")
     assert one[0] != other[0]
     assert one[1:51] != other[1:51]
