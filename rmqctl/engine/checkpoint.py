@@ -58,7 +58,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     try:
         if mapped.size < _FIELDS.size:
             return None
-        return Checkpoint._make(_FIELDS.unpack_from(mapped.buffer, 0))
+        return Checkpoint._make(_FIELDS.unpack(mapped.read(0, _FIELDS.size)))
     finally:
         mapped.close()
 

@@ -19,7 +19,7 @@ from rmqctl.engine.record import (
     Entry,
     Record,
     find_next,
-    read_entry,
+    read_entry_of,
 )
 from rmqctl.errors import NoRecordAt
 
@@ -217,5 +217,4 @@ class CommitLog:
 
 def _read(mapped: MappedFile, position: int) -> Entry:
     """What stands at a position of a file."""
-    mapped.load_entry(position)
-    return read_entry(mapped.buffer, position, mapped.size, mapped.file_from_offset + position)
+    return read_entry_of(mapped, position)

@@ -100,7 +100,8 @@ class ConsumeQueue:
             low, high = 0, self.units_from(first, mapped)
             while low < high:
                 middle = (low + high) // 2
-                if Unit._make(UNIT.unpack_from(mapped.buffer, middle * UNIT_SIZE)).is_written:
+                data = mapped.read(middle * UNIT_SIZE, UNIT_SIZE)
+                if Unit._make(UNIT.unpack(data)).is_written:
                     low = middle + 1
                 else:
                     high = middle
@@ -148,7 +149,7 @@ class ConsumeQueue:
         if mapped is None or not self.units_from(queue_offset, mapped):
             return None
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
-        return Unit._make(UNIT.unpack_from(mapped.buffer, position))
+        return Unit._make(UNIT.unpack(mapped.read(position, UNIT_SIZE)))
 
     def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
         """``(queue offset, unit)`` for ``[start, end)``; places in no file are left out."""

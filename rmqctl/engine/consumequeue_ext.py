@@ -138,7 +138,7 @@ class ConsumeQueueExt:
             mapped = self.files.file(number)
             position = 0
             while position + _SIZE.size <= mapped.size:
-                (size,) = _SIZE.unpack_from(mapped.buffer, position)
+                (size,) = _SIZE.unpack(mapped.read(position, _SIZE.size))
                 if position + max(size, 0) > mapped.size:
                     return Astray(entry.path, position, size)
                 if size <= 0:
@@ -157,7 +157,8 @@ class ConsumeQueueExt:
         position = offset - mapped.file_from_offset
         if position + MIN_EXT_UNIT_SIZE > mapped.size:
             return None
-        size, tags_code, store_time, bit_map_size = _UNIT.unpack_from(mapped.buffer, position)
+        data = mapped.read(position, _UNIT.size)
+        size, tags_code, store_time, bit_map_size = _UNIT.unpack(data)
         if size < MIN_EXT_UNIT_SIZE or size != MIN_EXT_UNIT_SIZE + bit_map_size:
             return None
         if position + size > mapped.size:

@@ -24,7 +24,7 @@ from rmqctl.engine.filesizes import commit_log_file_size, consume_queue_file_siz
 from rmqctl.engine.getmessage import MessageFilter
 from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.queuetable import ConsumeQueueTable
-from rmqctl.engine.record import Blank, Damage, End, Entry, Record, crc_matches
+from rmqctl.engine.record import Blank, Damage, End, Entry, Record, body_seen, crc_matches
 from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
 
 _REMEMBERED = 256
@@ -167,7 +167,7 @@ class LogFollower:
         if record == self._pending:
             text = record.properties_bytes or record.topic_bytes
             mapped, _ = log.locate(record.physical_offset)
-            return text[-1:] != b"\0" and crc_matches(mapped.buffer, record)
+            return text[-1:] != b"\0" and crc_matches(body_seen(mapped, record), record)
         self._pending = record
         return False
 

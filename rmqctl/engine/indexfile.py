@@ -99,7 +99,7 @@ class IndexFile:
             self.header = self.header._replace(index_count=1)
 
     def _stored_header(self) -> IndexHeader:
-        return IndexHeader._make(_HEADER.unpack_from(self.mapped.buffer, 0))
+        return IndexHeader._make(_HEADER.unpack(self.mapped.read(0, _HEADER.size)))
 
     @property
     def path(self) -> Path:
@@ -120,13 +120,13 @@ class IndexFile:
         return self.header.index_count >= self.geometry.index_num
 
     def item(self, index_no: int) -> IndexItem:
-        return IndexItem._make(
-            _ITEM.unpack_from(self.mapped.buffer, self.geometry.item_position(index_no))
-        )
+        data = self.mapped.read(self.geometry.item_position(index_no), _ITEM.size)
+        return IndexItem._make(_ITEM.unpack(data))
 
     def slot(self, slot: int) -> int:
         """Number of the slot's newest item, 0 when it is empty."""
-        value: int = _SLOT.unpack_from(self.mapped.buffer, self.geometry.slot_position(slot))[0]
+        data = self.mapped.read(self.geometry.slot_position(slot), _SLOT.size)
+        value: int = _SLOT.unpack(data)[0]
         return value
 
     def is_time_matched(self, begin: int, end: int) -> bool:
@@ -261,14 +261,14 @@ class IndexFile:
         return end
 
     def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
-        """The slots as one array over the map; drop it before the file is closed."""
+        """The slots as one array: a copy, or, for storing into them where they are reserved, over
+        the map; that one is to be dropped before the file is closed."""
         import numpy as np
 
-        array = np.frombuffer(
-            self.mapped.buffer, ">i4", self.geometry.hash_slot_num, self.geometry.slot_position(0)
-        )
-        assert array.flags.writeable or not writable
-        return array
+        count, position = self.geometry.hash_slot_num, self.geometry.slot_position(0)
+        if writable:
+            return np.frombuffer(self.mapped.buffer, ">i4", count, position)
+        return np.frombuffer(self.mapped.read(position, count * _SLOT.size), ">i4")
 
     def items(self, start: int, count: int) -> NDArray[np.void]:
         """A copy of up to ``count`` counted items from number ``start``, as an array."""
@@ -344,6 +344,7 @@ class IndexFile:
             self.mapped.reserve(0, _HEADER.size)
             self._store_header(header)
         for index_no in range(last - 1, first - 1, -1):
+            self.mapped.reserve(self.geometry.item_position(index_no), _ITEM.size)
             self.mapped.write(self.geometry.item_position(index_no), bytes(_ITEM.size))
         return uncounted
 

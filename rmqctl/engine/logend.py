@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.commitlog import RECORD_HEAD, CommitLog, Step
-from rmqctl.engine.record import Blank, Damage, End, Record, crc_matches, read_entry
+from rmqctl.engine.record import (
+    Blank,
+    Damage,
+    End,
+    Record,
+    body_seen,
+    crc_matches,
+    read_entry_of,
+)
 from rmqctl.errors import DamagedStore
 
 if TYPE_CHECKING:
@@ -72,7 +80,7 @@ def find_end(
         step = log.step(number, position)
         entry = step.entry
         if isinstance(entry, Record):
-            if not crc_matches(log.files.file(number).buffer, entry):
+            if not crc_matches(body_seen(log.files.file(number), entry), entry):
                 return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
             timestamp = entry.store_timestamp
         elif isinstance(entry, End):
@@ -150,9 +158,7 @@ def _starts_with_entry(log: CommitLog, number: int) -> bool:
     mapped = log.files.file(number)
     if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
         return False  # Touching the page of a hole costs a thousand times more than asking.
-    mapped.load_entry(0)
-    entry = read_entry(mapped.buffer, 0, mapped.size, mapped.file_from_offset)
-    return isinstance(entry, Record | Blank)
+    return isinstance(read_entry_of(mapped, 0), Record | Blank)
 
 
 def _proven_start(

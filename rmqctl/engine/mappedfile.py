@@ -41,7 +41,10 @@ class MappedFile:
     buffer. Positions are relative to the file, ``file_from_offset`` is its first offset.
     """
 
-    __slots__ = ("_dirty", "_reserved", "buffer", "descriptor", "file_from_offset", "path", "size")
+    __slots__ = (
+        *("_dirty", "_reserved", "buffer", "descriptor", "file_from_offset", "path", "size"),
+        "whole",
+    )
 
     def __init__(self, path: Path, descriptor: int, file_from_offset: int, writable: bool) -> None:
         self.path = path
@@ -49,6 +52,8 @@ class MappedFile:
         self.descriptor = descriptor
         self._reserved: set[int] = set()
         self._dirty: tuple[int, int] | None = None
+        #: A range that is known to have no hole (:mod:`rmqctl.engine.holes`).
+        self.whole = (0, 0)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         try:
             self.size = os.fstat(descriptor).st_size
@@ -86,13 +91,16 @@ class MappedFile:
         """Told before the fields of a log entry are read: :meth:`load` of them, not of the body."""
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of up to ``size`` bytes; short at the end of the file."""
-        return self.buffer[max(position, 0) : max(position, 0) + max(size, 0)]
+        """A copy of up to ``size`` bytes; short at the end of the file. It does not go through the
+        map: see :mod:`rmqctl.engine.holes`."""
+        return self.read_aside(max(position, 0), max(size, 0))
 
     def read_aside(self, position: int, size: int) -> bytes:
-        """:meth:`read`, but not through the map: looking into a hole of a map that is open for
-        writing can need a page that a full tmpfs has not, which ends the process."""
-        return os.pread(self.descriptor, size, position)
+        """:meth:`read` of a place that is one."""
+        try:
+            return os.pread(self.descriptor, size, position)
+        except OSError as error:
+            raise CannotRead(path=str(self.path), reason=error.strerror) from error
 
     def occurrences(self, needle: bytes, start: int, end: int) -> Iterator[int]:
         """Positions at which ``needle`` stands whole in a range, in order.
@@ -102,7 +110,7 @@ class MappedFile:
         """
         for low in range(start, end, len(_ZEROS)):
             size = min(low + len(_ZEROS) + len(needle) - 1, end) - low
-            piece = os.pread(self.descriptor, size, low)
+            piece = self.read_aside(low, size)
             at = piece.find(needle)
             while at >= 0:
                 yield low + at
@@ -124,8 +132,11 @@ class MappedFile:
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
-                # Not the whole chunk fits: what is really needed still may.
-                os.posix_fallocate(self.descriptor, position, size)
+                # Not the whole chunk fits: what is really needed still may. That is whole pages,
+                # for a page is stored with all of its blocks, however small these are.
+                low = position // _PAGE * _PAGE
+                high = min(-(-(position + size) // _PAGE) * _PAGE, self.size)
+                os.posix_fallocate(self.descriptor, low, high - low)
                 return
             self._reserved.add(chunk)
 

@@ -29,6 +29,7 @@ from formats.constants import (
     TRANSACTION_TYPE_MASK,
 )
 from formats.text import decode_properties, decode_utf8, tags_code
+from rmqctl.engine.holes import Aside, is_whole, whole
 from rmqctl.engine.mappedfile import MappedFile
 
 Buffer = mmap.mmap | bytes
@@ -45,6 +46,9 @@ _MAGIC_HEAD = MESSAGE_MAGIC_CODE.to_bytes(4, "big")[:3]
 _MAGIC_LAST = {MESSAGE_MAGIC_CODE & 0xFF, MESSAGE_MAGIC_CODE_V2 & 0xFF}
 _BLANK_BYTES = BLANK_MAGIC_CODE.to_bytes(4, "big")
 _PHYSICAL_OFFSET_POSITION = 28
+_LONGEST_PREFIX = max(prefix.size for prefix in PREFIXES.values())
+#: Topic and properties with their lengths, whatever these are.
+_LONGEST_TAIL = 2 * (_SHORT.size + 0x7FFF)
 
 
 class Record(NamedTuple):
@@ -236,6 +240,39 @@ def _read_record(
     )
 
 
+def read_entry_of(mapped: MappedFile, position: int) -> Entry:
+    """:func:`read_entry` of a file, without looking into its holes."""
+    mapped.load_entry(position)
+    physical_offset = mapped.file_from_offset + position
+    if not mapped.whole[0] <= position < mapped.whole[1]:
+        is_whole(mapped, position, position + 1)
+    low, high = mapped.whole
+    if low <= position < high:
+        # A record that ends before the hole is one; of what is none more may have to be seen.
+        entry = read_entry(mapped.buffer, position, min(high, mapped.size), physical_offset)
+        if isinstance(entry, Record) or high >= mapped.size:
+            return entry
+    aside = _fields_aside(mapped, position)
+    return read_entry(aside.buffer, position, mapped.size, physical_offset)
+
+
+def _tail_position(buffer: Buffer, position: int) -> int:
+    """Where the topic's length stands, as the record says."""
+    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_POSITION)
+    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    (body_length,) = _INT.unpack_from(buffer, position + prefix.size - _INT.size)
+    return position + prefix.size + max(int(body_length), 0)
+
+
+def _fields_aside(mapped: MappedFile, position: int) -> MappedFile:
+    """A copy of all that :func:`read_entry` looks at, whatever stands there."""
+    aside = Aside(mapped, position, min(position + _LONGEST_PREFIX, mapped.size))
+    if position + _LONGEST_PREFIX <= mapped.size:
+        tail = _tail_position(aside.buffer, position)
+        aside.add(mapped, min(tail, mapped.size), min(tail + _LONGEST_TAIL, mapped.size))
+    return aside
+
+
 def body_crc_of(buffer: Buffer | memoryview, record: Record) -> int:
     """CRC-32 of the stored body & 0x7FFFFFFF (``UtilAll#crc32``)."""
     body = memoryview(buffer)[record.body_position : record.body_position + record.body_length]
@@ -243,6 +280,12 @@ def body_crc_of(buffer: Buffer | memoryview, record: Record) -> int:
         return crc32(body) & 0x7FFFFFFF
     finally:
         body.release()
+
+
+def body_seen(mapped: MappedFile, record: Record) -> Buffer:
+    """Where the body of a file's record can be looked at, at its position."""
+    end = record.body_position + record.body_length
+    return whole(mapped, record.body_position, end).buffer
 
 
 def crc_matches(buffer: Buffer, record: Record) -> bool:
@@ -267,13 +310,13 @@ def find_next(mapped: MappedFile, position: int) -> int:
 
 
 def _find_record(mapped: MappedFile, low: int, high: int) -> int:
-    buffer = mapped.buffer
     for at in mapped.occurrences(_MAGIC_HEAD, low + 4, high):
         start = at - 4
         if start + MIN_RECORD_SIZE > mapped.size:
             break
-        offset = _LONG.unpack_from(buffer, start + _PHYSICAL_OFFSET_POSITION)[0]
-        if buffer[at + 3] in _MAGIC_LAST and offset == mapped.file_from_offset + start:
+        head = mapped.read_aside(start, _PHYSICAL_OFFSET_POSITION + _LONG.size)
+        offset = _LONG.unpack_from(head, _PHYSICAL_OFFSET_POSITION)[0]
+        if head[7] in _MAGIC_LAST and offset == mapped.file_from_offset + start:
             return start
     return high
 

@@ -153,7 +153,7 @@ def _widen(data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_]) -> N
     position, hosts = columns["position"], columns["sys_flag"] & HOSTS_V6_MASK
     for flags, dtype in _PREFIX.items():
         rows = np.flatnonzero(hosts == flags)
-        fits = position[rows] + dtype.itemsize <= len(data)
+        fits = dtype.itemsize <= columns["total_size"][rows]
         sound[rows[~fits]] = False
         rows = rows[fits]
         wide = take(data, position[rows], dtype)
@@ -167,12 +167,13 @@ def _locate_strings(
 ) -> None:
     """Adds where topic and properties lie; ``sound`` is cleared where they do not fit.
 
-    Unsound rows are read at place 0, so that no length leads out of the data.
+    Unsound rows are read at the first record, so that no length leads out of its record.
     """
-    limit = len(data)
+    limit = columns["position"] + columns["total_size"]
     at = columns["body_position"] + columns["body_length"]
     sound &= at + 3 + is_v2 <= limit
-    safe = at * sound
+    first = columns["position"][0]
+    safe = np.where(sound, at, first)
     topic_length = data[safe].astype(np.int64)
     if is_v2.any():
         topic_length = np.where(is_v2, take(data, safe, _SHORT_DTYPE), topic_length)
@@ -181,7 +182,7 @@ def _locate_strings(
     at = topic_position + topic_length
     sound &= (topic_length > 0) & (topic_length <= longest) & (at + 2 <= limit)
     # Java reads a signed short; a negative length counts as none.
-    properties_length = take(data, at * sound, _SHORT_DTYPE).astype(np.int64)
+    properties_length = take(data, np.where(sound, at, first), _SHORT_DTYPE).astype(np.int64)
     np.maximum(properties_length, 0, out=properties_length)
     at += 2
     sound &= at + properties_length - columns["position"] == columns["total_size"]

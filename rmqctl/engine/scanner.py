@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine import propertyscan
 from rmqctl.engine.bodycrc import body_crcs
-from rmqctl.engine.bytecolumns import Bytes, Ints, gather
+from rmqctl.engine.bytecolumns import LONGEST, Bytes, Ints, gather
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.dispatch import Dispatcher, java_int
+from rmqctl.engine.holes import Aside, whole
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.record import Blank, Damage, End, Record, read_entry
+from rmqctl.engine.record import BLANK, Blank, Damage, End, Record, read_entry
 from rmqctl.engine.recordscan import chain, read_fields
 from rmqctl.engine.topictable import TopicTable
 
@@ -29,6 +30,9 @@ __all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
 BATCH_RECORDS = 16384
 # What is chained at once: little after damage, where more may follow, and soon much again.
 WINDOW_BYTES = (1 << 20, 16 << 20)
+#: So far around what it takes a batch's columns reach: the longest texts are gathered in rows of
+#: this width.
+_AROUND = 2 * LONGEST
 
 
 @dataclass(slots=True)
@@ -150,18 +154,20 @@ class Scanner:
 
     def _window(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
         """Batches of the sound records that stand behind each other from ``position`` on."""
-        data = np.frombuffer(mapped.buffer, np.uint8)
         mapped.load(position, limit)
-        positions = chain(mapped, data, position, limit)
+        seen = whole(mapped, position - _AROUND, limit + _AROUND)
+        positions = chain(seen, np.frombuffer(seen.buffer, np.uint8), position, limit)
         if len(positions):
             mapped.load_entry(int(positions[-1]))
+            seen = _with_last_record(mapped, seen, position, int(positions[-1]), limit)
+        data = np.frombuffer(seen.buffer, np.uint8)
         for at in range(0, len(positions), BATCH_RECORDS):
             chained = positions[at : at + BATCH_RECORDS]
             fields = read_fields(data, chained, mapped.file_from_offset)
             if fields is None:
                 return
             mapped.load(limit, int(fields["position"][-1] + fields["total_size"][-1]))
-            yield self._batch(mapped, data, fields)
+            yield self._batch(seen, data, fields)
             if len(fields["position"]) < len(chained):
                 return
 
@@ -207,6 +213,21 @@ class Scanner:
                     level, int(stamps[row]), int(tags_code[row])
                 )
         return np.array(bad, np.int64)
+
+
+def _with_last_record(
+    mapped: MappedFile, seen: MappedFile, start: int, last: int, limit: int
+) -> MappedFile:
+    """What stands for a window that began at ``start``, with its last record, at ``last``, which
+    may reach beyond ``limit``."""
+    total_size, _ = BLANK.unpack_from(seen.buffer, last)
+    end = last + total_size + _AROUND
+    if end <= limit + _AROUND:
+        return seen
+    if isinstance(seen, Aside):
+        seen.add(mapped, limit, min(end, mapped.size))
+        return seen
+    return whole(mapped, start - _AROUND, end)
 
 
 def _crc_matches(mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:

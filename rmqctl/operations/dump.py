@@ -21,7 +21,14 @@ from rmqctl.engine import paths
 from rmqctl.engine.bodies import decompress
 from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.record import Damage, Record, body_crc_of, host_text, read_entry
+from rmqctl.engine.record import (
+    Damage,
+    Record,
+    body_crc_of,
+    body_seen,
+    host_text,
+    read_entry_of,
+)
 from rmqctl.errors import UsageError
 from rmqctl.operations.rows import Row
 
@@ -52,7 +59,7 @@ def dump_record(
     yield from _fields(schema, data, problems)
     if not is_blank:
         problems += _record_problems(mapped, position, physical_offset)
-    entry = read_entry(mapped.buffer, position, mapped.size, physical_offset)
+    entry = read_entry_of(mapped, position)
     if decompress_limit is not None and isinstance(entry, Record):
         yield _body(store, entry, decompress_limit)
     name = "blank" if is_blank else "record"
@@ -80,13 +87,15 @@ def _body(store: MessageStore, record: Record, limit: int) -> Row:
 
 def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
     """What the engine has against the record."""
-    entry = read_entry(mapped.buffer, position, mapped.size, physical_offset)
+    entry = read_entry_of(mapped, position)
     if isinstance(entry, Damage):
         yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
     elif not isinstance(entry, Record):
         yield "nothing was written here"
-    elif entry.body_length and (actual := body_crc_of(mapped.buffer, entry)) != entry.body_crc:
-        yield f"body-crc-mismatch: expected {entry.body_crc}, found {actual}"
+    elif entry.body_length:
+        actual = body_crc_of(body_seen(mapped, entry), entry)
+        if actual != entry.body_crc:
+            yield f"body-crc-mismatch: expected {entry.body_crc}, found {actual}"
 
 
 def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> Iterator[Row]:

@@ -13,7 +13,7 @@ from rmqctl.engine.bulkappend import Bulk
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queuesearch import records_of_sizes
-from rmqctl.engine.record import Record, crc_matches
+from rmqctl.engine.record import Record, body_seen, crc_matches
 from rmqctl.engine.status import PutMessageStatus
 from rmqctl.operations.rows import Row
 
@@ -232,7 +232,7 @@ class _Work:
         if known.state == CHECKED:
             return "NOT_PENDING", f"the broker's check has put it back at {known.successor}"
         mapped, _ = self._store.commit_log.locate(offset)
-        if commits and not crc_matches(mapped.buffer, half):
+        if commits and not crc_matches(body_seen(mapped, half), half):
             return "BODY_DAMAGED", "its body is not what was stored: take it from a replica"
         return "", ""
 

@@ -75,6 +75,8 @@ class RemoteFile(MappedFile):
         self._loaded: set[int] = set()
         self._data: set[int] = set()
         super().__init__(path, _scratch(size), file_from_offset, False)
+        # Its holes are pieces of zeros, and those that nobody has asked for.
+        self.whole = (0, size)
 
     def load(self, start: int, end: int) -> None:
         """Fetches what is missing of a range, and a little behind it: who looks at a place sees

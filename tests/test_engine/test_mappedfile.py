@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from pathlib import Path
 
@@ -79,7 +80,7 @@ def test_a_new_file_is_whole_sparse_and_not_there_twice(tmp_path: Path) -> None:
 def test_a_full_disk_is_an_error_before_anything_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mapped = MappedFile.create(tmp_path, tmp_path / "file", BLOCK * 4)
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", BLOCK * 4 + 100)
     asked = []
 
     def full(descriptor: int, start: int, length: int) -> None:
@@ -87,9 +88,17 @@ def test_a_full_disk_is_an_error_before_anything_is_stored(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space"):
-        mapped.reserve(10, 20)
-    assert asked[-1] == (10, 20)  # when the whole chunk does not fit, what is needed still may
+    # When the whole chunk does not fit, what is needed still may: whole pages, in the file.
+    page = mmap.PAGESIZE
+    for place, needed in {
+        (10, 20): (0, page),
+        (page - 1, 2): (0, 2 * page),
+        (page, page): (page, page),
+        (BLOCK * 4 + 90, 10): (BLOCK * 4, 100),
+    }.items():
+        with pytest.raises(OSError, match="No space"):
+            mapped.reserve(*place)
+        assert asked[-1] == needed
     mapped.close()
 
 
