@@ -134,6 +134,26 @@ class FileLengthContradiction(RmqctlError):
     )
 
 
+class ConfigurationContradiction(FileLengthContradiction):
+    """The files agree with each other, and not with the configuration."""
+
+    template = (
+        "{path} has {found} bytes, but {expected} are expected ({why}), and no other file or name "
+        "says so. Give the broker.conf of this store's own broker; without one `rmqctl verify` "
+        "goes by the files."
+    )
+
+
+class FileLengthUnproven(RmqctlError):
+    """New files would be of a size that may be no broker's."""
+
+    template = (
+        "{path} is the only file of the log and has {found} bytes, which nothing confirms to be "
+        "the size of this broker's files: it may have been cut. Such a log is not written to. "
+        "Give its broker.conf with --broker-conf (mappedFileSizeCommitLog)."
+    )
+
+
 class DamagedStore(RmqctlError):
     """Data on which going on would lose something."""
 

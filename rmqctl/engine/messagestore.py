@@ -83,6 +83,7 @@ class MessageStore:
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises StoreInUse: somebody holds the lock; nothing was changed.
     :raises FileLengthContradiction: files and configuration disagree.
+    :raises FileLengthUnproven: with ``writable``: nothing tells the size of the log's files.
     :raises QueueFilesTooSmall: no broker would start on the queue files that it would make.
     :raises DamagedStore: a start would lose what is there; nothing was changed.
     :raises CommitLogMissing: there are queues, and no log.
@@ -131,7 +132,7 @@ class MessageStore:
         root, config = self.root, self.config
         self.had_abort = (root / paths.ABORT).exists()
         writable_root = root if self.writable else None
-        log_file_size = commit_log_file_size(root, config)
+        log_file_size = commit_log_file_size(root, config, writes=self.writable)
         if self.writable:
             self._log = open_log_writer(root, config, log_file_size)
             self.commit_log: CommitLog = self._log

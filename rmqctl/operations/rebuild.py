@@ -28,6 +28,7 @@ from rmqctl.errors import (
     CommitLogMissing,
     DamagedStore,
     FileLengthContradiction,
+    FileLengthUnproven,
     OutputExists,
 )
 from rmqctl.operations.rebuildplan import (
@@ -142,7 +143,7 @@ def rebuild_in_place(
     summary = _replace(plan, progress, build)
     try:
         bring_in_order(plan.root, plan.config)
-    except (DamagedStore, FileLengthContradiction) as error:
+    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
         summary.not_in_order = str(error)
     return summary
 

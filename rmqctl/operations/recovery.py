@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine import recovery
+from rmqctl.engine.filesizes import commit_log_file_size
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.startplan import Progress, StartPlan
 from rmqctl.operations.rows import Row
@@ -21,8 +22,10 @@ def _silent(done: int, total: int) -> None:
 def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None:
     """What opening a store for writing would do, of one that is open for reading; None: nothing.
 
-    :raises DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
+    :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
     """
+    commit_log_file_size(store.root, store.config, writes=True)
+    store.commit_log.check_lengths()
     plan = store.start_plan(progress)
     recovery.check(plan, store.root, store.commit_log)
     return recovery_row(plan) if plan.is_needed else None

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_cli.conftest import BORN, CONFIG, Cli, cli, state, store
+from rmqctl.engine.messagestore import MessageStore
+from tests.test_cli.conftest import BORN, CONFIG, Cli, cli, message, state, store
 
 __all__ = ["cli", "store"]  # Fixtures of other files.
 
@@ -240,3 +241,98 @@ def test_a_queue_file_of_no_whole_units_tells_no_size(cli: Cli, store: Path) -> 
     done = cli("put", "--topic", "t", "--body", "x", "--store", store, "--broker-conf", conf)
     assert done.code == 5 and "has 7 bytes, but 6000000 are expected" in done.err
     assert state(store) == before
+
+
+#: Lengths of a log's files, wrong ones among them, and whether the broker.conf says the right one.
+LENGTHS: dict[str, tuple[list[int], bool]] = {
+    "cut": ([1500], True),
+    "cut-in-zeros": ([2000], True),
+    "long": ([LOG_SIZE + 100], True),
+    "of-another-power": ([1024], True),
+    "first-cut": ([1500, LOG_SIZE], True),
+    "all-cut": ([1500, 1501], True),
+    "cut-no-conf": ([1500], False),
+    "cut-in-zeros-no-conf": ([2000], False),
+    "long-no-conf": ([LOG_SIZE + 100], False),
+    "first-cut-no-conf": ([1500, LOG_SIZE], False),
+    "first-half-no-conf": ([LOG_SIZE // 2, LOG_SIZE], False),
+    "last-half-no-conf": ([LOG_SIZE, LOG_SIZE // 2], False),
+    "all-cut-no-conf": ([1500, 1501], False),
+    "all-long-no-conf": ([LOG_SIZE + 8, LOG_SIZE + 9], False),
+}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+def test_a_log_without_a_file_of_its_length(case: str, cli: Cli, tmp_path: Path) -> None:
+    """The names tell the size, else the configuration; where nothing does, no command writes."""
+    lengths, says_size = LENGTHS[case]
+    root = tmp_path / "one"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        for number in range(6 + 12 * (len(lengths) - 1)):
+            assert opened.put_message(message(number)).is_ok
+    files = files_of(root, "commitlog")
+    assert len(files) == len(lengths)
+    wrong = {}
+    for path, size in zip(files, lengths, strict=True):
+        os.truncate(path, size)
+        if size != LOG_SIZE:
+            wrong[str(path.relative_to(root))] = size
+    conf = tmp_path / "broker.conf"
+    said = f"mappedFileSizeCommitLog={LOG_SIZE}\n" if says_size else ""
+    conf.write_text(f"{said}mappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
+    more = ("--store", root, "--broker-conf", conf)
+    before = state(root)
+    for line in READING:
+        done = cli(*line, "--format", "ndjson", *more)
+        assert done.code in (0, 1), (line, done.err)
+        if line == ("verify",):
+            code = "file-length-mismatch"
+            if len(lengths) == 1 and not says_size:
+                code = "file-length-unproven"
+            found = {row["path"] for row in done.rows if row.get("code") == code}
+            assert done.code == 1 and found == set(wrong)
+        elif line == ("info",) and (says_size or len(lengths) > 1):
+            assert done.rows[0]["commitlog_file_size"] == LOG_SIZE
+    put = ("put", "--topic", "orders", "--body", "x")
+    for line in (put, ("flush",), ("flush", "--dry-run")):
+        done = cli(*line, *more)
+        assert done.code == 5 and any(name in done.err for name in wrong), done.err
+    assert state(root) == before
+
+
+def test_one_file_of_a_usual_length_is_believed(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "one"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        assert opened.put_message(message(0)).is_ok
+    conf = tmp_path / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=200\n")
+    more = ("--store", root, "--broker-conf", conf)
+    for number in range(12):
+        assert cli("put", "--topic", "orders", "--body", "x" * 200, *more).code == 0, number
+    assert [path.stat().st_size for path in files_of(root, "commitlog")] == [LOG_SIZE] * 2
+    assert cli("verify", *more).code == 0
+
+
+def test_a_configuration_that_all_files_deny_is_refused(cli: Cli, store: Path) -> None:
+    conf = store.parent / "other.conf"
+    for size in (LOG_SIZE // 2, LOG_SIZE + 1, 1 << 30):
+        conf.write_text(f"mappedFileSizeCommitLog={size}\n")
+        done = cli("verify", "--store", store, "--broker-conf", conf)
+        assert done.code == 5 and "without one `rmqctl verify`" in done.err
+
+
+def test_a_rebuild_says_that_a_length_keeps_a_crashed_store_from_being_brought_in_order(
+    cli: Cli, tmp_path: Path
+) -> None:
+    root = tmp_path / "one"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        for number in range(6):
+            assert opened.put_message(message(number)).is_ok
+    os.truncate(files_of(root, "commitlog")[0], 2000)
+    (root / "abort").touch()
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=2000\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
+    line = ("rebuild", "queues", "--in-place", "--yes", "--store", root, "--broker-conf", conf)
+    done = cli(*line)
+    assert done.code == 0 and "has 2000 bytes, which nothing confirms" in done.err
+    assert (root / "abort").exists()

@@ -45,6 +45,7 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
     Queues and index follow. Prints rows of type file in the order of deletion, rows of type
     progress (who has read how far, and would lose what), then a summary.
     """
+    from rmqctl.engine.filesizes import unproven_log_file
     from rmqctl.operations import clean
 
     if dry_run and yes:
@@ -66,7 +67,10 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
             )
         else:
             with settings.open() as store:
-                settings.planned_recovery(store, writer)
+                # Nothing is brought in order behind files of a wrong length, which are noted.
+                irregular = store.commit_log.files.irregular
+                if not irregular and unproven_log_file(store.root, store.config) is None:
+                    settings.planned_recovery(store, writer)
             for removal in plan.retention.removals:
                 writer.row(clean.file_row(settings.root, removal))
         tables = settings.format == "table" and bool(plan.retention.removals)

@@ -126,6 +126,14 @@ STORE_CODES: dict[str, Code] = {
         "--broker-conf. An empty last file of the log may be deleted; of a queue's, `rmqctl "
         "rebuild queues` writes a whole one.",
     ),
+    "file-length-unproven": Code(
+        WARNING,
+        "directory",
+        "the only file of the log has a length that nothing confirms: neither the configuration "
+        "nor a second file, and it is no power of two",
+        "It may have been cut. Give the broker's broker.conf with --broker-conf "
+        "(mappedFileSizeCommitLog); without it no rmqctl command writes to the store.",
+    ),
     "index-length-mismatch": Code(
         ERROR,
         "directory",

@@ -11,6 +11,7 @@ from pathlib import Path
 from rmqctl.engine import paths
 from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.filesizes import unproven_log_file
 from rmqctl.engine.multipath import log_directories
 from rmqctl.engine.multiqueues import as_written
 from rmqctl.engine.record import Damage, End
@@ -95,6 +96,9 @@ def check_before(sizes: Sizes) -> Iterator[Finding]:
         # Of queues in RocksDB, which may lie there, nothing is known.
         if not (unread(None) and (found.path or "").startswith(_QUEUE_FILES)):
             yield found
+    if (unproven := unproven_log_file(root, config)) is not None:
+        path, size = unproven
+        yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")
     yield from check_ext_directory(root, config)
     for name, what in not_understood(root):
         yield finding("not-understood", path=name, found=what)
