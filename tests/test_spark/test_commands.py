@@ -472,7 +472,9 @@ def test_one_that_fails_stops_no_other(
     conf = tmp_path / "broker.conf"
     conf.write_text(f"mappedFileSizeCommitLog={1 << 30}\n")
     (log,) = (root / "broker-a" / "store" / "commitlog").iterdir()
-    os.truncate(log, 1 << 20)
+    log.with_name(f"{1 << 20:020d}").touch()
+    for path in log.parent.iterdir():
+        os.truncate(path, 1 << 20)
     words = ("--store", f"{root}/*/store", "--broker-conf", str(conf), "--master", "local[2]")
     _, rows, error = run("verify", *words)
     assert isinstance(error, FileLengthContradiction)
