@@ -234,6 +234,11 @@ class OutputExists(RmqctlError):
     exit_code = 6
 
 
+class OutputInUse(RmqctlError):
+    template = "another rmqctl is writing {path}. Wait for it, or give another place."
+    exit_code = 4
+
+
 class ConfigFileUnreadable(RmqctlError):
     """A file below ``config/`` that is not what a broker writes there."""
 

@@ -19,6 +19,7 @@ from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.indexservice import IndexService
 from rmqctl.engine.lock import StoreLock
 from rmqctl.engine.multipath import open_commit_log
+from rmqctl.engine.newdirectory import new_directory
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
 from rmqctl.engine.reput import Reput
@@ -29,7 +30,6 @@ from rmqctl.errors import (
     DamagedStore,
     FileLengthContradiction,
     FileLengthUnproven,
-    OutputExists,
 )
 from rmqctl.operations.rebuildplan import (
     RebuildPlan,
@@ -97,27 +97,18 @@ def rebuild_to(
     progress: Progress | None = None,
     build: Build | None = None,
 ) -> RebuildSummary:
-    """Builds below ``output`` (``consumequeue/``, ``index/``); the store is only read.
+    """Builds ``consumequeue/`` and ``index/`` in the new directory ``output``, which appears when
+    they are whole; the store is only read.
 
-    ``build`` does it in another way than one pass in this process. What does not end well, or is
-    interrupted, leaves nothing there.
+    ``build`` does it in another way than one pass in this process.
 
-    :raises OutputExists: ``output`` holds something. :raises CannotWrite: the disk is full.
+    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises CannotWrite: the disk is full.
     :raises QueuesUnexplained: queues that are there would not be built.
     """
     check_explained(plan)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise OutputExists(path=str(output))
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        return (build or _build)(plan, output, progress)
-    except BaseException as error:
-        # A part would look like the whole, and be in the way of the next run.
-        for name in plan.structures:
-            shutil.rmtree(output / name, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise CannotWrite(path=str(output), reason=str(error.strerror)) from error
-        raise
+    with new_directory(output) as building:
+        return (build or _build)(plan, building, progress)
 
 
 def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
@@ -159,8 +150,10 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build | None) 
     try:
         for name in (*plan.structures, _STAGING):
             refuse_links(root, Path(name))
+        check_explained(plan)
         shutil.rmtree(staging, ignore_errors=True)
-        summary = rebuild_to(plan, staging, progress, build)
+        staging.mkdir()
+        summary = (build or _build)(plan, staging, progress)
         kept = root / kept_name()
         for relative in _swapped(plan, staging):
             swap(root, staging, kept, relative)

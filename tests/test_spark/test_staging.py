@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.cli.commands.rebuild import _on_spark
 from rmqctl.errors import CannotWrite, OutputExists
+from rmqctl.operations.rebuild import plan_rebuild
 from rmqctl.spark import session
 from rmqctl.spark.staging import BESIDE, OutputInUse, in_new_directory, is_remote, remove_abandoned
+from tests.test_operations.small_store import CONFIG, make_small_store
 
 
 def beside(place: Path) -> Path:
@@ -59,6 +62,22 @@ def test_what_a_task_writes_too_late_is_removed_when_the_session_has_ended(
     with session.session("local[1]"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_tasks_of_a_rebuild_write_too_late_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, output = make_small_store(tmp_path / "store"), tmp_path / "new"
+
+    def given_up(spark: object, plan: object, place: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rmqctl.spark.rebuild.build", given_up)
+    with pytest.raises(KeyboardInterrupt):
+        _on_spark(None, plan_rebuild(store, CONFIG, "all"), output)  # type: ignore[arg-type]
+    (beside(output) / "consumequeue").mkdir(parents=True)
+    remove_abandoned()
+    assert list(tmp_path.iterdir()) == [store]
 
 
 def test_what_somebody_else_builds_there_stays(tmp_path: Path) -> None:

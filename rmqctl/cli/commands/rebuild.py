@@ -278,16 +278,19 @@ def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> Re
     from rmqctl.operations import rebuild
     from rmqctl.spark import rebuild as on_spark
     from rmqctl.spark.failures import failures_told
-    from rmqctl.spark.staging import in_new_directory
+    from rmqctl.spark.staging import noted_if_given_up
 
-    def build(plan: RebuildPlan, place: Path, _: object) -> RebuildSummary:
+    def build(plan: RebuildPlan, place: Path, _: object = None) -> RebuildSummary:
         with failures_told():
             return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, place)))
 
+    def build_aside(plan: RebuildPlan, place: Path, _: object) -> RebuildSummary:
+        with noted_if_given_up(place):
+            return build(plan, place)
+
     if output is None:
         return rebuild.rebuild_in_place(plan, build=build)
-    with in_new_directory(str(output)) as place:
-        return rebuild.rebuild_to(plan, Path(place), build=build)
+    return rebuild.rebuild_to(plan, output, build=build_aside)
 
 
 class _Done:

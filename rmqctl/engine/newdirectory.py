@@ -1,0 +1,72 @@
+"""New directories that appear whole: built beside their place, renamed at the end.
+
+A failure or Ctrl-C removes what was built; what a killed run left beside the place is removed by
+the next one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
+
+#: What a directory is called while it is built, behind its name.
+BESIDE = ".rmqctl-new"
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """Where to build what shall be ``path``.
+
+    :raises OutputExists: ``path`` is a file, or a directory that holds something.
+    :raises OutputInUse: another process builds there.
+    :raises CannotWrite: the disk is full, or the path takes no other directory's place.
+    """
+    place = path.absolute()
+    if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
+        raise OutputExists(path=str(place))
+    if os.path.ismount(place):
+        reason = "it is a mount point, whose place nothing can take: name a directory below it"
+        raise CannotWrite(path=str(place), reason=reason)
+    building = place.with_name(place.name + BESIDE)
+    lock = -1
+    try:
+        lock = made_anew(building, place)
+        try:
+            yield building
+            # Takes the place of an empty directory at once.
+            building.rename(place)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except OSError as error:
+        raise CannotWrite(path=str(place), reason=str(error.strerror or error)) from error
+    finally:
+        if lock >= 0:
+            os.close(lock)
+
+
+def made_anew(building: Path, place: Path) -> int:
+    """Makes an empty directory in place of what a killed run has left; a descriptor with its lock.
+
+    :raises OutputInUse: whoever made it is alive.
+    """
+    building.mkdir(parents=True, exist_ok=True)
+    lock = os.open(building, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise OutputInUse(path=str(place)) from None
+    except OSError:
+        pass  # Network file systems may not lock directories.
+    for entry in os.scandir(building):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    return lock
