@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +47,7 @@ class Visited:
     def is_sound(self) -> bool:
         return not self.why and not self.error
 
-    @property
+    @cached_property
     def messages(self) -> dict[int, Row]:
         """By physical offset: the log as far as the engine can read it, and what was looked at."""
         found = {row["physicalOffset"]: row for row in self.rows.get("message", [])}
@@ -55,16 +56,17 @@ class Visited:
                 found.setdefault(row["offset"], row["message"])
         return found
 
-    @property
+    @cached_property
     def units(self) -> dict[tuple[str, int, int], tuple[int, int]]:
-        """(topic, queue id, queue offset) → (physical offset, size), pre-blank units left out."""
+        """(topic, queue id, queue offset) → (physical offset, size); what was never written, and
+        pre-blank units, are left out."""
         return {
             (row["topic"], row["queueId"], row["queueOffset"]): (row["physicalOffset"], row["size"])
             for row in self.rows.get("unit", [])
-            if row["size"] != PRE_BLANK_SIZE
+            if 0 < row["size"] < PRE_BLANK_SIZE
         }
 
-    @property
+    @cached_property
     def hits(self) -> dict[tuple[str, str], set[int]]:
         """(topic, key) → physical offsets that a query gives."""
         return {
@@ -72,7 +74,7 @@ class Visited:
             for row in self.rows.get("query", [])
         }
 
-    @property
+    @cached_property
     def pulled(self) -> dict[tuple[str, int, int], Row]:
         """(topic, queue id, queue offset) → the answer to a pull of one message there."""
         return {
