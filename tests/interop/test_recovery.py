@@ -26,6 +26,8 @@ COUNT = 160
 NIGHTLY_COUNT = int(os.environ.get("RMQCTL_NIGHTLY", "900"))
 #: The engine looks at so many stores at once.
 CHUNK = 12
+#: So often the process of an engine is asked: each store leaves some threads there.
+OFTEN = 100
 
 
 def chosen() -> list[Combination]:
@@ -77,6 +79,7 @@ class Judge:
         self._known: dict[Combination, str] = {}
         self._labs: dict[tuple[str, str], Lab] = {}
         self._engines: dict[str, Engine] = {}
+        self._asked = 0
         #: By version and seed, in the order of the run.
         self._waiting: dict[tuple[str, str], list[Combination]] = {}
         for item in items:
@@ -100,7 +103,11 @@ class Judge:
 
     def _lab(self, version: str, seed: str) -> Lab:
         def engine() -> Engine:
-            if version not in self._engines or not self._engines[version].is_alive:
+            running = self._engines.get(version)
+            self._asked += 1
+            if running is not None and self._asked % OFTEN == 0:
+                running.close()
+            if running is None or not running.is_alive:
                 log = self._directories.mktemp(f"recovery-engine-{version}") / "log"
                 self._engines[version] = Engine(version, log)
             return self._engines[version]

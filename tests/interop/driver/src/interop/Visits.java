@@ -37,6 +37,8 @@ final class Visits {
             answers.add(visit.get());
         }
         pool.shutdown();
+        // The engine leaves its files open, which only the collector closes.
+        System.gc();
         return answers;
     }
 
