@@ -32,6 +32,7 @@ FILE_NAME_DIGITS = 20
 RESERVE_CHUNK = 1 << 18
 _PAGE = mmap.PAGESIZE
 _ZEROS = bytes(1 << 20)
+_STRIPPED = 1 << 10
 
 
 class MappedFile:
@@ -77,11 +78,17 @@ class MappedFile:
 
     @classmethod
     def create(
-        cls, root: Path, path: Path, size: int, file_from_offset: int = 0, head: bytes = b""
+        cls,
+        root: Path,
+        path: Path,
+        size: int,
+        file_from_offset: int = 0,
+        head: bytes = b"",
+        durable: bool = True,
     ) -> MappedFile:
-        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, durable, and maps it for
-        writing."""
-        return cls(path, create_file(root, path, size, head), file_from_offset, True)
+        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
+        descriptor = create_file(root, path, size, head, durable)
+        return cls(path, descriptor, file_from_offset, True)
 
     def load(self, start: int, end: int) -> None:
         """Told before a range is read through :attr:`buffer`. Here all of the file is there; one
@@ -233,9 +240,10 @@ class MappedFile:
         """Position after the last byte from ``start`` on that is not zero; ``start`` without."""
         for low, high in reversed(list(self.extents(start, self.size))):
             for end in range(high, low, -len(_ZEROS)):
-                piece = self.buffer[max(end - len(_ZEROS), low) : end].rstrip(b"\0")
-                if piece:
-                    return max(end - len(_ZEROS), low) + len(piece)
+                first = max(end - len(_ZEROS), low)
+                length = _length_of_data(self.buffer[first:end])
+                if length:
+                    return first + length
         return start
 
     def clear(self, start: int) -> None:
@@ -254,6 +262,19 @@ class MappedFile:
                 if self.read_aside(at, len(zeros)) != zeros:
                     self.reserve(at, len(zeros))
                     self.write(at, zeros)
+
+
+def _length_of_data(piece: bytes) -> int:
+    """How long a piece is up to its last byte that is not zero; by halves, for to strip zeros takes
+    fifty times longer than to compare them."""
+    length = len(piece)
+    while length > _STRIPPED:
+        half = length // 2
+        if piece[half:length] != _ZEROS[: length - half]:
+            tail = _length_of_data(piece[half:length])
+            return half + tail
+        length = half
+    return len(piece[:length].rstrip(b"\0"))
 
 
 def is_offset_name(name: str) -> bool:
@@ -286,6 +307,8 @@ class MappedFileQueue:
         self.file_size = file_size
         self.root = writable_root
         self.foreign: list[str] = []
+        #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
+        self.is_durable = True
         self._not_regular: list[FileEntry] = []
         self._keep = keep
         self._unsynced: set[Path] = set()
@@ -390,7 +413,9 @@ class MappedFileQueue:
         nothing is left of it."""
         directory = self._next_directory(file_from_offset)
         path = directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
-        mapped = MappedFile.create(self.root_of(path), path, self.file_size, file_from_offset, head)
+        mapped = MappedFile.create(
+            self.root_of(path), path, self.file_size, file_from_offset, head, self.is_durable
+        )
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
         self._remember(mapped)

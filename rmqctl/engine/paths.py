@@ -158,13 +158,16 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
         return descriptor
 
 
-def create_file(root: Path, path: Path, size: int, head: bytes = b"") -> int:
-    """Makes a sparse file of ``size`` bytes, ``head`` and zeros, durable, and opens it read-write.
+def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: bool = True) -> int:
+    """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and opens it read-write.
 
     The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
-    refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
+    refuses to start on a short file. Unless ``durable`` it is the caller's to sync, and
+    :func:`sync_directories` its directory. Errors as of :func:`open_for_writing`; nothing is left
+    then.
     """
-    with parent_directory(root, path, True) as directory:
+    sync = os.fsync if durable else _leave_unsynced
+    with parent_directory(root, path, True, durable) as directory:
         try:
             descriptor = os.open(
                 ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=directory
@@ -181,17 +184,31 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"") -> int:
             os.ftruncate(descriptor, size)
             if os.pwrite(descriptor, head, 0) != len(head):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(descriptor)
+            sync(descriptor)
             if not named:
                 os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=directory)
                 named = True
-            os.fsync(directory)
+            sync(directory)
         except BaseException:
             os.close(descriptor)
             if named:
                 os.unlink(path.name, dir_fd=directory)
             raise
         return descriptor
+
+
+def _leave_unsynced(descriptor: int) -> None:
+    """In place of ``fsync``."""
+
+
+def sync_directories(root: Path) -> None:
+    """Forces the names of what is below a directory to disk. :raises OSError: the disk failed."""
+    for directory, _, _ in os.walk(root):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def remove_file(root: Path, path: Path) -> None:
@@ -211,14 +228,15 @@ def remove_file(root: Path, path: Path) -> None:
 
 
 @contextmanager
-def parent_directory(root: Path, path: Path, create: bool) -> Iterator[int]:
+def parent_directory(root: Path, path: Path, create: bool, durable: bool = True) -> Iterator[int]:
     """A descriptor of the directory that holds ``path``, reached without following a link below
-    ``root``; system errors within become rmqctl's."""
+    ``root``; system errors within become rmqctl's. What ``create`` makes is synced when
+    ``durable``."""
     directory = -1
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in path.relative_to(root).parts[:-1]:
-            below = _open_directory(directory, part, create)
+            below = _open_directory(directory, part, create, durable)
             os.close(directory)
             directory = below
         yield directory
@@ -229,7 +247,7 @@ def parent_directory(root: Path, path: Path, create: bool) -> Iterator[int]:
             os.close(directory)
 
 
-def _open_directory(parent: int, name: str, create: bool) -> int:
+def _open_directory(parent: int, name: str, create: bool, durable: bool) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, dir_fd=parent)
@@ -242,7 +260,8 @@ def _open_directory(parent: int, name: str, create: bool) -> int:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
     os.mkdir(name, 0o755, dir_fd=parent)
-    os.fsync(parent)
+    if durable:
+        os.fsync(parent)
     return os.open(name, flags, dir_fd=parent)
 
 

@@ -18,6 +18,8 @@ from rmqctl.engine.queuewriter import ConsumeQueueWriter
 from rmqctl.errors import QueueHasHole
 
 _KEEP = 96
+#: Queues that are remembered when they are closed, in a few KiB each.
+_REMEMBERED = 1 << 15
 
 LogRange = Callable[[], tuple[int, int]]
 
@@ -25,7 +27,11 @@ LogRange = Callable[[], tuple[int, int]]
 class ConsumeQueueTable:
     """Queues below ``directory``. ``log_range`` tells the log's (min, end) that a queue is cut to
     when it is opened; without it a queue is taken as its files are. With ``ext_file_size`` queues
-    write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`."""
+    write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`.
+
+    With ``is_new`` nobody else knows of the directory yet, which gets queues one after the other,
+    each again and again: where a closed one ends is remembered, and its files are on disk after
+    :meth:`flush` only, their names after :func:`~rmqctl.engine.paths.sync_directories`."""
 
     def __init__(
         self,
@@ -37,7 +43,10 @@ class ConsumeQueueTable:
         writable_root: Path | None = None,
         log_range: LogRange | None = None,
         strict: bool = False,
+        is_new: bool = False,
     ) -> None:
+        self._is_new = is_new
+        self._closed: dict[tuple[str, int], ConsumeQueue] = {}
         self.directory = directory
         self.file_size = file_size
         #: Where the queues' extension lies; None: they have none.
@@ -68,6 +77,9 @@ class ConsumeQueueTable:
         if opened is not None:
             self._open.move_to_end((topic, queue_id))
             return opened
+        closed = self._closed.pop((topic, queue_id), None)
+        if closed is not None:
+            return self._keep(closed)
         check_topic_directory(topic)
         if queue_id < 0 or not (self.directory / topic / str(queue_id)).is_dir():
             return None
@@ -118,9 +130,15 @@ class ConsumeQueueTable:
             if self._root is None
             else ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root, ext=ext)
         )
+        if self._is_new:
+            queue.files.is_durable = False
         if self._log_range is not None:
             queue.cut(*self._log_range())
-        self._open[topic, queue_id] = queue
+        return self._keep(queue)
+
+    def _keep(self, queue: ConsumeQueue) -> ConsumeQueue:
+        """Keeps a queue open, and closes another one."""
+        self._open[queue.topic, queue.queue_id] = queue
         while len(self._open) > _KEEP:
             self._close_queue(self._open.popitem(last=False)[1])
         return queue
@@ -129,6 +147,9 @@ class ConsumeQueueTable:
         queue.close()
         if isinstance(queue, ConsumeQueueWriter):
             self._unsynced |= queue.take_unsynced()
+        if self._is_new and len(self._closed) < _REMEMBERED:
+            # Closed, it holds nothing but where it ends.
+            self._closed[queue.topic, queue.queue_id] = queue
 
     def flush(self) -> None:
         """Forces every queue to disk. :raises OSError: the disk failed."""

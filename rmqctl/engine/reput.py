@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rmqctl.engine.dispatch import KeyBatch, UnitBatch
     from rmqctl.engine.scanner import Batch, TopicTable
 
+#: A bulk of units: at least and at most so many, and by itself so many for each queue.
+_BULK_UNITS = (1 << 18, 1 << 20)
+_UNITS_OF_QUEUE = 128
+
 
 class Reput:
     """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
@@ -94,10 +98,11 @@ class Reput:
         units: UnitBatch,
         topics: TopicTable,
         ext_timestamps: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Units of a batch, or of several in log order."""
+    ) -> int:
+        """Units of a batch, or of several in log order; to how many queues they went."""
+        count = 0
         if self.queues is None:
-            return
+            return count
         for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
             queue = self.queues.find_or_create(topics.names[topic_id], queue_id)
             columns = (
@@ -113,6 +118,8 @@ class Reput:
                 max_gap=self.max_gap,
                 store_timestamp=None if ext_timestamps is None else ext_timestamps[rows],
             )
+            count += 1
+        return count
 
     def put_keys(self, keys: KeyBatch, last_record: int) -> None:
         """Index keys of a batch, whose last record is at ``last_record``."""
@@ -135,6 +142,13 @@ class Reput:
             self.queues.close()
         if self.index is not None:
             self.index.close()
+
+
+def bulk_units(queues: int) -> int:
+    """How many units to gather before they are put, or looked at, queue by queue, when there are so
+    many queues: each is opened once for a bulk, so this should have some units of it."""
+    least, most = _BULK_UNITS
+    return min(max(queues * _UNITS_OF_QUEUE, least), most)
 
 
 def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ from rmqctl.engine.multipath import open_commit_log
 from rmqctl.engine.newdirectory import new_directory
 from rmqctl.engine.queuetable import ConsumeQueueTable
 from rmqctl.engine.record import Damage, End
-from rmqctl.engine.reput import Reput
+from rmqctl.engine.reput import Reput, bulk_units
 from rmqctl.engine.versions import check_understood
 from rmqctl.errors import (
     CannotWrite,
@@ -63,7 +63,6 @@ __all__ = [
     "summary_row",
 ]
 
-_BULK_UNITS = 1 << 18
 #: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
@@ -187,6 +186,7 @@ class _Builder:
 
     def __init__(self, plan: RebuildPlan, output: Path) -> None:
         self._plan = plan
+        self._output = output
         self._summary = RebuildSummary()
         self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
         self._dispatcher = Dispatcher(plan.config)
@@ -198,6 +198,7 @@ class _Builder:
                 ext_directory=output / paths.CONSUME_QUEUE_EXT,
                 ext_file_size=plan.consume_queue_ext_file_size,
                 writable_root=output,
+                is_new=True,
             )
         if plan.index:
             index = IndexService(
@@ -208,6 +209,7 @@ class _Builder:
         self._pending: list[UnitBatch] = []
         self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
+        self._queue_count = 0
 
     def run(self, progress: Progress | None) -> RebuildSummary:
         from rmqctl.engine.scanner import Batch, Scanner
@@ -229,6 +231,7 @@ class _Builder:
                     progress(done - self._plan.log_min_offset)
             self._put_pending(scanner)
             self._reput.flush()
+            paths.sync_directories(self._output)
         finally:
             self._reput.close()
             self._log.close()
@@ -245,7 +248,7 @@ class _Builder:
             if ext_timestamps is not None:
                 self._pending_ext.append(ext_timestamps)
             self._pending_units += len(units.size)
-            if self._pending_units >= _BULK_UNITS:
+            if self._pending_units >= bulk_units(self._queue_count):
                 self._put_pending(scanner)
         if self._index is not None:
             keys = key_batch(batch)
@@ -273,7 +276,7 @@ class _Builder:
         bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
         ext = np.concatenate(self._pending_ext) if self._pending_ext else None
         self._pending, self._pending_ext, self._pending_units = [], [], 0
-        self._reput.put_units(bulk, scanner.topics, ext)
+        self._queue_count = self._reput.put_units(bulk, scanner.topics, ext)
         self._summary.units += len(bulk.size)
 
     def _finish(self, scanner: Scanner) -> RebuildSummary:

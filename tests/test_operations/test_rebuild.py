@@ -1,4 +1,4 @@
-"""rebuild to a new directory: there when it is whole, and not before."""
+"""rebuild to a new directory: there when it is whole, and not before; and of many queues."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine import mappedfile, newdirectory, queuetable, reput
+from rmqctl.engine.consumequeue import KEEP, ConsumeQueue
+from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.newdirectory import BESIDE
 from rmqctl.engine.reput import Reput
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
 from tests.golden_data import tree_content
-from tests.test_operations.small_store import CONFIG, make_small_store
+from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
 ROOT = Path(__file__).parents[2]
 #: A rebuild that is ended when all is written and nothing on disk.
@@ -100,3 +106,107 @@ def test_a_mount_point_is_refused_before_anything_is_built(
         rebuild(store, output)
     rebuild(store, output / "below")
     assert os.listdir(output) == ["below"]
+
+
+# --- many queues -------------------------------------------------------------------------
+
+QUEUES = 120
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of more queues than stay open, whose units follow each other in turn."""
+    root = tmp_path_factory.mktemp("many") / "store"
+    messages = (
+        MessageExtBrokerInner(f"t{n % QUEUES // 4}", b"x", n % 4, properties={"TAGS": "a"})
+        for n in range(30 * QUEUES)
+    )
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        for results in opened.put_stream(messages, flush=False):
+            assert all(result.is_ok for result in results)
+    return root
+
+
+@pytest.mark.parametrize("remembered", [QUEUES, 20])
+def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    """What a queue has is not looked for again, and few of them are open at a time."""
+    monkeypatch.setattr(reput, "_BULK_UNITS", (300, 300))
+    monkeypatch.setattr(queuetable, "_REMEMBERED", remembered)
+    looked: Counter[tuple[str, int]] = Counter()
+    most = 0
+    find_end = ConsumeQueue._find_end
+
+    def counted(queue: ConsumeQueue) -> int:
+        nonlocal most
+        looked[queue.topic, queue.queue_id] += 1
+        most = max(most, len(os.listdir("/proc/self/fd")))
+        return find_end(queue)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(ConsumeQueue, "_find_end", counted)
+    rebuild(many, tmp_path / "new")
+    assert queues_of(tmp_path / "new") == queues_of(many)
+    # A map has a descriptor of its own beside that of its file.
+    assert len(looked) == QUEUES and most - before < 2 * KEEP * (queuetable._KEEP + 1) + 10
+    if remembered == QUEUES:
+        assert set(looked.values()) == {1}
+
+
+def test_all_that_is_rebuilt_is_on_disk_before_it_has_its_name(
+    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file and each directory, once."""
+    synced: Counter[tuple[int, int]] = Counter()
+    wanted: set[tuple[int, int]] = set()
+    output = tmp_path / "new"
+
+    def noted(call: Callable[[int], None]) -> Callable[[int], None]:
+        def sync(descriptor: int) -> None:
+            status = os.fstat(descriptor)
+            synced[status.st_dev, status.st_ino] += 1
+            call(descriptor)
+
+        return sync
+
+    def rename(path: Path, target: Path) -> Path:
+        for one in (path, *path.rglob("*")):
+            status = one.stat()
+            wanted.add((status.st_dev, status.st_ino))
+        os.rename(path, target)
+        return target
+
+    monkeypatch.setattr(os, "fsync", noted(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", noted(os.fdatasync))
+    monkeypatch.setattr(Path, "rename", rename)
+    rebuild(many, output)
+    files = [path for path in (output / "consumequeue").rglob("*") if path.is_file()]
+    assert wanted <= set(synced) and len(files) >= QUEUES
+    for path in files:
+        assert synced[path.stat().st_dev, path.stat().st_ino] == 1
+
+
+def test_a_bulk_grows_with_the_queues(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each of them is opened for a few units, again and again."""
+    assert [reput.bulk_units(n) for n in (0, 1, 10_000, 10**6)] == [
+        1 << 18,
+        1 << 18,
+        1_048_576,
+        1 << 20,
+    ]
+    monkeypatch.setattr(reput, "_BULK_UNITS", (2 * QUEUES, 1 << 20))
+    opened = 0
+    original = mappedfile.MappedFile.open
+
+    def counted(path: Path, file_from_offset: int = 0) -> mappedfile.MappedFile:
+        nonlocal opened
+        opened += "consumequeue" in path.parts
+        return original(path, file_from_offset)
+
+    monkeypatch.setattr(mappedfile.MappedFile, "open", counted)
+    findings, summary = findings_of(many)
+    assert findings == [] and summary.units == 30 * QUEUES
+    files = sum(path.is_file() for path in (many / "consumequeue").rglob("*"))
+    # For the newest unit, the first place, the first bulk and the second, and what none claims.
+    assert opened < 6 * files

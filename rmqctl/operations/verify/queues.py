@@ -18,7 +18,7 @@ from rmqctl.engine.consumequeue import ConsumeQueue
 from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
 from rmqctl.engine.dispatch import UnitBatch
 from rmqctl.engine.paths import queue_directories
-from rmqctl.engine.reput import group_by_queue
+from rmqctl.engine.reput import bulk_units, group_by_queue
 from rmqctl.engine.scanner import TopicTable
 from rmqctl.engine.versions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
@@ -31,8 +31,6 @@ from rmqctl.operations.verify.sizes import Sizes
 from rmqctl.operations.verify.topics import is_deleted, known_topics
 from rmqctl.operations.verify.unclaimed import UnclaimedUnits
 from rmqctl.operations.verify.unitchecker import UnitChecker, Wanted
-
-_BULK_UNITS = 1 << 18
 
 
 class QueueChecker:
@@ -63,7 +61,7 @@ class QueueChecker:
         """Takes the units that a batch of records asks for."""
         self._pending.append(batch)
         self._pending_units += len(batch.size)
-        if self._pending_units >= _BULK_UNITS:
+        if self._pending_units >= bulk_units(len(self._states)):
             yield from self._check_pending()
 
     def log_ends(self, log_end: int) -> None:

@@ -17,7 +17,7 @@ from rmqctl.operations.verify.queuestate import QueueState, Run, Waits, say
 from rmqctl.operations.verify.unclaimed import UnclaimedUnits
 
 #: So many units are compared at once: few behind a wrong one, and soon many again.
-_WINDOW = (1 << 6, 1 << 16)
+_WINDOW = (1 << 8, 1 << 16)
 #: So many wrong units are looked at together: few where the kinds change, else many.
 _WRONG = (1 << 4, 1 << 10)
 #: How far units may stand before where their records say.
