@@ -1,4 +1,4 @@
-"""CommitLog: what a walk sees in a log that grows under it."""
+"""CommitLog: what a walk sees in a log that grows under it, behind holes, and behind its end."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ import pytest
 from rmqctl.engine import commitlog, scanner
 from rmqctl.engine.commitlog import CommitLog
 from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.consumequeue import UNIT_SIZE
 from rmqctl.engine.dispatch import Dispatcher
 from rmqctl.engine.mappedfile import MappedFile
 from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record import Blank, Damage, End, Entry, Record
 from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.errors import DamagedStore
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
@@ -232,3 +235,66 @@ def test_a_record_whose_size_is_zeroed_at_the_edge_of_a_hole(tmp_path: Path) -> 
     assert zeros == Damage(0, second.physical_offset, "zeroed-records", "a record", "zeros")
     assert isinstance(damaged, Damage) and damaged.reason == "total-size-mismatch"
     assert damaged.length == second.total_size
+
+
+# --- what stands behind the end of a log that is opened for writing ------------------------
+
+#: So far behind the end zeros are followed when a store is opened, and no further.
+NEAR = 1 << 20
+
+
+def forget_units(root: Path, kept: int) -> None:
+    """Leaves the first units of the queue: the log is then looked at from the last of them on."""
+    path = root / "consumequeue" / "T" / "0" / f"{0:020d}"
+    data = path.read_bytes()
+    path.write_bytes(data[: kept * UNIT_SIZE].ljust(len(data), b"\0"))
+
+
+@pytest.mark.parametrize(("time", "is_newer"), [(99, False), (100, True), (101, True)])
+def test_a_record_of_the_same_millisecond_behind_damage_is_newer(
+    tmp_path: Path, time: int, is_newer: bool
+) -> None:
+    """Many are stored within one: an append would overwrite one that was acknowledged. Older ones
+    are what a truncation by the engine left."""
+    times = iter([100, 100, time, 200])
+    with MessageStore(
+        tmp_path, SMALL, writable=True, create=True, clock=lambda: next(times)
+    ) as store:
+        for _ in range(3):
+            assert store.put_message(MessageExtBrokerInner("T", b"x"), flush=False).is_ok
+        _, damaged, *_ = store.commit_log.walk()
+    forget_units(tmp_path, 1)
+    Growing._write(tmp_path / "commitlog" / f"{0:020d}", damaged.physical_offset + 4, b"\xff")
+    if is_newer:
+        with pytest.raises(DamagedStore) as told:
+            MessageStore(tmp_path, SMALL, writable=True)
+        assert told.value.physical_offset == damaged.physical_offset
+        return
+    with MessageStore(tmp_path, SMALL, writable=True, clock=lambda: next(times)) as store:
+        result = store.put_message(MessageExtBrokerInner("T", b"x"))
+        assert result.append is not None
+        assert result.append.wrote_offset == damaged.physical_offset
+
+
+@pytest.mark.parametrize(("zeros", "is_near"), [(NEAR - 1, True), (NEAR, False)])
+def test_zeros_behind_the_end_are_followed_for_a_while(
+    tmp_path: Path, zeros: int, is_near: bool
+) -> None:
+    """A record stands behind exactly so many: just within what is looked at, and just beyond."""
+    config = replace(SMALL, mapped_file_size_commit_log=4 * NEAR)
+    with small_store(tmp_path, config, start=100) as store:
+        assert store.put_message(MessageExtBrokerInner("T", b"x"), flush=False).is_ok
+        end = store.max_offset
+    encoded = encode(MessageExtBrokerInner("T", b"x"), 1000)
+    assert isinstance(encoded, EncodedMessage) and encoded.size < 256
+    # The first three bytes of its size are zeros as well.
+    start = end + zeros - 3
+    Growing._write(tmp_path / "commitlog" / f"{0:020d}", start, encoded.record(1, start, 10**6))
+    if is_near:
+        with pytest.raises(DamagedStore) as told:
+            MessageStore(tmp_path, config, writable=True)
+        assert told.value.physical_offset == end
+        return
+    with MessageStore(tmp_path, config, writable=True) as store:
+        result = store.put_message(MessageExtBrokerInner("T", b"y"))
+        assert result.append is not None and result.append.wrote_offset == end
