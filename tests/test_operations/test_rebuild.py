@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine import mappedfile, newdirectory, queuetable, reput
+from rmqctl.engine import mappedfile, queuetable, reput
 from rmqctl.engine.consumequeue import KEEP, ConsumeQueue
 from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore

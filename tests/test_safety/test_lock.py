@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,7 +187,9 @@ def test_a_failed_opening_releases_the_lock(store: Path) -> None:
 
 
 def test_a_close_that_fails_releases_the_lock(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = MessageStore(store, CONFIG, writable=True)
+    later = time.time_ns() // 10**6 + 1000
+    opened = MessageStore(store, CONFIG, writable=True, clock=lambda: later)
+    assert opened.put_message(message(31)).is_ok, "the checkpoint has news"
 
     def fail(*_: object) -> None:
         raise OSError(5, "Input/output error")
