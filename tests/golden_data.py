@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 
 GOLDEN = Path(__file__).parent / "golden"
 INDEX: dict[str, Any] = json.loads((GOLDEN / "index.json").read_text("utf-8"))

@@ -16,9 +16,9 @@ import pytest
 import rmqctl
 from rmqctl.cli.main import cli, run
 from rmqctl.cli.options import EXIT_CODES
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.put import FIELDS
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.change.put import FIELDS
 from rmqctl.operations.verify import reference
 from tests import transcripts
 

@@ -16,7 +16,7 @@ from types import FrameType
 
 from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
-from rmqctl.operations.put import LineTooLong
+from rmqctl.operations.change.put import LineTooLong
 
 _BLOCK = 1 << 18
 #: Longer lines hold no message that a store takes.

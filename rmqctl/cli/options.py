@@ -21,8 +21,8 @@ import click
 from rmqctl.cli.output import FORMATS, RowWriter, note
 
 if TYPE_CHECKING:
-    from rmqctl.engine.config import MessageStoreConfig
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
@@ -165,7 +165,7 @@ class Settings(NamedTuple):
 
     @property
     def config(self) -> MessageStoreConfig:
-        from rmqctl.engine.config import MessageStoreConfig, load_broker_conf
+        from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
 
         return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
 
@@ -185,7 +185,7 @@ class Settings(NamedTuple):
             f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
         )
         if store.irregular:
-            from rmqctl.operations.info import irregular_files
+            from rmqctl.operations.look.info import irregular_files
 
             self.note_irregular(irregular_files(store))
         return store
@@ -213,7 +213,7 @@ class Settings(NamedTuple):
 
     def planned_recovery(self, store: MessageStore, writer: RowWriter) -> None:
         """For a dry run: the row of what opening for writing would do first, if anything."""
-        from rmqctl.operations.recovery import planned_row
+        from rmqctl.operations.mend.recovery import planned_row
 
         with self.quiet_progress("recovery") as progress:
             row = planned_row(store, progress)

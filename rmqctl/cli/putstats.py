@@ -24,7 +24,7 @@ def stats_option(function: F) -> F:
 def print_stats(store: MessageStore) -> None:
     """Prints them to stderr; the store may be closed by now."""
     from rmqctl.cli.output import note
-    from rmqctl.operations.putbatches import stats_lines
+    from rmqctl.operations.change.putbatches import stats_lines
 
     for line in stats_lines(store.writer.stats):
         note(line)
@@ -36,7 +36,7 @@ def refused(settings: Settings, where: str, status: str, reason: str) -> int:
     :param where: what was to be put, in front of the status; may be empty.
     """
     from rmqctl.cli.output import note
-    from rmqctl.engine.status import PutMessageStatus
+    from rmqctl.engine.record.status import PutMessageStatus
 
     if PutMessageStatus(status).is_of_store:
         step = "Check owner, mount and free space, then go on from there."

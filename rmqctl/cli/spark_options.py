@@ -103,7 +103,7 @@ class SparkSettings(NamedTuple):
     def _check_spread(self) -> None:
         """:raises UsageError: one store's directories are given as those of several, or of a URL.
         :raises BrokerConfError: the file is none."""
-        from rmqctl.engine.multipath import is_spread
+        from rmqctl.engine.log.spread import is_spread
 
         several = len(self.named) > 1 or "://" in self.named[0]
         if self.broker_conf is not None and is_spread(self.settings().config) and several:
@@ -175,13 +175,13 @@ def _expanded(roots: tuple[str, ...]) -> list[str]:
 
     :raises StoreNotFound, NotAStore: one is none. :raises RemoteUnreadable: no answer.
     """
-    from rmqctl.spark.staging import is_remote
-    from rmqctl.spark.stores import check_store, matching
+    from rmqctl.spark.remote.stores import check_store, matching
+    from rmqctl.spark.session.staging import is_remote
 
     stores: dict[str, str] = {}
     for root in roots:
         if is_remote(root):
-            from rmqctl.spark.session import check_spark
+            from rmqctl.spark.session.session import check_spark
 
             check_spark()
         for store in matching(root) or [root]:
@@ -198,12 +198,12 @@ def spark_session(
 
     ``advance`` is told of the tasks that are done, as parts of ``total``.
     """
-    from rmqctl.spark.session import check_spark
+    from rmqctl.spark.session.session import check_spark
 
     check_spark()
-    from rmqctl.spark.failures import failures_told
-    from rmqctl.spark.progress import TOTAL, watched
-    from rmqctl.spark.session import session
+    from rmqctl.spark.session.failures import failures_told
+    from rmqctl.spark.session.progress import TOTAL, watched
+    from rmqctl.spark.session.session import session
 
     def step(done: int) -> None:
         if advance is not None:

@@ -2,7 +2,7 @@
 
 A reading store changes nothing at all, and opening it costs no walk of whole files. A writing one
 takes the lock before anything else, does what a broker's start would do
-(:mod:`rmqctl.engine.recovery`), and on :meth:`~MessageStore.close` forces everything to disk,
+(:mod:`rmqctl.engine.write.recovery`), and on :meth:`~MessageStore.close` forces everything to disk,
 removes ``abort`` and writes the checkpoint.
 """
 
@@ -16,42 +16,43 @@ from types import TracebackType
 from typing import NamedTuple
 
 from formats.text import index_key_hash
-from rmqctl.engine import paths, recovery
-from rmqctl.engine.bulkappend import Bulk, PlainMessage
-from rmqctl.engine.checkpoint import Checkpoint
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.consumequeue import ConsumeQueue
-from rmqctl.engine.dispatch import Dispatcher, message_keys
-from rmqctl.engine.dispatchtail import DispatchTail
-from rmqctl.engine.filesizes import (
-    check_new_queue_files,
-    commit_log_file_size,
-    consume_queue_ext_file_size,
-    consume_queue_file_size,
-)
-from rmqctl.engine.getmessage import GetMessageResult, MessageFilter, get_message
-from rmqctl.engine.indexservice import IndexService, QueryItem
-from rmqctl.engine.lock import StoreLock
-from rmqctl.engine.logend import LogEnd, find_end
-from rmqctl.engine.logwriter import open_log_writer
-from rmqctl.engine.message import (
+from rmqctl.engine.derive.catchup import DispatchTail
+from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.index.indexservice import IndexService, QueryItem
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.logwriter import open_log_writer
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.read.getmessage import GetMessageResult, MessageFilter, get_message
+from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
     RecordForm,
 )
-from rmqctl.engine.multipath import open_commit_log
-from rmqctl.engine.putmessage import check_message
-from rmqctl.engine.queuetable import ConsumeQueueTable
-from rmqctl.engine.record import Record
-from rmqctl.engine.reput import Reput
-from rmqctl.engine.startplan import Progress, StartPlan, StoreFiles, plan_start
-from rmqctl.engine.status import PutMessageStatus
-from rmqctl.engine.storeflush import STRUCTURES, FlushedRange
-from rmqctl.engine.storeparts import StoreParts
-from rmqctl.engine.storewriter import StoreWriter
-from rmqctl.engine.versions import abort_content, check_understood, record_form
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.settings.filesizes import (
+    check_new_queue_files,
+    commit_log_file_size,
+    consume_queue_ext_file_size,
+    consume_queue_file_size,
+)
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.logend import LogEnd, find_end
+from rmqctl.engine.start.plan import Progress, StartPlan, StoreFiles, plan_start
+from rmqctl.engine.state.checkpoint import Checkpoint
+from rmqctl.engine.state.laterversions import abort_content, check_understood, record_form
+from rmqctl.engine.write import recovery
+from rmqctl.engine.write.bulk import Bulk, PlainMessage
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.put import check_message
+from rmqctl.engine.write.storeflusher import STRUCTURES, FlushedRange
+from rmqctl.engine.write.storewriter import StoreWriter
 
 _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 

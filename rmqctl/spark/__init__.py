@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqctl.spark.datasource import RocketMQDataSource, scan
-    from rmqctl.spark.newstore import write_store
+    from rmqctl.spark.sink.newstore import write_store
+    from rmqctl.spark.source.datasource import RocketMQDataSource, scan
 
 __all__ = ["RocketMQDataSource", "scan", "write_store"]
 
@@ -23,9 +23,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(name)
     if name == "write_store":
-        from rmqctl.spark.newstore import write_store
+        from rmqctl.spark.sink.newstore import write_store
 
         return write_store
-    from rmqctl.spark import datasource
+    from rmqctl.spark.source import datasource
 
     return getattr(datasource, name)

@@ -19,9 +19,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 BODY = bytes(1000)
 CONFIG = replace(

@@ -22,12 +22,12 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.spark import scan
-from rmqctl.spark.columns import STRUCTURES
-from rmqctl.spark.logsplit import open_log
+from rmqctl.spark.source.columns import STRUCTURES
+from rmqctl.spark.source.logsplit import open_log
 
 CORES = 2
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from rmqctl.engine.message import Host, MessageExtBrokerInner
+from rmqctl.engine.record.message import Host, MessageExtBrokerInner
 
 DRIVER = Path(__file__).parent / "driver"
 #: Version → the driver's module.

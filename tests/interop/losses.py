@@ -13,7 +13,7 @@ from typing import NamedTuple
 from formats.constants import TRANSACTION_COMMIT_TYPE, TRANSACTION_TYPE_MASK
 from formats.geometry import Geometry
 from formats.text import index_key_hash
-from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.operations.verify import INFO, Finding, Summary
 from tests.interop.engine import EngineError, EngineStore, Row
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from formats import constants
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Blank, Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Blank, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.operations.verify import Finding, Summary, verify
 from tests.interop.engine import EngineStore, Row
 from tests.test_golden.test_reading import as_expected, engines_answer, host

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rmqctl.engine import configfiles
-from rmqctl.engine.getmessage import MessageFilter, TagFilter
+from rmqctl.engine.filters.sql import SqlFilter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.sqlfilter import SqlFilter
+from rmqctl.engine.read.getmessage import MessageFilter, TagFilter
+from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, FilterSyntaxError
 from tests.interop.commands import only
 from tests.interop.engine import Engine, EngineStore, Row
@@ -262,7 +262,7 @@ def test_json_of_a_broker(engine: Engine, chance: random.Random) -> None:
     """What rmqctl reads fastjson reads, to the same value; both write it alike."""
     texts = []
     for _ in range(1500):
-        text = configfiles.dumps({"offsetTable": value(chance)})
+        text = brokerjson.dumps({"offsetTable": value(chance)})
         if chance.random() < 0.5:
             at = chance.randrange(len(text) + 1)
             text = text[:at] + chance.choice(STRAYS) + text[at + chance.randint(0, 2) :]
@@ -271,12 +271,12 @@ def test_json_of_a_broker(engine: Engine, chance: random.Random) -> None:
     read = 0
     for text, theirs in zip(texts, said, strict=True):
         try:
-            ours = as_a_broker_keeps_it(configfiles.parse(text, duplicates=[]))
+            ours = as_a_broker_keeps_it(brokerjson.parse(text, duplicates=[]))
         except ConfigFileUnreadable:
             continue  # stricter than fastjson, as documented
         assert theirs is not None, text
         assert ours == theirs["value"], text
         read += 1
         if not re.search(r"\[|null|[0-9][.e]", text):
-            assert configfiles.dumps(ours) == theirs["text"], text
+            assert brokerjson.dumps(ours) == theirs["text"], text
     assert 500 < read < 1400

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
-from rmqctl.engine.versions import not_understood
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state.laterversions import not_understood
 from tests.interop.engine import Engine, Row, message_row
 from tests.interop.stores import V4, assert_clean, conf_text, config_of, settings
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify import CODES, ERROR, Finding, Summary, verify
 from rmqctl.operations.verify.findings import finding
 from tests.golden_data import apply_damage, copy_tree

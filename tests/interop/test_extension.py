@@ -11,10 +11,10 @@ from struct import pack
 import pytest
 
 from formats.constants import MIN_EXT_UNIT_SIZE
-from rmqctl.engine.consumequeue_ext import ext_offset
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.engine.queue.extension import ext_offset
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import Finding, verify
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import V4, assert_clean, config_of, settings

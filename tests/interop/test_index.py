@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.verify import Finding, verify
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import TOPICS, V4, config_of, settings

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine.message import MessageExtBrokerInner, property_crc
+from rmqctl.engine.files.paths import CONSUME_QUEUE
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.paths import CONSUME_QUEUE
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner, property_crc
+from rmqctl.engine.record.record import Record
 from rmqctl.operations.verify import Finding, verify
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import (

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queuetime import Boundary, bisect, store_times
-from rmqctl.engine.record import Record
+from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from tests.interop.commands import Rmqctl, only
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from tests.golden_data import copy_tree, tree_content
 from tests.interop.commands import Rmqctl
 from tests.interop.engine import Engine, Row

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import index_contents, tree_content
 from tests.interop.conftest import StartEngine

@@ -7,9 +7,9 @@ import random
 import time
 from pathlib import Path
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from tests.golden_data import copy_tree
 from tests.interop.commands import Rmqctl, only
 from tests.interop.engine import Engine, EngineStore, Row, message_row

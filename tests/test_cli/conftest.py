@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 
 BROKER_CONF = """\
 mappedFileSizeCommitLog=2048

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.config import load_broker_conf
-from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import load_broker_conf
 from tests import golden_data
 from tests.test_cli.conftest import Cli
 from tests.test_engine.test_retention import CONFIG, FOUR, NOON, store_of

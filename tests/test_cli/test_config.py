@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine import configfiles
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations import clean, configcheck
-from rmqctl.operations.configcheck import Summary
-from rmqctl.operations.verify import CODES
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import brokerjson
+from rmqctl.operations.change import clean
+from rmqctl.operations.verify import CODES, configcheck
+from rmqctl.operations.verify.configcheck import Summary
 from tests import golden_data
 from tests.seeds import times
 from tests.test_cli.conftest import Cli, state
@@ -252,7 +252,7 @@ TABLES = st.dictionaries(
 def test_any_value_is_checked_without_a_fault(broker: Path, values: list[Any]) -> None:
     names = ("topics", "consumerOffset", "lmqConsumerOffset", "subscriptionGroup", "delayOffset")
     for name, value in zip((*(f"{n}.json" for n in names), "topics.json.bak"), values, strict=True):
-        text = configfiles.dumps(value).encode("utf-8", "replace")
+        text = brokerjson.dumps(value).encode("utf-8", "replace")
         (broker / "config" / name).write_bytes(text)
     with MessageStore(broker) as store:
         summary = Summary()

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations import du
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.operations.look import du
 from tests import golden_data
 from tests.test_cli.conftest import BORN, CONFIG, NASTY, Cli, state
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from tests.test_cli.conftest import CONFIG, Cli, Done
 from tests.test_cli.test_transaction import HALF, OP, half
 from tests.test_safety.support import assert_clean

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from formats.text import encode_properties
-from rmqctl.engine.bulkappend import PlainMessage
-from rmqctl.engine.message import parse_host
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import parse_host
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import BadInputLine
-from rmqctl.operations.put import FIELDS, BulkPut, MessageMaker, put_lines
+from rmqctl.operations.change.put import FIELDS, BulkPut, MessageMaker, put_lines
 from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
 PUT = ("put", "--topic", "orders", "--format", "ndjson")

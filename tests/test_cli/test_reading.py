@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.output import FORMATS
-from rmqctl.operations import rebuild
+from rmqctl.operations.mend import rebuild
 from tests.test_cli.conftest import BORN, Cli, state
 
 MESSAGE_FIELDS = [

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.config import parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import BROKER_CONF, Cli
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.checkpoint import read_checkpoint
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.state.checkpoint import read_checkpoint
 from tests.test_cli.conftest import CONFIG, Cli
 from tests.test_safety.support import assert_clean, tree
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine import schedule
-from rmqctl.engine.bulkappend import PropertyEncoder
-from rmqctl.engine.config import load_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import schedule
+from rmqctl.engine.settings.storeconfig import load_broker_conf
+from rmqctl.engine.write.bulk import PropertyEncoder
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, state
@@ -283,10 +283,11 @@ def test_a_level_that_the_configuration_lacks_is_named(cli: Cli, tmp_path: Path)
 CHILD = """
 import os, signal, sys
 from pathlib import Path
-from rmqctl.engine import bulkappend, configpersist
-from rmqctl.engine.logwriter import CommitLogWriter
+from rmqctl.engine.write import bulk as bulkappend
+from rmqctl.engine.state import persist
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.schedule import Delivery, DeliveryRun
+from rmqctl.operations.change.schedule import Delivery, DeliveryRun
 from tests.test_cli.conftest import CONFIG
 bulkappend.BULK_RECORDS = 7
 kind, left = sys.argv[2], int(sys.argv[3])

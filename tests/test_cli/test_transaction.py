@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine import transaction
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.record import Record
-from rmqctl.operations.transaction import half_messages
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import transaction
+from rmqctl.operations.change.transaction import half_messages
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import CONFIG, Cli, state

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.bodies import Body, BodyStatus, decompress
+from rmqctl.engine.record.bodies import Body, BodyStatus, decompress
 from tests.seeds import times
 
 COMPRESSED = 1

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine.config import parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 
 CONF = parse_broker_conf("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.checkpoint import CHECKPOINT
-from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from tests.conftest import Golden
 from tests.golden_data import STORES, expected
 from tests.seeds import times

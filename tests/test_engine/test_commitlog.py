@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine import commitlog, scanner
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.consumequeue import UNIT_SIZE
-from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.log import commitlog
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Blank, Damage, End, Entry, Record
-from rmqctl.engine.scanner import Batch, Scanner
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
+from rmqctl.engine.scan import scanner
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import DamagedStore
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 ROW = re.compile(r"^\| `(\w+)` \| (?:`(.*?)`)? ?\| (.+) \|$", re.MULTILINE)

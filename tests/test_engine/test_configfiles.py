@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.engine import configfiles
+from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable
 
 #: What fastjson 1.2.76 writes for a map with every kind of value, ``JSON.toJSONString(map, true)``.
@@ -31,26 +31,26 @@ def test_a_brokers_files_come_back_byte_for_byte(golden: Any) -> None:
     files = sorted((golden("broker") / "config").iterdir())
     assert len(files) == 9
     for path in files:
-        text = configfiles.read_text(path)
-        assert configfiles.dumps(configfiles.parse(text)) == text, path.name
+        text = brokerjson.read_text(path)
+        assert brokerjson.dumps(brokerjson.parse(text)) == text, path.name
 
 
 def test_fastjsons_own_spelling_of_everything() -> None:
-    value = configfiles.parse(FASTJSON)
+    value = brokerjson.parse(FASTJSON)
     assert value["s"] == '\0\b\t\n\x0b\f\r\x1f "/\\~\x7f\x9f\xa0\u2028\u2029😀'
     assert value["im"] == {1: 2, -3: 4} and value["mm"] == {1: {2: 3}}
-    assert configfiles.dumps(value) == FASTJSON
+    assert brokerjson.dumps(value) == FASTJSON
 
 
 @given(VALUES)
 def test_what_is_written_is_read(value: Any) -> None:
-    assert configfiles.parse(configfiles.dumps(value)) == value
+    assert brokerjson.parse(brokerjson.dumps(value)) == value
 
 
 @given(VALUES)
 def test_plain_json_is_read_as_json(value: Any) -> None:
     text = json.dumps(value, indent=1)
-    assert configfiles.parse(text, duplicates=[]) == json.loads(text)
+    assert brokerjson.parse(text, duplicates=[]) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_plain_json_is_read_as_json(value: Any) -> None:
 )
 def test_anything_else_is_refused_with_its_place(text: str, line: int, column: int) -> None:
     with pytest.raises(ConfigFileUnreadable) as caught:
-        configfiles.parse(text, path="topics.json")
+        brokerjson.parse(text, path="topics.json")
     assert (caught.value.line, caught.value.column) == (line, column)
     assert str(caught.value).startswith(f"topics.json, line {line}, column {column}: ")
 
@@ -88,14 +88,14 @@ def test_anything_else_is_refused_with_its_place(text: str, line: int, column: i
 @given(st.text(alphabet='{}[]":,0123456789-+.eE \n\\untrlf\0é', max_size=60))
 def test_bad_text_raises_only_our_error(text: str) -> None:
     try:
-        configfiles.parse(text)
+        brokerjson.parse(text)
     except ConfigFileUnreadable as error:
         assert 1 <= error.line <= text.count("\n") + 1  # type: ignore[operator]
 
 
 def test_duplicates_are_told_and_the_last_one_counts() -> None:
-    twice: list[configfiles.DuplicateKey] = []
-    assert configfiles.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}
+    twice: list[brokerjson.DuplicateKey] = []
+    assert brokerjson.parse('{"a":1,\n"a":2}', duplicates=twice) == {"a": 2}
     assert twice == [("a", 2, 1)]
 
 
@@ -103,42 +103,42 @@ def test_reading_as_a_broker_loads(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.mkdir()
     main, backup = config / "topics.json", config / "topics.json.bak"
-    assert configfiles.read_config(tmp_path, "topics.json") is None
+    assert brokerjson.read_config(tmp_path, "topics.json") is None
     backup.write_text('{"a":1}')
-    assert configfiles.read_config(tmp_path, "topics.json") == {"a": 1}
+    assert brokerjson.read_config(tmp_path, "topics.json") == {"a": 1}
     for broken in ("", "{", '{"b":'):
         main.write_text(broken)
-        assert configfiles.read_config(tmp_path, "topics.json") == {"a": 1}
+        assert brokerjson.read_config(tmp_path, "topics.json") == {"a": 1}
     backup.write_text("{")
     with pytest.raises(ConfigFileUnreadable, match=r"topics\.json, line"):
-        configfiles.read_config(tmp_path, "topics.json")
+        brokerjson.read_config(tmp_path, "topics.json")
     main.write_bytes(b'{"a":\n"\xff"}')
     with pytest.raises(ConfigFileUnreadable, match="line 2, column 2: it is not UTF-8"):
-        configfiles.read(main)
+        brokerjson.read(main)
     main.unlink()
     main.mkdir()
     with pytest.raises(ConfigFileUnreadable, match="not a regular file"):
-        configfiles.read(main)
+        brokerjson.read(main)
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configfiles, "MAX_BYTES", 100)
+    monkeypatch.setattr(brokerjson, "MAX_BYTES", 100)
     path = tmp_path / "big.json"
     path.write_text("1" * 101)
     with pytest.raises(ConfigFileUnreadable, match="more than 100 bytes"):
-        configfiles.read(path)
+        brokerjson.read(path)
 
 
 def test_offsets_of_groups_light_queues_and_delay_levels(golden: Any, tmp_path: Path) -> None:
-    offsets = configfiles.consumer_offsets(golden("broker"))
+    offsets = brokerjson.consumer_offsets(golden("broker"))
     assert offsets["orders", "cg_orders"] == {0: 124, 1: 122, 2: 122, 3: 122}
-    assert configfiles.delay_offsets(golden("broker")) == {1: 2, 2: 1, 3: 3, 4: 3}
+    assert brokerjson.delay_offsets(golden("broker")) == {1: 2, 2: 1, 3: 3, 4: 3}
     (tmp_path / "config").mkdir()
     (tmp_path / "config/lmqConsumerOffset.json").write_text(
         '{"lmqOffsetTable":{"%LMQ%a@%LMQ%g":7,"no group":8},'
         '"offsetTable":{"t@g":{"0":"5",1:null,2:true}}}'
     )
-    found = configfiles.consumer_offsets(tmp_path)
+    found = brokerjson.consumer_offsets(tmp_path)
     assert found == {("%LMQ%a", "%LMQ%g"): {0: 7}, ("t", "g"): {0: 5}}
 
 
@@ -150,7 +150,7 @@ def test_consumer_offsets_are_of_all_tables_of_both_files(tmp_path: Path) -> Non
     (tmp_path / "config/lmqConsumerOffset.json").write_text(
         '{"lmqOffsetTable":{"%LMQ%x@h":7,"%LMQ%y@h@i":8},"offsetTable":{"b@g":{3:4}}}'
     )
-    assert configfiles.consumer_offsets(tmp_path) == {
+    assert brokerjson.consumer_offsets(tmp_path) == {
         ("a", "g"): {0: 1, 1: 2},
         ("b", "g"): {3: 4},
         ("%LMQ%x", "h"): {0: 7},
@@ -159,8 +159,8 @@ def test_consumer_offsets_are_of_all_tables_of_both_files(tmp_path: Path) -> Non
 
 def test_keys_that_stand_twice_are_told_by_their_places() -> None:
     text = '{"a":1,\n "a":2, "a":3,\n\n  "b":{"c":1,"c":2},\n"a":4}'
-    found: list[configfiles.DuplicateKey] = []
-    assert configfiles.parse(text, duplicates=found) == {"a": 4, "b": {"c": 2}}
+    found: list[brokerjson.DuplicateKey] = []
+    assert brokerjson.parse(text, duplicates=found) == {"a": 4, "b": {"c": 2}}
     lines = text.split("\n")
     assert [(key, line) for key, line, _ in found] == [("a", 2), ("a", 2), ("c", 4), ("a", 5)]
     for key, line, column in found:
@@ -169,6 +169,6 @@ def test_keys_that_stand_twice_are_told_by_their_places() -> None:
 
 def test_what_fastjson_escapes_in_a_string() -> None:
     """``SerializeWriter``: control characters of both kinds, and the separators of lines."""
-    assert configfiles.dumps("\x7f\x80\x9f\xa0\u2028\u2029é\x01") == (
+    assert brokerjson.dumps("\x7f\x80\x9f\xa0\u2028\u2029é\x01") == (
         '"\\u007F\\u0080\\u009F\xa0\\u2028\\u2029é\\u0001"'
     )

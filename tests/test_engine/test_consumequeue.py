@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqctl.engine.consumequeue import UNIT, ConsumeQueue, Unit
-from rmqctl.engine.queuewriter import PRE_BLANK, ConsumeQueueWriter
+from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue, Unit
+from rmqctl.engine.queue.queuewriter import PRE_BLANK, ConsumeQueueWriter
 from rmqctl.errors import FileLengthContradiction
 from tests.golden_data import tree_content
 

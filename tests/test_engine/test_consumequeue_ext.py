@@ -11,14 +11,14 @@ import pytest
 
 from formats.constants import MAX_ADDR
 from formats.text import tags_code
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset
-from rmqctl.engine.getmessage import TagFilter
-from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.missing import add_missing
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
+from rmqctl.engine.read.getmessage import TagFilter
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.missing import add_missing
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import copy_tree, tree_content
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store

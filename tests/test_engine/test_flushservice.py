@@ -16,19 +16,19 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine import logwriter
-from rmqctl.engine.bulkappend import PlainMessage
-from rmqctl.engine.checkpoint import read_checkpoint
-from rmqctl.engine.flushservice import GroupCommitRequest
-from rmqctl.engine.logend import find_end
-from rmqctl.engine.logwriter import CommitLogWriter, is_able
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.files.bufferpool import TransientStorePool
+from rmqctl.engine.files.pagelock import mlock, munlock
+from rmqctl.engine.flush.services import GroupCommitRequest
+from rmqctl.engine.log import logwriter
+from rmqctl.engine.log.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.pagelock import mlock, munlock
-from rmqctl.engine.record import End, Record
-from rmqctl.engine.reputservice import ReputMessageService
-from rmqctl.engine.status import PutMessageStatus
-from rmqctl.engine.transientstorepool import TransientStorePool
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.record import End, Record
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.start.logend import find_end
+from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.write.background import ReputMessageService
+from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import CannotWrite
 from tests.golden_data import tree_content
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store

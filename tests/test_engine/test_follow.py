@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.constants import MESSAGE_MAGIC_CODE
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.follow import LiveStore, LogFollower, Moved, QueueFollower
-from rmqctl.engine.getmessage import TagFilter
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Blank, Damage, Record
+from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollower
+from rmqctl.engine.read.getmessage import TagFilter
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Blank, Damage, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.seeds import times
 
 CONFIG = MessageStoreConfig(

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.getmessage import (
+from rmqctl.engine.filters.sql import SqlFilter
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.read.getmessage import (
     GetMessageResult,
     TagFilter,
     TransferLimits,
     total_physical_memory_size,
 )
-from rmqctl.engine.message import MessageExtBrokerInner
-from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.sqlfilter import SqlFilter
-from rmqctl.engine.status import GetMessageStatus
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.status import GetMessageStatus
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import UsageError
 
 CONFIG = MessageStoreConfig(

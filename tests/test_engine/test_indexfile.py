@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from formats.geometry import Geometry
 from formats.indexfile import HEADER
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import KeyBatch
-from rmqctl.engine.indexfile import IndexFile
-from rmqctl.engine.indexservice import IndexService
-from rmqctl.engine.mappedfile import MappedFile
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.dispatch.rules import KeyBatch
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import DamagedStore, FileLengthContradiction
 from tests.golden_data import index_contents
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.lock import StoreLock, is_locked
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import StoreInUse
 from tests.golden_data import state
 
@@ -47,7 +47,7 @@ def broker_holding(root: Path) -> Iterator[None]:
 def try_lock(root: Path) -> subprocess.CompletedProcess[str]:
     """Another process of rmqctl's tries to take the lock."""
     code = (
-        "import sys; from pathlib import Path; from rmqctl.engine.lock import StoreLock\n"
+        "import sys; from pathlib import Path; from rmqctl.engine.files.lock import StoreLock\n"
         "from rmqctl.errors import StoreInUse\n"
         "try: StoreLock(Path(sys.argv[1])).release()\n"
         "except StoreInUse as e: sys.exit(e.exit_code)"
@@ -202,7 +202,7 @@ def test_a_file_that_becomes_the_held_one_while_it_is_opened_closes_with_it(
     lock = StoreLock(tmp_path / "one")
     os.link(tmp_path / "one" / "lock", tmp_path / "two" / "lock")
     with monkeypatch.context() as patched:
-        patched.setattr("rmqctl.engine.lock._identity", lambda path: None)
+        patched.setattr("rmqctl.engine.files.lock._identity", lambda path: None)
         assert not is_free(tmp_path / "two")
     assert try_lock(tmp_path / "one").returncode == 4, "the refusal has dropped the lock"
     lock.release()

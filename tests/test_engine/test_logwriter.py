@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.logend import find_end
-from rmqctl.engine.logwriter import CommitLogWriter
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
-from rmqctl.engine.record import Record
-from rmqctl.engine.transientstorepool import TransientStorePool
+from rmqctl.engine.files.bufferpool import TransientStorePool
+from rmqctl.engine.log.logwriter import CommitLogWriter
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.start.logend import find_end
 from tests.test_engine.test_putmessage import wait_for
 
 PAGE = mmap.PAGESIZE

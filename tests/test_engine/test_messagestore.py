@@ -12,14 +12,18 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine import mappedfile
-from rmqctl.engine.config import MessageStoreConfig, load_broker_conf, parse_broker_conf
-from rmqctl.engine.logend import find_end
-from rmqctl.engine.logwriter import CommitLogWriter
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode, parse_host
+from rmqctl.engine.files import mappedfile
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import BLANK, Blank, Damage, End, Record, offset_msg_id
-from rmqctl.engine.status import GetMessageStatus, PutMessageStatus
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode, parse_host
+from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record, offset_msg_id
+from rmqctl.engine.record.status import GetMessageStatus, PutMessageStatus
+from rmqctl.engine.settings.storeconfig import (
+    MessageStoreConfig,
+    load_broker_conf,
+    parse_broker_conf,
+)
+from rmqctl.engine.start.logend import find_end
 from rmqctl.errors import (
     BrokerConfError,
     CannotWrite,

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.follow import LiveStore, LogFollower
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.log.spread import log_directories
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.multipath import log_directories
-from rmqctl.engine.record import Record
+from rmqctl.engine.read.follow import LiveStore, LogFollower
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import AmbiguousLog, BrokerConfError
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.look.walk import Selection, walk_commit_log
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
-from rmqctl.operations.walk import Selection, walk_commit_log
 
 ONE = MessageStoreConfig(
     mapped_file_size_commit_log=1000,

@@ -15,11 +15,9 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine import mappedfile
-from rmqctl.engine.bulkappend import PlainMessage
-from rmqctl.engine.checkpoint import read_checkpoint
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import (
+from rmqctl.engine.files import mappedfile
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
@@ -28,10 +26,12 @@ from rmqctl.engine.message import (
     encode,
     encoded_size,
 )
-from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.runningflags import RunningFlag, RunningFlags
-from rmqctl.engine.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
-from rmqctl.engine.storestats import StoreStats
+from rmqctl.engine.record.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.write.bulk import PlainMessage
+from rmqctl.engine.write.flags import RunningFlag, RunningFlags
+from rmqctl.engine.write.stats import StoreStats
 from rmqctl.errors import TopicNotAllowed
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
@@ -510,7 +510,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_the_configuration_is_read_from_a_broker_conf() -> None:
-    from rmqctl.engine.config import parse_broker_conf
+    from rmqctl.engine.settings.storeconfig import parse_broker_conf
     from rmqctl.errors import BrokerConfError
 
     config = parse_broker_conf(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queuetime import Boundary, Times, bisect, scan, store_times
+from rmqctl.engine.read.bytime import Boundary, Times, bisect, scan, store_times
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.seeds import times
 
 Listed = list[int | None]

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from formats import constants
-from rmqctl.engine import retention
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.retention import EXPIRED, FORCED, Disks, Removal
+from rmqctl.engine.services import retention
+from rmqctl.engine.services.retention import EXPIRED, FORCED, Disks, Removal
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import BrokerConfError, SymbolicLinkRefused
 from tests import golden_data
 from tests.test_safety.support import Clock, broker_conf, message, small_config

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 
 from formats import constants
 from formats.text import decode_properties, string_hash_code
-from rmqctl.engine import bodycrc, bytecolumns, propertyscan, recordscan, scanner
-from rmqctl.engine.bytecolumns import gather, hash_codes
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
-from rmqctl.engine.propertyscan import locate, properties_problem
-from rmqctl.engine.record import PREFIXES, Record, crc_matches
-from rmqctl.engine.scanner import Batch, Scanner, TopicTable
+from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import PREFIXES, Record, crc_matches
+from rmqctl.engine.scan import bodycrc, chain, columns, scanner
+from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.columns import gather, hash_codes
+from rmqctl.engine.scan.properties import locate, properties_problem
+from rmqctl.engine.scan.scanner import Batch, Scanner, TopicTable
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.seeds import times
 
 FILE_SIZE = 4096
@@ -40,9 +41,9 @@ def small_steps() -> Iterator[None]:
     patch = pytest.MonkeyPatch()
     patch.setattr(scanner, "BATCH_RECORDS", 7)
     patch.setattr(scanner, "WINDOW_BYTES", (700, 3000))
-    patch.setattr(recordscan, "_LANE_RECORDS", 1)
-    patch.setattr(recordscan, "_LANE_BYTES", (100, 600))
-    patch.setattr(bytecolumns, "_CHUNK_BYTES", 512)
+    patch.setattr(chain, "_LANE_RECORDS", 1)
+    patch.setattr(chain, "_LANE_BYTES", (100, 600))
+    patch.setattr(columns, "_CHUNK_BYTES", 512)
     patch.setattr(bodycrc, "_CHUNK_ROWS", 3)
     yield
     patch.undo()
@@ -306,9 +307,9 @@ def test_large_logs_at_real_sizes(seed: int, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scanner, "BATCH_RECORDS", 1000)
         patch.setattr(scanner, "WINDOW_BYTES", (1 << 17, 1 << 20))
-        patch.setattr(recordscan, "_LANE_RECORDS", 16)
-        patch.setattr(recordscan, "_LANE_BYTES", (1 << 12, 1 << 14))
-        patch.setattr(bytecolumns, "_CHUNK_BYTES", 1 << 16)
+        patch.setattr(chain, "_LANE_RECORDS", 16)
+        patch.setattr(chain, "_LANE_BYTES", (1 << 12, 1 << 14))
+        patch.setattr(columns, "_CHUNK_BYTES", 1 << 16)
         patch.setattr(bodycrc, "_CHUNK_ROWS", 100)
         assert_same(log, DISPATCHERS[0])
 
@@ -438,7 +439,7 @@ def test_gather_reads_zeros_beyond_the_data(data: bytes, places: list[int], widt
 def test_topics_that_share_a_slot_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     table = TopicTable()
     table._slots = np.zeros(2, np.int64)
-    monkeypatch.setattr("rmqctl.engine.topictable._SLOT_BITS", 1)
+    monkeypatch.setattr("rmqctl.engine.scan.topics._SLOT_BITS", 1)
     names = [
         b"a",
         b"b",

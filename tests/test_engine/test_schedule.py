@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.engine import schedule
-from rmqctl.engine.bulkappend import PropertyEncoder
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.dispatch import Dispatcher, java_int
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.dispatch.rules import Dispatcher, java_int
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
-from rmqctl.engine.schedule import Due
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import schedule
+from rmqctl.engine.services.schedule import Due
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable, SymbolicLinkRefused
 from tests import golden_data
 from tests.conftest import Golden

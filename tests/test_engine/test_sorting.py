@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.engine.sorting import stable_order
+from rmqctl.engine.scan.sorting import stable_order
 
 SMALL = st.lists(st.integers(0, 5) | st.integers(0, 2**31 - 1), max_size=200)
 LARGE = st.lists(st.integers(0, 3) | st.integers(0, 2**63 - 1), max_size=200)

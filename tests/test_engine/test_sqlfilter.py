@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.sqlfilter import MAX_DEPTH, SqlFilter, parse
-from rmqctl.engine.sqltokens import MAX_LENGTH
-from rmqctl.engine.sqlvalues import EvaluationError
+from rmqctl.engine.filters.sql import MAX_DEPTH, SqlFilter, parse
+from rmqctl.engine.filters.sqltokens import MAX_LENGTH
+from rmqctl.engine.filters.sqlvalues import EvaluationError
 from rmqctl.errors import FilterSyntaxError
 from tests.golden_data import GOLDEN
 from tests.seeds import times

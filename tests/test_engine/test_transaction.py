@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine import transaction
-from rmqctl.engine.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import transaction
 from tests import golden_data
 from tests.conftest import Golden
 

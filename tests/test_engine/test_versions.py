@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine.message import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
-from rmqctl.engine.versions import (
+from rmqctl.engine.record.message import FORM_OF_4_9_3, RecordForm
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state.laterversions import (
     check_understood,
     not_understood,
     queues_not_understood,

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.consumequeue import Unit
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import Unit
 from rmqctl.errors import FileLengthContradiction, NeedsConsent
-from rmqctl.operations.rebuild import (
+from rmqctl.operations.mend.rebuild import (
     ask_consent,
     kept_directories,
     plan_rebuild,

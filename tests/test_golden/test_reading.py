@@ -14,15 +14,15 @@ import pytest
 from formats.commitlog import BLANK, RECORD
 from formats.constants import MAX_ADDR
 from formats.consumequeue_ext import EXT_UNIT
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Blank, End, Record
-from rmqctl.engine.scanner import Batch, Scanner
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.engine.record.record import Blank, End, Record
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.look.walk import Selection, walk_queues
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import INFO, Finding, Summary, verify
-from rmqctl.operations.walk import Selection, walk_queues
 from tests.conftest import Golden
 from tests.golden_data import (
     STORES,

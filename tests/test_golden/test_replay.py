@@ -30,9 +30,9 @@ import pytest
 
 from formats import constants
 from formats.text import decode_utf8, encode_properties, split_properties
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import HOSTS_V6_MASK, Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import HOSTS_V6_MASK, Record
 from rmqctl.operations.verify import Summary, verify
 from tests.conftest import Golden
 from tests.golden_data import STORES, broker_conf, expected, index_contents, tree_content

@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 from formats import constants, layouts
 from formats.geometry import Geometry
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import HOSTS_V6_MASK, Blank, Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import HOSTS_V6_MASK, Blank, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.clean import Rule, plan_clean
-from rmqctl.operations.configcheck import Summary as Checked
-from rmqctl.operations.configcheck import check
-from rmqctl.operations.du import FIELDS, Usage, usage
-from rmqctl.operations.index import query
-from rmqctl.operations.pull import pull
-from rmqctl.operations.queues import queues
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.change.clean import Rule, plan_clean
+from rmqctl.operations.look.du import FIELDS, Usage, usage
+from rmqctl.operations.look.index import query
+from rmqctl.operations.look.pull import pull
+from rmqctl.operations.look.queues import queues
+from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
-from rmqctl.operations.walk import Selection, walk_commit_log, walk_index, walk_queues
+from rmqctl.operations.verify.configcheck import Summary as Checked
+from rmqctl.operations.verify.configcheck import check
 
 LOG_SIZE, QUEUE_SIZE = 2048, 100
 GEOMETRY = Geometry(16, 24)

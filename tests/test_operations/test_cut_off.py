@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.message import MessageExtBrokerInner, RecordForm
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.schedule import Delivery, DeliveryRun
-from rmqctl.operations.transaction import Ending, end_transactions
+from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
+from rmqctl.operations.change.schedule import Delivery, DeliveryRun
+from rmqctl.operations.change.transaction import Ending, end_transactions
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
 Message = MessageExtBrokerInner
@@ -66,7 +66,7 @@ def test_a_commit_that_was_cut_off_is_only_completed(
         raise Killed
 
     with opened(root, form) as store, monkeypatch.context() as patched:
-        patched.setattr("rmqctl.engine.transaction.op_message", killed)
+        patched.setattr("rmqctl.engine.services.transaction.op_message", killed)
         with pytest.raises(Killed):
             list(end_transactions(store, [half.wrote_offset], Ending("commit", 0)))
         final = store.max_offset

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.record import Record
 from rmqctl.errors import NoRecordAt
-from rmqctl.operations.follow import follow_log, follow_queue
-from rmqctl.operations.walk import Selection
+from rmqctl.operations.look.follow import follow_log, follow_queue
+from rmqctl.operations.look.walk import Selection
 from tests.test_safety.support import Clock, message, small_config
 
 CONFIG = small_config(log=4096, queue=200)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import layouts
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import verify
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, copy_tree, tree_content
@@ -123,7 +123,7 @@ def test_any_bytes_in_the_extension(golden: Golden, place: Path, data: st.DataOb
         list(verify(root, config))
         topic, queue_id = path.parent.parent.name, int(path.parent.name)
         with MessageStore(root, config) as store:
-            from rmqctl.engine.getmessage import TagFilter
+            from rmqctl.engine.read.getmessage import TagFilter
 
             store.get_message(topic, queue_id, 0, 32, TagFilter("TagA"))
     except RmqctlError:

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine.dispatch import Dispatcher, UnitBatch, unit_batch
-from rmqctl.engine.message import MessageExtBrokerInner, RecordForm
+from rmqctl.engine.derive.writer import group_by_queue
+from rmqctl.engine.dispatch.rules import Dispatcher, UnitBatch, unit_batch
+from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.paths import queue_directories
-from rmqctl.engine.record import Record
-from rmqctl.engine.reput import group_by_queue
-from rmqctl.engine.scanner import Batch, Scanner
-from rmqctl.operations.put import BulkPut
-from rmqctl.operations.putbatches import put_batches
-from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, parts, verify
+from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.operations.change.put import BulkPut
+from rmqctl.operations.change.putbatches import put_batches
+from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, inparts, verify
 from tests.test_operations.small_store import CONFIG, V6, messages
 
 WITH_CRC = RecordForm(property_separator=True, property_crc=True, long_topics=True)
@@ -36,10 +36,10 @@ def findings_of(root: Path, **changes: object) -> tuple[list[Finding], Summary]:
 
 def findings_in_parts(root: Path) -> list[Finding]:
     """The same by the parts that Spark gives to its tasks; the index is left out."""
-    side = parts.StoreSide(root, CONFIG, None)
+    side = inparts.StoreSide(root, CONFIG, None)
     found = list(side.before())
     dispatcher = Dispatcher(CONFIG)
-    scanner, log = Scanner(side.log, dispatcher, check=True), parts.LogSide(side.sizes, side.log)
+    scanner, log = Scanner(side.log, dispatcher, check=True), inparts.LogSide(side.sizes, side.log)
     units: dict[tuple[str, int], list[UnitBatch]] = defaultdict(list)
     for where in queue_directories(root / "consumequeue"):
         units[where.topic, where.queue_id] = []
@@ -52,7 +52,7 @@ def findings_in_parts(root: Path) -> list[Finding]:
                 units[key].append(UnitBatch(*(column[rows] for column in batch)))
     part = log.finish()
     found += side.join([part])
-    queues = parts.QueueSide(side.sizes, part.damage, side.summary.max_offset)
+    queues = inparts.QueueSide(side.sizes, part.damage, side.summary.max_offset)
     for (topic, queue_id), batches in units.items():
         number = queues.number(topic)
         renumbered = (one._replace(topic_id=one.topic_id * 0 + number) for one in batches)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
-from rmqctl.operations.missing import MissingSummary, add_missing
+from rmqctl.operations.mend.missing import MissingSummary, add_missing
 from tests.test_safety.support import (
     Clock,
     assert_clean,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from formats.constants import LMQ_PREFIX
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.multiqueues import as_written
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import QueuesUnexplained
-from rmqctl.operations.missing import add_missing
-from rmqctl.operations.rebuild import plan_rebuild, plan_row, rebuild_in_place, rebuild_to
+from rmqctl.operations.mend.missing import add_missing
+from rmqctl.operations.mend.rebuild import plan_rebuild, plan_row, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
 from tests.golden_data import state, tree_content
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import QueueFilesTooSmall
-from rmqctl.operations import configcheck
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
-from rmqctl.operations.verify import ERROR, Finding, verify
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.verify import ERROR, Finding, configcheck, verify
 
 LARGER = parse_broker_conf("mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=40\n")
 #: Any size up to a unit is rounded up to one.

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine import mappedfile, queuetable, reput
-from rmqctl.engine.consumequeue import KEEP, ConsumeQueue
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.derive import writer
+from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.files import mappedfile
+from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.newdirectory import BESIDE
-from rmqctl.engine.reput import Reput
+from rmqctl.engine.queue import queuetable
+from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
@@ -28,8 +30,8 @@ ROOT = Path(__file__).parents[2]
 ENDED = """
 import os, sys
 from pathlib import Path
-from rmqctl.engine.reput import Reput
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.engine.derive.writer import Reput
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.test_operations.small_store import CONFIG
 Reput.flush = lambda self: os.kill(os.getpid(), int(sys.argv[3]))
 rebuild_to(plan_rebuild(Path(sys.argv[1]), CONFIG, "all"), Path(sys.argv[2]))
@@ -132,7 +134,7 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
     many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
 ) -> None:
     """What a queue has is not looked for again, and few of them are open at a time."""
-    monkeypatch.setattr(reput, "_BULK_UNITS", (300, 300))
+    monkeypatch.setattr(writer, "_BULK_UNITS", (300, 300))
     monkeypatch.setattr(queuetable, "_REMEMBERED", remembered)
     looked: Counter[tuple[str, int]] = Counter()
     most = 0
@@ -189,13 +191,13 @@ def test_all_that_is_rebuilt_is_on_disk_before_it_has_its_name(
 
 def test_a_bulk_grows_with_the_queues(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each of them is opened for a few units, again and again."""
-    assert [reput.bulk_units(n) for n in (0, 1, 10_000, 10**6)] == [
+    assert [writer.bulk_units(n) for n in (0, 1, 10_000, 10**6)] == [
         1 << 18,
         1 << 18,
         1_048_576,
         1 << 20,
     ]
-    monkeypatch.setattr(reput, "_BULK_UNITS", (2 * QUEUES, 1 << 20))
+    monkeypatch.setattr(writer, "_BULK_UNITS", (2 * QUEUES, 1 << 20))
     opened = 0
     original = mappedfile.MappedFile.open
 

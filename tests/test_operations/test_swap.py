@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.operations import swap as swaps
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
-from rmqctl.operations.swap import exchange, kept_directories, purge, swap
+from rmqctl.operations.mend import swap as swaps
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend.swap import exchange, kept_directories, purge, swap
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
@@ -93,8 +93,8 @@ def test_a_swap_that_fails_leaves_the_old_one(
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from rmqctl.operations import swap
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend import swap
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from tests.test_operations.small_store import CONFIG
 
 root, left, can_exchange = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "exchange"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqctl.engine.schedule import Undeliverable
-from rmqctl.operations.undelivered import SKIPPED, UndeliveredRows
+from rmqctl.engine.services.schedule import Undeliverable
+from rmqctl.operations.change.undelivered import SKIPPED, UndeliveredRows
 
 GONE = Undeliverable("record-gone", True, "it is gone")
 STOPS = Undeliverable("unit-mismatch", False, "another record")

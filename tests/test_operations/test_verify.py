@@ -10,10 +10,10 @@ import pytest
 
 from formats import layouts
 from formats.text import index_key_hash
-from rmqctl.engine.indexservice import IndexService
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import HOSTS_V6_MASK, PREFIXES, Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES, Record
 from rmqctl.operations.verify import ERROR, INFO, Finding, verify
 from tests.test_operations.small_store import (
     CONFIG,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE
 from rmqctl.operations.verify import ERROR, Finding, verify
 from tests.test_safety.support import Clock, message, small_config
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import CannotRead, CommitLogMissing, FileLengthContradiction
-from rmqctl.operations.flush import flush
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.operations.change.flush import flush
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import ERROR, INFO, WARNING, Finding, Summary, verify
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import (
@@ -233,7 +233,7 @@ _HOLD = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from rmqctl.engine.lock import StoreLock
+from rmqctl.engine.files.lock import StoreLock
 lock = StoreLock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.verify import ERROR
 from tests.test_operations.small_store import CONFIG, QUEUE_SIZE, findings_of
 

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.engine.config import parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests.test_safety.support import message
 
 

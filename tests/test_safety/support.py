@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import verify
 from rmqctl.operations.verify.findings import INFO, Finding
 

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from formats import constants
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.indexfile import IndexFile
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.test_safety.support import (
     TIME,
     Clock,

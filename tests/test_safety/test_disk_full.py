@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
-from rmqctl.engine.status import PutMessageStatus
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from tests.test_safety.support import (
     Clock,
     assert_clean,

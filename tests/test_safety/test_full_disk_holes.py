@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.record import Record
 from tests.test_safety.support import Clock, assert_clean, broker_conf, message, small_config
 from tests.test_safety.test_disk_full import fill, mounted
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.indexservice import IndexService
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.paths import open_for_reading
-from rmqctl.engine.record import End, Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import End, Record
 from rmqctl.errors import RmqctlError, SymbolicLinkRefused, TopicNotAllowed
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import verify
 from rmqctl.operations.verify.findings import Finding
 from tests.test_safety.support import Clock, assert_clean, findings, message, small_config, tree
@@ -426,8 +426,8 @@ from pathlib import Path
 import numpy
 from tests.test_safety.test_hostile import CONFIG
 from rmqctl.operations.verify import verify
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
-import rmqctl.engine.scanner
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
+import rmqctl.engine.scan.scanner
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]), int(sys.argv[3])))
 codes = [getattr(row, "code", "") for row in verify(Path(sys.argv[1]), CONFIG)]
 rebuild_to(plan_rebuild(Path(sys.argv[1]), CONFIG, "all"), Path(sys.argv[2]))
@@ -595,7 +595,7 @@ def test_files_that_shrink_between_listing_and_mapping(
     store: Path, monkeypatch: pytest.MonkeyPatch, part: str, size: int
 ) -> None:
     """No SIGBUS, which would end this process, and nothing but errors of ours."""
-    import rmqctl.engine.mappedfile as module
+    import rmqctl.engine.files.mappedfile as module
 
     path = next(store.glob(part))
     whole = path.read_bytes()
@@ -619,7 +619,7 @@ UNPRIVILEGED = """
 import os, sys
 from pathlib import Path
 # All of it now: nobody may not be able to read Python itself.
-import encodings.idna, formats.derive, rmqctl.engine.scanner, rmqctl.engine.dispatch
+import encodings.idna, formats.derive, rmqctl.engine.scan.scanner, rmqctl.engine.dispatch.rules
 from rmqctl.errors import RmqctlError
 from tests.test_safety import test_hostile as here
 if os.geteuid() == 0:

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine import configfiles
-from rmqctl.engine.bodies import BodyStatus, decompress
-from rmqctl.engine.follow import LiveStore, LogFollower
-from rmqctl.engine.record import Record
+from rmqctl.engine.read.follow import LiveStore, LogFollower
+from rmqctl.engine.record.bodies import BodyStatus, decompress
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state import brokerjson
 from rmqctl.errors import StoreNotFound
-from rmqctl.operations.follow import follow_log
-from rmqctl.operations.walk import Selection
+from rmqctl.operations.look.follow import follow_log
+from rmqctl.operations.look.walk import Selection
 from tests.test_cli.conftest import Cli, Done, cli, state
 from tests.test_cli.test_manners import RAW
 from tests.test_safety.support import broker_conf, small_config
@@ -222,12 +222,12 @@ def test_hostile_config_files(cli: Cli, base: Path, name: str) -> None:
 def test_places_of_many_duplicate_keys() -> None:
     """Counted on from one to the next: from the start, a hostile file would take hours."""
     text = "{" + ",\n".join(['"a":1', '"b":2'] * 10_000) + "}"
-    twice: list[configfiles.DuplicateKey] = []
-    assert configfiles.parse(text, duplicates=twice) == {"a": 1, "b": 2}
+    twice: list[brokerjson.DuplicateKey] = []
+    assert brokerjson.parse(text, duplicates=twice) == {"a": 1, "b": 2}
     assert len(twice) == 19_998
     assert twice[0] == ("a", 3, 1) and twice[-1] == ("b", 20_000, 1)
-    on_one_line: list[configfiles.DuplicateKey] = []
-    configfiles.parse(text.replace("\n", ""), duplicates=on_one_line)
+    on_one_line: list[brokerjson.DuplicateKey] = []
+    brokerjson.parse(text.replace("\n", ""), duplicates=on_one_line)
     assert on_one_line[-1] == ("b", 1, 6 * 19_999 + 2)
 
 
@@ -306,7 +306,8 @@ def test_bodies_that_are_made_to_take_long(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Looks:
-    """A :class:`~rmqctl.operations.follow.Patience` of so many looks; ``then`` after the first."""
+    """A :class:`~rmqctl.operations.look.follow.Patience` of so many looks; ``then`` after the
+    first."""
 
     def __init__(self, then: Any, most: int = 200) -> None:
         self.left = most
@@ -418,8 +419,8 @@ def test_a_full_disk_in_the_middle_of_a_command(
 
 def waiting_store(root: Path) -> list[str]:
     """20 delayed messages and 20 half messages; the offsets of these."""
-    from rmqctl.engine.message import MessageExtBrokerInner
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.record.message import MessageExtBrokerInner
 
     half = {"REAL_TOPIC": "orders", "REAL_QID": "0", "PGROUP": "g", "TRAN_MSG": "true"}
     with MessageStore(root, CONFIG, writable=True, create=True) as store:
@@ -444,8 +445,8 @@ def waiting_store(root: Path) -> list[str]:
 
 def test_what_is_put_back_may_lie_in_many_log_files(cli: Cli, base: Path) -> None:
     """More than stay mapped: that which is written must be among those that do."""
-    from rmqctl.engine.message import MessageExtBrokerInner
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.record.message import MessageExtBrokerInner
 
     root = base / "store"
     half = {"REAL_TOPIC": "orders", "REAL_QID": "0", "PGROUP": "g", "TRAN_MSG": "true"}

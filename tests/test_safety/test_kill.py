@@ -20,8 +20,8 @@ from typing import IO, Any, NamedTuple
 import pytest
 
 from formats.text import index_key_hash
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.test_safety.support import (
     assert_clean,
     assert_rebuild_is_identical,

@@ -91,8 +91,8 @@ def test_engine_and_operations_neither_print_nor_ask_nor_read_the_environment() 
 STEPS = """
 import json, sys
 from pathlib import Path
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
 config = MessageStoreConfig(mapped_file_size_commit_log=65536)
 root = Path(sys.argv[1])

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.engine.lock import StoreLock, is_locked
+from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import CannotWrite, StoreInUse, SymbolicLinkRefused
-from rmqctl.operations.info import info
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.look.info import info
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from tests.test_safety.support import (
     assert_clean,
     broker_conf,
@@ -195,7 +195,7 @@ def test_a_close_that_fails_releases_the_lock(store: Path, monkeypatch: pytest.M
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patched:
-        patched.setattr("rmqctl.engine.storeflush.write_checkpoint", fail)
+        patched.setattr("rmqctl.engine.write.storeflusher.write_checkpoint", fail)
         with pytest.raises(CannotWrite):
             opened.close()
     assert can_lock(store)

@@ -31,15 +31,15 @@ from hypothesis.stateful import (
 )
 
 from formats import constants
-from rmqctl.engine.logwriter import CommitLogWriter
-from rmqctl.engine.mappedfile import FileEntry, sync_files
-from rmqctl.engine.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.files.mappedfile import FileEntry, sync_files
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.putmessage import MessagePutter
-from rmqctl.engine.retention import EXPIRED, remove
-from rmqctl.engine.status import PutMessageStatus
-from rmqctl.engine.storewriter import StoreWriter
-from rmqctl.operations.clean import Rule, plan_clean
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.services.retention import EXPIRED, remove
+from rmqctl.engine.write.put import MessagePutter
+from rmqctl.engine.write.storewriter import StoreWriter
+from rmqctl.operations.change.clean import Rule, plan_clean
 from tests.test_safety.support import Clock, assert_clean, small_config
 
 FILE = 1 << 13
@@ -89,7 +89,7 @@ class StoreModel(RuleBasedStateMachine):
         self.ends: dict[tuple[str, int], int] = {}
         self.number = 0
         self.on_disk: dict[Path, bytes] = {}
-        self.patch = patch("rmqctl.engine.logwriter.sync_files", self.sync_files)
+        self.patch = patch("rmqctl.engine.log.logwriter.sync_files", self.sync_files)
         self.patch.start()
         self.open()
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.checkpoint import read_checkpoint
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.checkpoint import read_checkpoint
 from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
 
 CONFIG = small_config(log=4096, queue=200, slots=20, items=60)

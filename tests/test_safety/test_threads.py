@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.message import PutMessageResult
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.record.record import Record
 from tests.test_safety.support import (
     assert_clean,
     assert_rebuild_is_identical,

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
-from rmqctl.operations.walk import Selection, walk_commit_log, walk_index, walk_queues
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,7 +114,7 @@ def children(pid: int) -> list[int]:
 _SESSION = """
 import contextlib, io, json, sys
 from rmqctl.cli.main import run
-from rmqctl.spark import session
+from rmqctl.spark.session import session
 master, conf = json.loads(sys.stdin.readline())
 with session.session(master, conf) as spark:
     session.session = lambda *_: contextlib.nullcontext(spark)
@@ -192,7 +192,7 @@ def run_several(
 STREAM = """
 import json
 from rmqctl.spark import RocketMQDataSource
-from rmqctl.spark.columns import ddl
+from rmqctl.spark.source.columns import ddl
 root, out, checkpoint = arguments
 spark.dataSource.register(RocketMQDataSource)
 stream = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "48k")
@@ -346,7 +346,7 @@ def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = 
 
 
 def _row(structure: str, root: Path, row: dict[str, Any]) -> dict[str, Any]:
-    from rmqctl.spark.columns import STRUCTURES, broker_of
+    from rmqctl.spark.source.columns import STRUCTURES, broker_of
 
     result = dict.fromkeys(column.name for column in STRUCTURES[structure])
     result["store"], result["broker"] = str(root), broker_of(str(root))
@@ -388,10 +388,10 @@ def read_rows(settings: Any, names: list[str] | None = None, bounds: Any = None)
     """The rows of a read as executors make them, in this process: the splits travel as bytes."""
     import pyarrow as pa
 
-    from rmqctl.spark import splits
-    from rmqctl.spark.arrow import ARROW_TYPES
-    from rmqctl.spark.columns import STRUCTURES
-    from rmqctl.spark.pushdown import Bounds
+    from rmqctl.spark.source import splits
+    from rmqctl.spark.source.arrow import ARROW_TYPES
+    from rmqctl.spark.source.columns import STRUCTURES
+    from rmqctl.spark.source.pushdown import Bounds
 
     kinds = {column.name: column.type for column in STRUCTURES[settings.structure]}
     schema = pa.schema([(name, ARROW_TYPES[kinds[name]]) for name in names or kinds])

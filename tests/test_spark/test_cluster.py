@@ -18,10 +18,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations import rebuild as in_process
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.operations.mend import rebuild as in_process
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_spark.conftest import (

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.logparts import LogPart, PartBounds, numbered, unmet
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, unmet
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
-from rmqctl.operations import rebuild as in_process
-from rmqctl.operations.verify import parts, verify
+from rmqctl.operations.mend import rebuild as in_process
+from rmqctl.operations.verify import inparts, verify
 from tests import golden_data
 from tests.test_docs import ROOT, sections
 from tests.test_spark.conftest import verdict
@@ -56,7 +56,7 @@ def index_contents(root: Path) -> list[Any]:
 def assert_rebuilt_alike(
     spark: SparkSession, root: Path, config: MessageStoreConfig, directory: Path, part_bytes: int
 ) -> in_process.RebuildPlan:
-    from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.mend import rebuild as on_spark
 
     plan = in_process.plan_rebuild(root, config, "all")
     one, other = directory / "one", directory / "other"
@@ -75,11 +75,11 @@ def assert_rebuilt_alike(
 def test_rebuild_and_verify_are_the_engines(
     spark: SparkSession, here: None, golden: Golden, tmp_path: Path, case: str, base: str
 ) -> None:
-    from rmqctl.spark import verify as on_spark
+    from rmqctl.spark.mend import verify as on_spark
 
     root, config = store_of(case, base, golden, tmp_path), golden_data.broker_conf(base)
     *expected, summary = verify(root, config)
-    found, other = on_spark.verify(spark, root, config, parts, PART_BYTES)
+    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES)
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
@@ -95,7 +95,7 @@ def test_light_queues_that_the_configuration_does_not_explain(
     tmp_path: Path,
     is_gone: bool,
 ) -> None:
-    from rmqctl.spark import verify as on_spark
+    from rmqctl.spark.mend import verify as on_spark
 
     root = copy_store("lmq")
     before = golden_data.tree_content(root / "consumequeue")
@@ -107,7 +107,7 @@ def test_light_queues_that_the_configuration_does_not_explain(
         golden_data.broker_conf_text("lmq") + "enableMultiDispatch=false\nenableLmq=false\n"
     )
     *expected, summary = verify(root, config)
-    found, other = on_spark.verify(spark, root, config, parts, PART_BYTES)
+    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES)
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
@@ -143,7 +143,7 @@ def test_most_messages_in_one_queue_are_many_tasks(spark: SparkSession, tmp_path
 def test_a_failed_build_leaves_nothing(
     spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.mend import rebuild as on_spark
 
     plan = in_process.plan_rebuild(golden("basic"), golden_data.broker_conf("basic"), "all")
     output = tmp_path / "output"
@@ -163,7 +163,7 @@ def test_a_failed_build_leaves_nothing(
 def test_rebuild_in_place_swaps_at_the_end(
     spark: SparkSession, copy_store: Callable[[str], Path]
 ) -> None:
-    from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.mend import rebuild as on_spark
 
     root, config = copy_store("basic"), golden_data.broker_conf("basic")
     before = golden_data.tree_content(root / "consumequeue")
@@ -182,7 +182,7 @@ def test_rebuild_in_place_swaps_at_the_end(
 
 
 def test_a_queue_alone(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
-    from rmqctl.spark import rebuild as on_spark
+    from rmqctl.spark.mend import rebuild as on_spark
 
     root, config = golden("basic"), golden_data.broker_conf("basic")
     plan = in_process.plan_rebuild(root, config, "queues", "TopicA", 1)
@@ -210,7 +210,8 @@ def test_parts_that_do_not_meet_are_joined() -> None:
 
 @pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])
 def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, kind: str) -> None:
-    from rmqctl.spark import export, importer
+    from rmqctl.spark.report import export
+    from rmqctl.spark.sink import importer
 
     root, config = golden("ipv6"), golden_data.broker_conf("ipv6")
     columns = export.check_columns(None)
@@ -230,7 +231,8 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
 
 
 def test_a_topic_never_becomes_a_path(spark: SparkSession, tmp_path: Path) -> None:
-    from rmqctl.spark import export, importer
+    from rmqctl.spark.report import export
+    from rmqctl.spark.sink import importer
 
     root, to = tmp_path / "inner" / "store", tmp_path / "inner" / "out"
     topics = ["a=b", "größe", "%RETRY%g", "123", "null", " x", "..", "dots/dots/xx"]
@@ -256,8 +258,8 @@ def test_a_topic_never_becomes_a_path(spark: SparkSession, tmp_path: Path) -> No
 def test_import_refuses_what_is_cut_off(
     spark: SparkSession, tmp_path: Path, kind: str, whole: str
 ) -> None:
-    from rmqctl.spark import importer
-    from rmqctl.spark.failures import SparkFailed, failures_told
+    from rmqctl.spark.session.failures import SparkFailed, failures_told
+    from rmqctl.spark.sink import importer
 
     path, new = tmp_path / f"messages.{kind}", tmp_path / "new"
     path.write_text(whole)
@@ -270,7 +272,7 @@ def test_import_refuses_what_is_cut_off(
 
 
 def test_columns_that_make_no_file_are_refused() -> None:
-    from rmqctl.spark import export
+    from rmqctl.spark.report import export
 
     with pytest.raises(UsageError, match="needs another column"):
         export.check_columns("topic, topic")
@@ -287,7 +289,7 @@ def _messages(root: Path, config: MessageStoreConfig) -> list[object]:
 
 
 def test_export_of_some(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
-    from rmqctl.spark import export
+    from rmqctl.spark.report import export
 
     rows = export.selected(spark, [str(golden("basic"))], {}, ["msg_id"], topic="TopicA")
     messages, damages = export.export(rows, ["msg_id"], str(tmp_path / "some"), "ndjson")
@@ -302,7 +304,7 @@ def test_export_of_some(spark: SparkSession, golden: Golden, tmp_path: Path) -> 
 
 
 def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> None:
-    from rmqctl.spark import sql
+    from rmqctl.spark.report import sql
 
     stores = [str(golden("basic")), str(golden("ipv6"))]
     text = "SELECT store, count(*) AS n FROM messages GROUP BY store ORDER BY store"
@@ -332,7 +334,7 @@ def test_sql_reads_what_the_query_names(spark: SparkSession, golden: Golden) -> 
 def test_sql_rows_hold_every_type(
     spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rmqctl.spark import sql
+    from rmqctl.spark.report import sql
 
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.spark.session import code_zip
+from rmqctl.spark.session.session import code_zip
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_spark.conftest import (

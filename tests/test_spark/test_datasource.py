@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.text import decode_properties, tags_code
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -31,12 +31,13 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.spark import RocketMQDataSource, logsplit, scan
-from rmqctl.spark.columns import STRUCTURES, ddl
-from rmqctl.spark.properties import PropertyEntries
-from rmqctl.spark.split import ReadSettings, Split
-from rmqctl.spark.splits import plan
-from rmqctl.spark.stores import expand
+from rmqctl.spark import RocketMQDataSource, scan
+from rmqctl.spark.remote.stores import expand
+from rmqctl.spark.source import logsplit
+from rmqctl.spark.source.columns import STRUCTURES, ddl
+from rmqctl.spark.source.properties import PropertyEntries
+from rmqctl.spark.source.split import ReadSettings, Split
+from rmqctl.spark.source.splits import plan
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def test_each_column_alone(golden: Golden, structure: str) -> None:
 
 
 def test_the_body_is_read_only_when_asked(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqctl.spark.arrow import _SPECIAL
+    from rmqctl.spark.source.arrow import _SPECIAL
 
     def refuse(_: object) -> pa.Array:
         raise AssertionError("the body was read")
@@ -201,8 +202,8 @@ def test_a_store_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
 
 def test_what_vanishes_after_planning_is_a_row(tmp_path: Path) -> None:
     """As on an executor that does not see the store."""
-    from rmqctl.spark.pushdown import Bounds
-    from rmqctl.spark.splits import read
+    from rmqctl.spark.source.pushdown import Bounds
+    from rmqctl.spark.source.splits import read
 
     store = small_store(tmp_path / "store", "t")
     schema = pa.schema([("status", pa.string()), ("damage", pa.string())])
@@ -315,9 +316,9 @@ def test_a_body_that_holds_records_deceives_no_split(tmp_path: Path) -> None:
         from dataclasses import replace
 
         end = MessageStore(root).max_offset
-        import rmqctl.spark.splits as module
-        from rmqctl.spark.logsplit import open_log
-        from rmqctl.spark.pushdown import Bounds
+        import rmqctl.spark.source.splits as module
+        from rmqctl.spark.source.logsplit import open_log
+        from rmqctl.spark.source.pushdown import Bounds
 
         schema = pa.schema([("physical_offset", pa.int64())])
         found = [
@@ -384,7 +385,7 @@ def test_names_repeat_beyond_the_bits_of_a_word() -> None:
 
 
 def test_times_outside_of_the_calendar_are_null() -> None:
-    from rmqctl.spark.arrow import times
+    from rmqctl.spark.source.arrow import times
 
     values: Any = np.array([-(2**63), -1, 0, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1])
     found = times(values).to_pylist()
@@ -433,7 +434,7 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_path_of_a_broker_conf_may_hold_an_equals_sign(tmp_path: Path) -> None:
-    from rmqctl.spark.datasource import broker_config
+    from rmqctl.spark.source.datasource import broker_config
 
     path = tmp_path / "env=test" / "broker.conf"
     path.parent.mkdir()

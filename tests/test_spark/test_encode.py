@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from formats import constants
-from rmqctl.engine import recordruns
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner, parse_host
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
-from rmqctl.operations import rebuild
+from rmqctl.engine.record.message import MessageExtBrokerInner, parse_host
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.write import assemble
+from rmqctl.operations.mend import rebuild
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
 
@@ -26,10 +26,10 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
 import pyarrow as pa
 
-from rmqctl.spark import split
-from rmqctl.spark.encode import EncodeSettings, RowEncoder, RowRefused
-from rmqctl.spark.messagecolumns import COLUMNS
-from rmqctl.spark.newstore import NewStore, SetAside, WriteRefused, with_threads
+from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
+from rmqctl.spark.sink.messagecolumns import COLUMNS
+from rmqctl.spark.sink.newstore import NewStore, SetAside, WriteRefused, with_threads
+from rmqctl.spark.source import split
 from tests.test_safety.test_power_loss import Power
 from tests.test_safety.test_power_loss import content as forced_content
 from tests.test_spark.conftest import read_rows
@@ -342,7 +342,7 @@ def test_places_are_given_in_steps(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with more records than are looked at together, which only millions have."""
-    monkeypatch.setattr(recordruns, "_STEP", step)
+    monkeypatch.setattr(assemble, "_STEP", step)
     some = [{"topic": "t", "body": b"x" * (n % 30), "queue_id": n % 3} for n in range(90)]
     for row in some:
         row["tags"] = "a"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.spark import java
+from rmqctl.spark.session import java
 from tests.test_spark.conftest import ROOT
 
 pytestmark = pytest.mark.xdist_group("spark")

@@ -33,7 +33,7 @@ def job_until(spark: SparkSession, sign: Path) -> int:
 
 
 def test_items_are_worked_on_at_the_same_time_and_answer_in_order(spark: SparkSession) -> None:
-    from rmqctl.spark.jobs import at_once
+    from rmqctl.spark.session.jobs import at_once
 
     meeting = Barrier(2)
 
@@ -47,7 +47,7 @@ def test_items_are_worked_on_at_the_same_time_and_answer_in_order(spark: SparkSe
 
 
 def test_what_fails_ends_all_jobs(spark: SparkSession, tmp_path: Path) -> None:
-    from rmqctl.spark.jobs import at_once
+    from rmqctl.spark.session.jobs import at_once
 
     work = [(spark, tmp_path / str(number)) for number in range(10)]
     with pytest.raises(KeyboardInterrupt), at_once(spark, job_until, work) as begun:
@@ -59,7 +59,7 @@ def test_what_fails_ends_all_jobs(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_failure_ends_no_other_threads_jobs(spark: SparkSession, tmp_path: Path) -> None:
-    from rmqctl.spark.jobs import ended_on_failure
+    from rmqctl.spark.session.jobs import ended_on_failure
 
     with ThreadPoolExecutor() as pool:
         other = pool.submit(job_until, spark, tmp_path / "other")

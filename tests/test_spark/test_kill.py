@@ -174,7 +174,7 @@ def test_import(tmp_path: Path) -> None:
 
 _STREAM = f"""
 import sys
-from rmqctl.spark import session
+from rmqctl.spark.session import session
 arguments = sys.argv[1:]
 with session.session("local[2]", {{"spark.sql.shuffle.partitions": "2"}}) as spark:
     exec({STREAM!r})

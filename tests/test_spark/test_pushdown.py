@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from tests.conftest import Golden
 from tests.golden_data import (
     apply_damage,
@@ -34,9 +34,9 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 from pyspark.sql import datasource as sources
 
 from rmqctl.spark import scan
-from rmqctl.spark.pushdown import _FILTERS, Bounds, Condition, decode, encode
-from rmqctl.spark.split import ReadSettings
-from rmqctl.spark.splits import plan
+from rmqctl.spark.source.pushdown import _FILTERS, Bounds, Condition, decode, encode
+from rmqctl.spark.source.split import ReadSettings
+from rmqctl.spark.source.splits import plan
 from tests.test_spark.conftest import Rows, moment, read_rows
 
 if TYPE_CHECKING:

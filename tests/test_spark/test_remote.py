@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NotAStore, StoreNotFound
 from tests.conftest import Golden
 from tests.golden_data import (
@@ -27,12 +27,13 @@ from tests.golden_data import (
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
-from rmqctl.spark import remote, remotefile, scan, urls
-from rmqctl.spark.columns import STRUCTURES, broker_of
-from rmqctl.spark.datasource import RocketMQDataSource
-from rmqctl.spark.pushdown import Bounds, decode, encode
-from rmqctl.spark.split import ReadSettings
-from rmqctl.spark.stores import expand
+from rmqctl.spark import scan
+from rmqctl.spark.remote import remote, remotefile, urls
+from rmqctl.spark.remote.stores import expand
+from rmqctl.spark.source.columns import STRUCTURES, broker_of
+from rmqctl.spark.source.datasource import RocketMQDataSource
+from rmqctl.spark.source.pushdown import Bounds, decode, encode
+from rmqctl.spark.source.split import ReadSettings
 from tests.test_spark.conftest import Rows, engine_rows, read_rows
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_splits_that_look_back_little(
     golden: Golden, name: str, piece: int, poisoned: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in files that are longer than what a split looks back at."""
-    from rmqctl.spark import logsplit
+    from rmqctl.spark.source import logsplit
 
     monkeypatch.setattr(remotefile, "PIECE", piece)
     monkeypatch.setattr(logsplit, "_look_back", lambda config: 2500)
@@ -147,7 +148,7 @@ def big_store(root: Path) -> Path:
 
 @pytest.mark.parametrize("place", range(500, 520))
 def test_a_record_is_found_where_pieces_meet(tmp_path: Path, poisoned: None, place: int) -> None:
-    from rmqctl.engine.record import find_next
+    from rmqctl.engine.record.record import find_next
 
     with MessageStore(tmp_path / "made", writable=True, create=True) as store:
         store.put_messages([MessageExtBrokerInner("t", b"x")])
@@ -179,7 +180,7 @@ def test_a_record_that_reaches_far_over_a_split(
     tmp_path: Path, poisoned: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its topic and properties lie pieces away from where the split ends, damaged or not."""
-    from rmqctl.spark import logsplit
+    from rmqctl.spark.source import logsplit
 
     root = big_store(tmp_path / "store")
     monkeypatch.setattr(remotefile, "PIECE", 1 << 12)
@@ -200,7 +201,7 @@ def test_a_record_that_reaches_far_over_a_split(
 
 
 def test_a_split_fetches_what_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqctl.spark import logsplit
+    from rmqctl.spark.source import logsplit
 
     root = big_store(tmp_path / "store")
     expected = engine_rows("commitlog", root)
@@ -327,8 +328,8 @@ def test_what_is_shorter_than_its_listing_is_a_row(
 def test_what_vanishes_is_a_row(golden: Golden, memory: Any) -> None:
     import pyarrow as pa
 
-    from rmqctl.spark.arrow import ARROW_TYPES
-    from rmqctl.spark.splits import plan, read
+    from rmqctl.spark.source.arrow import ARROW_TYPES
+    from rmqctl.spark.source.splits import plan, read
 
     url = uploaded(golden("basic"), memory, "b/s")
     schema = pa.schema([("status", ARROW_TYPES["string"]), ("damage", ARROW_TYPES["string"])])
@@ -410,7 +411,7 @@ def test_names_of_brokers(golden: Golden) -> None:
         ("/", "/"),
     ):
         assert broker_of(store) == name
-    from rmqctl.engine.config import parse_broker_conf
+    from rmqctl.engine.settings.storeconfig import parse_broker_conf
 
     config = parse_broker_conf("brokerName = broker-z")
     assert ReadSettings("queue", ["/a/b"], config).source("/a/b") == ("/a/b", "broker-z")
@@ -424,8 +425,8 @@ def test_names_of_brokers(golden: Golden) -> None:
 
 def test_through_spark(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
     """Data source, sql, stats and export over URLs, from processes of their own."""
-    from rmqctl.spark import export, sql
-    from rmqctl.spark.stats import statistics
+    from rmqctl.spark.report import export, sql
+    from rmqctl.spark.report.stats import statistics
 
     for name, broker in (("basic", "broker-a"), ("ipv6", "broker-b")):
         (tmp_path / "bucket" / broker).mkdir(parents=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.spark import failures, session
+from rmqctl.spark.session import failures, session
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_safety.test_disk_full import mounted
@@ -133,7 +133,7 @@ def test_a_full_disk_and_a_file_that_cannot_be_read(golden: Golden, tmp_path: Pa
 _CUT_SHORT = """
 import json, os
 from pathlib import Path
-from rmqctl.spark import session
+from rmqctl.spark.session import session
 temporary = Path(os.environ["TMPDIR"])
 with session.session("local[1]") as spark:
     assert len(spark.range(0, 10, 1, 2).repartition(2).collect()) == 10

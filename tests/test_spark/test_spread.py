@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.operations.verify import parts
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.operations.verify import inparts
 from tests.test_engine.test_multipath import write
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows, verdict
 from tests.test_spark.test_commands import assert_rebuilt_alike, run
@@ -19,10 +19,10 @@ pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rmqctl.spark import RocketMQDataSource, scan
-from rmqctl.spark.columns import ddl
-from rmqctl.spark.newstore import WriteRefused, write_store
-from rmqctl.spark.split import ReadSettings
-from rmqctl.spark.stream import RocketMQStreamReader
+from rmqctl.spark.sink.newstore import WriteRefused, write_store
+from rmqctl.spark.source.columns import ddl
+from rmqctl.spark.source.split import ReadSettings
+from rmqctl.spark.source.stream import RocketMQStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def config_of(conf: Path) -> MessageStoreConfig:
 
 
 def test_every_reader_sees_all_directories(spark: SparkSession, conf: Path, tmp_path: Path) -> None:
-    from rmqctl.spark import verify as on_spark
+    from rmqctl.spark.mend import verify as on_spark
 
     root, config = tmp_path / "store", config_of(conf)
     assert not (root / "commitlog").exists()
@@ -80,7 +80,7 @@ def test_every_reader_sees_all_directories(spark: SparkSession, conf: Path, tmp_
     assert followed == [row["physical_offset"] for row in expected]
 
     engines, summary = verdict(root, config)
-    assert on_spark.verify(spark, root, config, parts, PART_BYTES) == (engines, summary)
+    assert on_spark.verify(spark, root, config, inparts, PART_BYTES) == (engines, summary)
     assert summary.records == COUNT
     assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
 

@@ -8,9 +8,15 @@ import pytest
 
 from rmqctl.cli.commands.rebuild import _on_spark
 from rmqctl.errors import CannotWrite, OutputExists
-from rmqctl.operations.rebuild import plan_rebuild
-from rmqctl.spark import session
-from rmqctl.spark.staging import BESIDE, OutputInUse, in_new_directory, is_remote, remove_abandoned
+from rmqctl.operations.mend.rebuild import plan_rebuild
+from rmqctl.spark.session import session
+from rmqctl.spark.session.staging import (
+    BESIDE,
+    OutputInUse,
+    in_new_directory,
+    is_remote,
+    remove_abandoned,
+)
 from tests.test_operations.small_store import CONFIG, make_small_store
 
 
@@ -72,7 +78,7 @@ def test_what_tasks_of_a_rebuild_write_too_late_is_removed(
     def given_up(spark: object, plan: object, place: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rmqctl.spark.rebuild.build", given_up)
+    monkeypatch.setattr("rmqctl.spark.mend.rebuild.build", given_up)
     with pytest.raises(KeyboardInterrupt):
         _on_spark(None, plan_rebuild(store, CONFIG, "all"), output)  # type: ignore[arg-type]
     (beside(output) / "consumequeue").mkdir(parents=True)

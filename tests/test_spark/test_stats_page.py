@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.record import Record
 from tests import golden_data
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _HOUR = 3_600_000
 
 
 def test_numbers_are_those_of_the_log(spark: SparkSession, golden: Callable[[str], Path]) -> None:
-    from rmqctl.spark.stats import statistics
+    from rmqctl.spark.report.stats import statistics
 
     root = golden("broker")
     rows = list(statistics(spark, [str(root)], {}, 1000))
@@ -84,7 +84,7 @@ def rows() -> list[dict[str, Any]]:
 
 
 def test_a_page_holds_words_as_text_and_needs_nothing() -> None:
-    from rmqctl.spark.page import page
+    from rmqctl.cli.statspage import page
 
     text = page(rows(), HOSTILE)
     assert "<script" not in text
@@ -97,7 +97,7 @@ def test_a_page_holds_words_as_text_and_needs_nothing() -> None:
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
-    from rmqctl.spark.page import page
+    from rmqctl.cli.statspage import page
 
     assert "none" in page([{"type": "summary", "messages": 0}], "empty")
 
@@ -121,7 +121,7 @@ def chromium() -> str:
     ids=["narrow-light", "narrow-dark", "wide-light", "wide-dark"],
 )
 def test_a_browser_shows_it(chromium: str, tmp_path: Path, width: int, is_light: int) -> None:
-    from rmqctl.spark.page import page
+    from rmqctl.cli.statspage import page
 
     path = tmp_path / "page.html"
     # The script is the test's: it tells whether anything is wider than the window or its card, and

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
 from rmqctl.spark import RocketMQDataSource
-from rmqctl.spark.columns import ddl
-from rmqctl.spark.split import Split
-from rmqctl.spark.stream import RocketMQStreamReader, parse_bytes
+from rmqctl.spark.source.columns import ddl
+from rmqctl.spark.source.split import Split
+from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
 from tests.seeds import times
 
 if TYPE_CHECKING:

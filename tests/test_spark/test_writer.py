@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.engine.config import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import QueueFilesTooSmall
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
@@ -24,16 +24,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from rmqctl.spark import scan
-from rmqctl.spark.encode import EncodeSettings
-from rmqctl.spark.newstore import (
+from rmqctl.spark.session.staging import NotShared
+from rmqctl.spark.sink.encode import EncodeSettings
+from rmqctl.spark.sink.newstore import (
     NewStore,
     WriteRefused,
     _set_aside,
     with_threads,
     write_store,
 )
-from rmqctl.spark.staging import NotShared
-from rmqctl.spark.writer import RocketMQWriter
+from rmqctl.spark.sink.writer import RocketMQWriter
 from tests.test_spark.conftest import engine_rows
 from tests.test_spark.test_encode import kept_of
 
@@ -256,7 +256,8 @@ def test_write_store(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_import_of_every_golden_store(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
     """Nine stores exported at once, and imported as one: every message stays what it was."""
-    from rmqctl.spark import export, importer
+    from rmqctl.spark.report import export
+    from rmqctl.spark.sink import importer
 
     roots = sorted((golden(name) for name in golden_data.STORES if name != "defaults"), key=str)
     frame = export.selected(spark, [str(root) for root in roots], {}, export.check_columns(None))

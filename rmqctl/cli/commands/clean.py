@@ -11,7 +11,7 @@ from rmqctl.cli.options import command as make
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
-    from rmqctl.operations.clean import CleanPlan
+    from rmqctl.operations.change.clean import CleanPlan
 
 
 @make(
@@ -45,8 +45,8 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
     Queues and index follow. Prints rows of type file in the order of deletion, rows of type
     progress (who has read how far, and would lose what), then a summary.
     """
-    from rmqctl.engine.filesizes import unproven_log_file
-    from rmqctl.operations import clean
+    from rmqctl.engine.settings.filesizes import unproven_log_file
+    from rmqctl.operations.change import clean
 
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other.")
@@ -84,7 +84,7 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
 
 
 def _finish(writer: RowWriter, plan: CleanPlan, *, dry_run: bool) -> None:
-    from rmqctl.operations import clean
+    from rmqctl.operations.change import clean
 
     for row in clean.progress_rows(plan):
         writer.row(row)

@@ -28,7 +28,7 @@ def check(settings: Settings) -> int:
     queues. Prints rows of type finding, then a summary. Nothing is changed. Severity info is worth
     knowing and does not count for the exit status.
     """
-    from rmqctl.operations.configcheck import Summary, check
+    from rmqctl.operations.verify.configcheck import Summary, check
 
     advice = Advice()
     summary = Summary()

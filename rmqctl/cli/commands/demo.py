@@ -62,7 +62,7 @@ class _Demo:
         self._sound = True
 
     def run(self) -> bool:
-        from rmqctl.operations import demo
+        from rmqctl.operations.change import demo
 
         count = demo.write_inputs(Path())
         self._say(f"messages.ndjson: {count} messages for three topics, one JSON object a line")

@@ -39,10 +39,10 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
     of the store takes, without holes), then a summary. Days are those of the local zone. After
     200,000 groups messages of further ones are counted as ungrouped, in the summary.
     """
-    from rmqctl.engine import paths
+    from rmqctl.engine.files import paths
 
     if disk:
-        from rmqctl.operations.du import disk_usage
+        from rmqctl.operations.look.du import disk_usage
 
         paths.check_store(settings.root)
         with settings.writer("disk") as writer:
@@ -51,7 +51,7 @@ def command(settings: Settings, by: str, disk: bool, **selection: Any) -> int:
                 writer.row(row)
             writer.summary(allocated_bytes=sum(row["allocated_bytes"] for row in rows))
         return 0
-    from rmqctl.operations.du import Usage, usage
+    from rmqctl.operations.look.du import Usage, usage
 
     what = Usage(tuple(name.strip() for name in by.split(",")), **selection)
     with settings.open() as store, settings.writer("usage") as writer:

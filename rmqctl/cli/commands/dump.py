@@ -96,7 +96,7 @@ _EXITS = {1: "something in the structure does not fit"}
 @common
 def record(settings: Settings, offset: int, decompress_limit: int | None) -> int:
     """Explain what stands at a physical offset of the log."""
-    from rmqctl.operations.dump import dump_record
+    from rmqctl.operations.look.dump import dump_record
 
     return _show(settings, lambda store: dump_record(store, offset, decompress_limit))
 
@@ -108,7 +108,7 @@ def record(settings: Settings, offset: int, decompress_limit: int | None) -> int
 @common
 def unit(settings: Settings, topic: str, queue_id: int, queue_offset: int) -> int:
     """Explain one unit of a consume queue."""
-    from rmqctl.operations.dump import dump_unit
+    from rmqctl.operations.look.dump import dump_unit
 
     return _show(settings, lambda store: dump_unit(store, topic, queue_id, queue_offset))
 
@@ -118,7 +118,7 @@ def unit(settings: Settings, topic: str, queue_id: int, queue_offset: int) -> in
 @common
 def index_header(settings: Settings, file: str) -> int:
     """Explain the header of one index file."""
-    from rmqctl.operations.dump import dump_index_header
+    from rmqctl.operations.look.dump import dump_index_header
 
     return _show(settings, lambda store: dump_index_header(store, file))
 
@@ -129,7 +129,7 @@ def index_header(settings: Settings, file: str) -> int:
 @common
 def index_item(settings: Settings, file: str, index_no: int) -> int:
     """Explain one item of an index file; items count from 1."""
-    from rmqctl.operations.dump import dump_index_item
+    from rmqctl.operations.look.dump import dump_index_item
 
     return _show(settings, lambda store: dump_index_item(store, file, index_no))
 
@@ -138,7 +138,7 @@ def index_item(settings: Settings, file: str, index_no: int) -> int:
 @common
 def checkpoint(settings: Settings) -> int:
     """Explain the checkpoint."""
-    from rmqctl.operations.dump import dump_checkpoint
+    from rmqctl.operations.look.dump import dump_checkpoint
 
     return _show(settings, dump_checkpoint)
 

@@ -55,7 +55,7 @@ def command(
         settings.settings().progress("export", 1000, writer) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
-        from rmqctl.spark import export
+        from rmqctl.spark.report import export
 
         wanted = export.check_columns(columns)
         rows = export.selected(

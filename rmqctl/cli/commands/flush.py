@@ -35,7 +35,7 @@ def command(settings: Settings, structure: str, dry_run: bool) -> None:
     from it, may not have been on disk, and a row of type checkpoint. With --dry-run only a row of
     type recovery, when there is something to bring in order.
     """
-    from rmqctl.operations.flush import flush
+    from rmqctl.operations.change.flush import flush
 
     if dry_run:
         with settings.open() as store, settings.writer("recovery") as writer:

@@ -45,7 +45,7 @@ def command(settings: Settings, source: str, kind: str, **options: Any) -> int:
         settings.progress("import", 1000, writer) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
-        from rmqctl.spark import importer
+        from rmqctl.spark.sink import importer
 
         rows = importer.read(spark, source, kind)
         messages = importer.load(rows, str(settings.root), settings.config)

@@ -71,8 +71,8 @@ def query(
     Prints rows of type message in log order, then a summary. The index knows hashes only: each
     hit is compared with its record, and those of another topic or key are counted as collisions.
     """
-    from rmqctl.operations import index
-    from rmqctl.operations.walk import check_range
+    from rmqctl.operations.look import index
+    from rmqctl.operations.look.walk import check_range
 
     check_range("--since", since, "--until", until)
     with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
@@ -109,7 +109,7 @@ def info(settings: Settings) -> None:
 
     Prints rows of type index_file, then a summary.
     """
-    from rmqctl.operations.index import index_info
+    from rmqctl.operations.look.index import index_info
 
     with settings.open() as store, settings.writer("index_file") as writer:
         settings.note_index(store)

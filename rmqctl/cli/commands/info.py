@@ -14,7 +14,7 @@ def command(settings: Settings) -> None:
     Prints one row of type store. Nothing is walked, so it takes no longer on a big store; what it
     does not understand (files of later versions) it names.
     """
-    from rmqctl.operations.info import info
+    from rmqctl.operations.look.info import info
 
     with settings.open() as store, settings.writer(vertical=True) as writer:
         writer.row(info(store))

@@ -40,7 +40,7 @@ def command(
     address in it may be long gone. Prints one row of type message; with --unique-key one for each
     time the message was stored, newest first, and a summary.
     """
-    from rmqctl.operations.message import look_message, messages_by_unique_key, parse_place
+    from rmqctl.operations.look.message import look_message, messages_by_unique_key, parse_place
 
     if (place is None) is (unique_key is None):
         raise click.UsageError("Give a message id, a physical offset, or --unique-key.")

@@ -46,7 +46,7 @@ def command(
     Store times of messages count, times of files say nothing. Prints one row of type offset, with
     null for queue_offset when no message answers.
     """
-    from rmqctl.operations.offset import offset_by_time
+    from rmqctl.operations.look.offset import offset_by_time
 
     with settings.open() as store, settings.writer(vertical=True) as writer:
         settings.note_absent_queue(store, topic, queue_id)

@@ -84,7 +84,7 @@ def command(
 
     Prints rows of type message, then a summary with RocketMQ's status and the next offset.
     """
-    from rmqctl.operations.pull import ONE_PULL, make_filter, pull
+    from rmqctl.operations.look.pull import ONE_PULL, make_filter, pull
 
     message_filter = make_filter(tag, sql)
     wanted = max_messages or ONE_PULL
@@ -92,7 +92,7 @@ def command(
         settings.note_absent_queue(store, topic, queue_id)
         queue = (store, topic, queue_id, offset)
         if follow is not None:
-            from rmqctl.operations.follow import follow_queue
+            from rmqctl.operations.look.follow import follow_queue
 
             what = shown | {"message_filter": message_filter, "max_messages": max_messages}
             rows = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)

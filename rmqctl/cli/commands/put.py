@@ -132,7 +132,7 @@ def command(
         raise click.UsageError("--batch goes with --from.")
     if "topic" not in fields:
         raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
-    from rmqctl.operations.put import message_from_fields, put_one
+    from rmqctl.operations.change.put import message_from_fields, put_one
 
     message = message_from_fields(fields)
     with opened() as store, settings.writer(vertical=True) as writer:
@@ -146,7 +146,7 @@ def command(
 def _check(settings: Settings, source: str | None, fields: dict[str, Any]) -> int:
     """put --dry-run."""
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations import put
+    from rmqctl.operations.change import put
 
     if source is None and "topic" not in fields:
         raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
@@ -196,8 +196,8 @@ def _put_stream(
     stats: bool,
 ) -> int:
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.put import BulkPut, MessageMaker, checked_fields, put_lines
-    from rmqctl.operations.putbatches import put_batches
+    from rmqctl.operations.change.put import BulkPut, MessageMaker, checked_fields, put_lines
+    from rmqctl.operations.change.putbatches import put_batches
 
     for name in ("body", "body_base64"):
         if name in fields:

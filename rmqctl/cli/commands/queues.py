@@ -19,7 +19,7 @@ def command(settings: Settings, topic: str | None, queue_id: int | None) -> int:
 
     Prints rows of type queue, then a summary. max_offset is the offset of the next message.
     """
-    from rmqctl.operations.queues import queues
+    from rmqctl.operations.look.queues import queues
 
     with settings.open() as store, settings.writer("queue") as writer:
         summary = writer.rows(queues(store, topic, queue_id))

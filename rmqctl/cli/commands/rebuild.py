@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rmqctl.cli.output import RowWriter
     from rmqctl.errors import RmqctlError
-    from rmqctl.operations.rebuild import RebuildPlan, RebuildSummary
+    from rmqctl.operations.mend.rebuild import RebuildPlan, RebuildSummary
 
 _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
     code: EXIT_CODES[code] for code in (4, 6)
@@ -134,7 +134,7 @@ def _check_outside(plans: list[RebuildPlan], output: Path | None) -> None:
 
 
 def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[RebuildPlan]:
-    from rmqctl.operations.rebuild import plan_rebuild
+    from rmqctl.operations.mend.rebuild import plan_rebuild
 
     return [
         plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
@@ -156,7 +156,7 @@ def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:
 def _print_plans(
     settings: Settings, plans: list[RebuildPlan], outputs: list[Path | None], *, purge: bool
 ) -> int:
-    from rmqctl.operations.rebuild import plan_row
+    from rmqctl.operations.mend.rebuild import plan_row
 
     with settings.writer(vertical=True) as writer:
         for plan, place in zip(plans, outputs, strict=True):
@@ -166,7 +166,7 @@ def _print_plans(
 
 def _ask_consent(plans: list[RebuildPlan], *, in_place: bool, purge: bool) -> None:
     """:raises NeedsConsent: something would be replaced or removed."""
-    from rmqctl.operations.rebuild import ask_consent
+    from rmqctl.operations.mend.rebuild import ask_consent
 
     for plan in plans if in_place or purge else ():
         ask_consent(plan, in_place=in_place, purge=purge)
@@ -202,9 +202,9 @@ def _rebuild(
 
 def _add_missing(settings: Settings, what: str, *, dry_run: bool) -> int:
     """rebuild --missing."""
-    from rmqctl.operations.missing import add_missing, summary_row
-    from rmqctl.operations.rebuild import plan_rebuild
-    from rmqctl.operations.rows import damage_row
+    from rmqctl.operations.look.rows import damage_row
+    from rmqctl.operations.mend.missing import add_missing, summary_row
+    from rmqctl.operations.mend.rebuild import plan_rebuild
 
     config = settings.config
     total = plan_rebuild(settings.root, config, what).log_bytes
@@ -227,7 +227,7 @@ def _outputs(plans: list[RebuildPlan], output: Path | None) -> list[Path | None]
     """
     if output is None or len(plans) == 1:
         return [output] * len(plans)
-    from rmqctl.spark.columns import broker_of
+    from rmqctl.spark.source.columns import broker_of
 
     names = [broker_of(str(plan.root.absolute())) for plan in plans]
     for name in names:
@@ -252,7 +252,7 @@ def _builder(
 ) -> Iterator[Build]:
     """What rebuilds the plans at their places, if any: here, or on Spark in one session, where all
     are begun at once."""
-    from rmqctl.operations import rebuild
+    from rmqctl.operations.mend import rebuild
 
     if not work:
         yield lambda plan, place: rebuild.RebuildSummary()
@@ -266,7 +266,7 @@ def _builder(
         )
     else:
         with spark_session(options, advance, total) as spark:
-            from rmqctl.spark.jobs import at_once
+            from rmqctl.spark.session.jobs import at_once
 
             with at_once(spark, functools.partial(_on_spark, spark), work) as begun:
                 builds = {plan.root: one for (plan, _), one in zip(work, begun, strict=True)}
@@ -275,10 +275,10 @@ def _builder(
 
 def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> RebuildSummary:
     """The same by tasks of Spark: files appear under their names when all of them are whole."""
-    from rmqctl.operations import rebuild
-    from rmqctl.spark import rebuild as on_spark
-    from rmqctl.spark.failures import failures_told
-    from rmqctl.spark.staging import noted_if_given_up
+    from rmqctl.operations.mend import rebuild
+    from rmqctl.spark.mend import rebuild as on_spark
+    from rmqctl.spark.session.failures import failures_told
+    from rmqctl.spark.session.staging import noted_if_given_up
 
     def build(plan: RebuildPlan, place: Path, _: object = None) -> RebuildSummary:
         with failures_told():
@@ -308,7 +308,7 @@ class _Done:
     def add(self, plan: RebuildPlan, output: Path | None, build: Build, *, purge: bool) -> None:
         """Rebuilds one store. :raises RmqctlError: it is the only one, and fails."""
         from rmqctl.errors import RmqctlError
-        from rmqctl.operations import rebuild
+        from rmqctl.operations.mend import rebuild
 
         named = {"store": str(plan.root)} if self._several else {}
         try:

@@ -51,7 +51,7 @@ def ls(settings: Settings) -> None:
     only, so millions of messages take no longer than the size of their queues.
     """
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.schedule import delay_levels
+    from rmqctl.operations.change.schedule import delay_levels
 
     with settings.open() as store, settings.writer("delay_level") as writer:
         rows = list(delay_levels(store, system_clock()))
@@ -140,7 +140,7 @@ def deliver(
     --skip-delivered passes over them.
     """
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.schedule import Delivery, Skip
+    from rmqctl.operations.change.schedule import Delivery, Skip
 
     now = system_clock()
     delivery = Delivery(
@@ -159,7 +159,7 @@ def deliver(
 
 
 def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
-    from rmqctl.operations.schedule import DeliveryRun
+    from rmqctl.operations.change.schedule import DeliveryRun
 
     run = DeliveryRun(store, delivery)
     with (

@@ -47,8 +47,8 @@ def command(
         settings.settings().progress("sql", 1000, writer) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
-        from rmqctl.spark import sql
-        from rmqctl.spark.staging import in_new_directory
+        from rmqctl.spark.report import sql
+        from rmqctl.spark.session.staging import in_new_directory
 
         result = sql.query(spark, query, settings.stores, source)
         if output is not None:

@@ -63,12 +63,12 @@ def command(
         settings.settings().progress("stats", 1000, quiet) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
-        from rmqctl.spark.stats import statistics
+        from rmqctl.spark.report.stats import statistics
 
         rows += statistics(spark, settings.stores, source, top)
     if html is not None:
-        from rmqctl.spark.page import page
-        from rmqctl.spark.urls import shown
+        from rmqctl.cli.statspage import page
+        from rmqctl.spark.remote.urls import shown
 
         names = [shown(store) for store in settings.stores]
         title = ", ".join(names) if len(names) < 4 else f"{len(names)} stores"

@@ -13,8 +13,8 @@ from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 
 if TYPE_CHECKING:
-    from rmqctl.operations.rows import Row
-    from rmqctl.operations.transaction import Action
+    from rmqctl.operations.change.transaction import Action
+    from rmqctl.operations.look.rows import Row
 
 _EXITS = WRITING_EXITS | {
     1: "a half message was refused (its row has the status)",
@@ -54,7 +54,7 @@ def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
     that check are not pending: they were put back as later ones.
     """
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.transaction import half_messages
+    from rmqctl.operations.change.transaction import half_messages
 
     with settings.open() as store, settings.writer("half_message") as writer:
         rows = half_messages(store, system_clock(), everything=everything, group=producer_group)
@@ -126,7 +126,7 @@ def _end(
     stats: bool,
 ) -> int:
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.transaction import STORE_REFUSED, Ending, end_transactions
+    from rmqctl.operations.change.transaction import STORE_REFUSED, Ending, end_transactions
 
     ending = Ending(action, system_clock(), producer_group, dry_run)
     stopped: Row | None = None

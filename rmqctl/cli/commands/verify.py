@@ -104,18 +104,18 @@ def _on_spark(
     """Several stores at the same time, in one session; what is found comes in their order."""
     from rmqctl.cli.spark_options import spark_session
     from rmqctl.errors import RmqctlError
-    from rmqctl.operations.verify import parts
+    from rmqctl.operations.verify import inparts
 
     told: list[Found] = []
     findings: list[tuple[str, Finding]] = []
     with spark_session(options, advance, sum(map(_log_bytes, stores))) as spark:
-        from rmqctl.spark import verify
-        from rmqctl.spark.failures import failures_told
-        from rmqctl.spark.jobs import at_once
+        from rmqctl.spark.mend import verify
+        from rmqctl.spark.session.failures import failures_told
+        from rmqctl.spark.session.jobs import at_once
 
         def check(one: Settings) -> tuple[list[Finding], Summary]:
             with failures_told():
-                return verify.verify(spark, one.root, one.config, parts)
+                return verify.verify(spark, one.root, one.config, inparts)
 
         with at_once(spark, check, [(one,) for one in stores]) as checks:
             for one, checked in zip(stores, checks, strict=True):
@@ -150,7 +150,7 @@ def _added(total: Summary, one: Summary) -> Summary:
 
 def _log_bytes(settings: Settings) -> int:
     """What the bar counts to; 0 where the check itself will say what is wrong."""
-    from rmqctl.engine.multipath import open_commit_log
+    from rmqctl.engine.log.spread import open_commit_log
 
     log = open_commit_log(settings.root, settings.config, 1)
     return log.files.end_offset - log.min_offset

@@ -70,12 +70,12 @@ def commitlog(
     Prints rows of type message, blank and damage, then a summary. Damage does not end the walk:
     it goes on at the next record. Bodies are not checked: that is verify's work.
     """
-    from rmqctl.operations.walk import Selection, walk_commit_log
+    from rmqctl.operations.look.walk import Selection, walk_commit_log
 
     what = Selection(**selection)
     shown: dict[str, Any] = {"body": body, "decompress_limit": decompress_limit}
     if sql is not None:
-        from rmqctl.engine.sqlfilter import SqlFilter
+        from rmqctl.engine.filters.sql import SqlFilter
 
         shown["message_filter"] = SqlFilter(sql)
     filters = what.filters or sql is not None
@@ -85,7 +85,7 @@ def commitlog(
 
     with settings.open() as store:
         if follow is not None:
-            from rmqctl.operations.follow import follow_log
+            from rmqctl.operations.look.follow import follow_log
 
             rows = functools.partial(follow_log, store, what, from_end=follow.from_end, **shown)
             return print_rows(settings, "message", follow, rows, exit_code)
@@ -112,7 +112,7 @@ def queue(settings: Settings, **selection: Any) -> int:
     Prints rows of type unit, then a summary; a row of type damage is a stretch of units that were
     never written though later ones were, or that a file lacks.
     """
-    from rmqctl.operations.walk import Selection, walk_queues
+    from rmqctl.operations.look.walk import Selection, walk_queues
 
     what = Selection(**selection)
     with settings.open() as store, settings.writer("unit", bulk=True) as writer:
@@ -134,7 +134,7 @@ def index(settings: Settings, **selection: Any) -> int:
 
     Prints rows of type index_item, then a summary.
     """
-    from rmqctl.operations.walk import Selection, walk_index
+    from rmqctl.operations.look.walk import Selection, walk_index
 
     what = Selection(**selection)
     with settings.open() as store, settings.writer("index_item", bulk=True) as writer:

@@ -7,12 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 from formats import layouts
-from rmqctl.engine import paths
-from rmqctl.engine.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.engine.lock import is_locked
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.findings import INFO, Finding, finding
-from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.snapshot import Sizes
 
 
 class CheckpointChecker:

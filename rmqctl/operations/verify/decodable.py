@@ -13,11 +13,11 @@ import numpy as np
 
 from formats import layouts
 from formats.constants import COMPRESSED_FLAG
-from rmqctl.engine.bodies import undecodable
-from rmqctl.engine.bytecolumns import take
-from rmqctl.engine.message import MAX_PORT
-from rmqctl.engine.record import HOSTS_V6_MASK
-from rmqctl.engine.scanner import Batch
+from rmqctl.engine.record.bodies import undecodable
+from rmqctl.engine.record.message import MAX_PORT
+from rmqctl.engine.record.record import HOSTS_V6_MASK
+from rmqctl.engine.scan.columns import take
+from rmqctl.engine.scan.scanner import Batch
 
 _PORT = np.dtype(">i4")
 _PORTS = [

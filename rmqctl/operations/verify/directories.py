@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.engine import paths
-from rmqctl.engine.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
-from rmqctl.engine.indexservice import is_index_name
-from rmqctl.engine.mappedfile import FILE_NAME_DIGITS
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import FILE_NAME_DIGITS
+from rmqctl.engine.index.indexservice import is_index_name
+from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.operations.verify.findings import Finding, finding
 
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.engine import paths
-from rmqctl.engine.dispatch import KeyBatch
-from rmqctl.engine.indexfile import time_diff_seconds
-from rmqctl.engine.indexlinks import time_diff_array
-from rmqctl.engine.indexservice import IndexService
+from rmqctl.engine.dispatch.rules import KeyBatch
+from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexfile import time_diff_seconds
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.links import time_diff_array
 from rmqctl.operations.verify.checkpoint import walked_from
+from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
-from rmqctl.operations.verify.places import GrowingEnd, Ranges
-from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.snapshot import Sizes
 
 _NEAR = 64
 #: Behind every offset.

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
-from rmqctl.engine import paths
-from rmqctl.engine.indexfile import IndexFile, IndexHeader
-from rmqctl.engine.indexlinks import item_dtype, link_items
-from rmqctl.engine.indexservice import IndexService
-from rmqctl.engine.mappedfile import MappedFile
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexfile import IndexFile, IndexHeader
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.links import item_dtype, link_items
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 

@@ -16,18 +16,18 @@ from formats.constants import (
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
-from rmqctl.engine import paths
-from rmqctl.engine.bytecolumns import take
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.multidispatch import offsets_are_numbers
-from rmqctl.engine.propertycrc import property_crc_mismatches
-from rmqctl.engine.record import Blank, Damage, End
-from rmqctl.engine.scanner import Batch, ScanEntry
+from rmqctl.engine.dispatch.multi import offsets_are_numbers
+from rmqctl.engine.files import paths
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import Blank, Damage, End
+from rmqctl.engine.scan.columns import take
+from rmqctl.engine.scan.recordcrc import property_crc_mismatches
+from rmqctl.engine.scan.scanner import Batch, ScanEntry
+from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import CODES, Finding, finding
-from rmqctl.operations.verify.places import Ranges
-from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.snapshot import Sizes
 from rmqctl.operations.verify.undispatched import Undispatched
 
 #: Topics of which 5.x puts no message into light queues (``isNeedHandleMultiDispatch``).

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
-from rmqctl.engine import paths
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.consumequeue import ConsumeQueue, Unit
-from rmqctl.engine.consumequeue_ext import ConsumeQueueExt, ext_offset, is_ext_addr
-from rmqctl.engine.filesizes import consume_queue_ext_file_size
+from rmqctl.engine.files import paths
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
+from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset, is_ext_addr
+from rmqctl.engine.settings.filesizes import consume_queue_ext_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify.directories import check_queue_directories, shown
 from rmqctl.operations.verify.findings import Finding, finding
 

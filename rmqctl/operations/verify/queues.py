@@ -12,25 +12,25 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.engine import paths
-from rmqctl.engine.commitlog import CommitLog
-from rmqctl.engine.consumequeue import ConsumeQueue
-from rmqctl.engine.consumequeue_ext import ConsumeQueueExt
-from rmqctl.engine.dispatch import UnitBatch
-from rmqctl.engine.paths import queue_directories
-from rmqctl.engine.reput import bulk_units, group_by_queue
-from rmqctl.engine.scanner import TopicTable
-from rmqctl.engine.versions import queues_not_understood
+from rmqctl.engine.derive.writer import bulk_units, group_by_queue
+from rmqctl.engine.dispatch.rules import UnitBatch
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.paths import queue_directories
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.extension import ConsumeQueueExt
+from rmqctl.engine.scan.scanner import TopicTable
+from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
-from rmqctl.operations.verify.places import Ranges
+from rmqctl.operations.verify.orphanunits import UnclaimedUnits
 from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
-from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.queueunits import UnitChecker, Wanted
+from rmqctl.operations.verify.snapshot import Sizes
 from rmqctl.operations.verify.topics import is_deleted, known_topics
-from rmqctl.operations.verify.unclaimed import UnclaimedUnits
-from rmqctl.operations.verify.unitchecker import UnitChecker, Wanted
 
 
 class QueueChecker:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rmqctl.engine.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.operations.verify.findings import Finding, finding
 
 #: More kinds of damage in a row are not held back.

@@ -8,25 +8,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.engine import paths
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher, key_batch, unit_batch
-from rmqctl.engine.filesizes import unproven_log_file
-from rmqctl.engine.multipath import log_directories
-from rmqctl.engine.multiqueues import as_written
-from rmqctl.engine.record import Damage, End
-from rmqctl.engine.scanner import Batch, ScanEntry, Scanner
-from rmqctl.engine.versions import not_understood, queues_not_understood
+from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.files import paths
+from rmqctl.engine.log.spread import log_directories
+from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.scan.scanner import Batch, ScanEntry, Scanner
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.filesizes import unproven_log_file
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
+from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
 from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
-from rmqctl.operations.verify.places import Ranges
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
-from rmqctl.operations.verify.sizes import Sizes
+from rmqctl.operations.verify.snapshot import Sizes
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
-from rmqctl.engine import configfiles as files
+from rmqctl.engine.state import brokerjson as files
 from rmqctl.errors import CannotRead, ConfigFileUnreadable
 
 #: ``DefaultMessageStore#cleanUnusedTopic`` keeps the queues of these, and of light queues.

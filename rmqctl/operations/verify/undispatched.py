@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from formats.constants import TRANSACTION_TYPE_MASK
-from rmqctl.engine import paths
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import NO_UNIT, Dispatcher
-from rmqctl.engine.multidispatch import offsets_are_numbers
-from rmqctl.engine.scanner import Batch
+from rmqctl.engine.dispatch.multi import offsets_are_numbers
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.scan.scanner import Batch
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify.findings import Finding, finding
 
 

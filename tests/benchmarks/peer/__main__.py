@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.dispatch import Dispatcher
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.scanner import Batch, Scanner
-from rmqctl.operations.index import query
-from rmqctl.operations.pull import pull
-from rmqctl.operations.rebuild import plan_rebuild, rebuild_to
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.look.index import query
+from rmqctl.operations.look.pull import pull
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.benchmarks.bench import RMQCTL, large_store, write_messages
 from tests.interop.engine import DRIVER, MODULES, NotAvailable, build
 

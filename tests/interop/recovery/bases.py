@@ -17,10 +17,10 @@ from functools import cached_property
 from pathlib import Path
 
 from formats import constants
-from rmqctl.engine.config import MessageStoreConfig
-from rmqctl.engine.message import MessageExtBrokerInner
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record import Record
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.golden_data import copy_tree
 from tests.interop.engine import Engine, Row
 from tests.interop.recovery import surgery

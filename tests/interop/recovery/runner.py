@@ -144,7 +144,7 @@ class Faults:
     def _guard_maps(self) -> None:
         import numpy as np
 
-        from rmqctl.engine.indexfile import IndexFile
+        from rmqctl.engine.index.indexfile import IndexFile
 
         faults, real = self, mmap.mmap
 

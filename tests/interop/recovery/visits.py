@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.message import MessageExtBrokerInner
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from tests.interop.engine import Engine, Row, message_row
 
 Rows = dict[str, list[Row]]

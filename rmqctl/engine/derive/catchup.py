@@ -1,0 +1,133 @@
+"""Keeps queues and index up with the log: after each append, and after a stop that was not clean.
+
+What a kill or a full disk left undone is done from the log again. Where that begins after
+a stop that was not clean is said by :mod:`rmqctl.engine.start.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.log.logwriter import CommitLogWriter
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.record.record import Record
+
+if TYPE_CHECKING:
+    from rmqctl.engine.scan.scanner import Scanner
+
+#: Told of the bytes of log that were dispatched so far, and of all that are to be.
+Progress = Callable[[int, int], None]
+
+#: What one bulk of appends leaves undispatched at most, but for its last record.
+BULK_BYTES = 4 << 20
+#: So few are not worth the import of the scanner.
+_FEW_RECORDS = 64
+_FEW_BYTES = 64 << 10
+
+
+class DispatchTail:
+    """The undispatched tail of a log that is open for writing.
+
+    ``done`` is the offset up to which the log is dispatched (``reputFromOffset``). ``failed`` says
+    that a dispatch was begun and did not end: what queues and index know of themselves may then not
+    be what was stored.
+    """
+
+    def __init__(
+        self, log: CommitLogWriter, queues: ConsumeQueueTable, index: IndexService, reput: Reput
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._reput = reput
+        self._scanner: Scanner | None = None
+        self._progress: Progress = lambda done, total: None
+        self.done = log.write_offset
+        self.failed = False
+        #: Whether :meth:`recover` is still to come: until then nothing is dispatched, and the store
+        #: is not in order.
+        self.is_due = False
+
+    def recover(
+        self, start: int, *, unclean: bool, progress: Progress = lambda done, total: None
+    ) -> None:
+        """Dispatches from ``start`` on, which is a record's or the log's end. After a stop that was
+        not clean units are completed of which only a part was stored.
+
+        :raises OSError, CannotWrite: the disk is full; :meth:`complete` goes on with it.
+        """
+        self.done, self.is_due = start, False
+        self.failed = unclean and start < self._log.read_offset
+        self._progress = progress
+        try:
+            self.complete()
+        finally:
+            self._progress = lambda done, total: None
+
+    def appended(self, start: int, count: int) -> None:
+        """Dispatches the ``count`` records appended from ``start`` on, and what an error before
+        them has left. :raises OSError, CannotWrite: the disk is full; :meth:`complete` does it
+        again."""
+        self.failed = True
+        end = self._log.read_offset
+        if count == 1 and start == self.done:
+            self._reput.dispatch(self._log.record_at(start))
+        elif count <= _FEW_RECORDS:
+            self._dispatch_few(min(start, self.done), end)
+        else:
+            self._dispatch_range(min(start, self.done), end)
+        self.done, self.failed = end, False
+
+    def complete(self) -> None:
+        """Dispatches what was not yet, also what a full disk, or an interrupt, has kept from it.
+
+        :raises OSError, CannotWrite: it cannot be done; doing it again completes it.
+        """
+        was_failed, self.failed = self.failed, True
+        end = self._log.read_offset
+        if was_failed:
+            self._reput.flush()
+            self._queues.close()
+            self._index.close()
+            self._restore(self.done, end)
+        else:
+            self._dispatch(self.done, end)
+        self.done, self.failed = end, False
+
+    def _restore(self, start: int, end: int) -> None:
+        """Dispatches again what may be half done."""
+        self._index.recover(self._store_timestamp_at)
+        self._reput.restoring = True
+        try:
+            self._dispatch(start, end)
+        finally:
+            self._reput.restoring = False
+
+    def _store_timestamp_at(self, physical_offset: int) -> int | None:
+        record = self._log.find_record(physical_offset)
+        return None if record is None else record.store_timestamp
+
+    def _dispatch(self, start: int, end: int) -> None:
+        if 0 < end - start <= _FEW_BYTES:
+            self._dispatch_few(start, end)
+        elif end > start:
+            self._dispatch_range(start, end)
+
+    def _dispatch_few(self, start: int, end: int) -> None:
+        for entry in self._log.walk(start, end):
+            if isinstance(entry, Record):
+                self._reput.dispatch(entry)
+
+    def _dispatch_range(self, start: int, end: int) -> None:
+        from rmqctl.engine.scan.scanner import Batch, Scanner
+
+        # One for all bulks: it knows the topics that it has seen.
+        if self._scanner is None:
+            self._scanner = Scanner(self._log, self._reput.dispatcher)
+        for entry in self._scanner.scan(start, end):
+            if isinstance(entry, Batch):
+                self._reput.dispatch_batch(entry)
+                self._progress(entry.end_offset - start, end - start)

@@ -1,0 +1,179 @@
+"""``ReputMessageService``: writes what dispatch says of records into queues and index.
+
+put, recovery and rebuild end here, one record or one batch at a time. Doing a record twice is
+harmless: queues and index know how far they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuewriter import NO_EXT
+from rmqctl.engine.record.record import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.dispatch.rules import KeyBatch, UnitBatch
+    from rmqctl.engine.scan.scanner import Batch, TopicTable
+
+#: A bulk of units: at least and at most so many, and by itself so many for each queue.
+_BULK_UNITS = (1 << 18, 1 << 20)
+_UNITS_OF_QUEUE = 128
+
+
+class Reput:
+    """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
+
+    ``logics_msg_timestamp`` is the store time of the last record dispatched, and
+    ``index_msg_timestamp`` that of the last index file filled (0: none yet): the checkpoint's.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        queues: ConsumeQueueTable | None,
+        index: IndexService | None,
+    ) -> None:
+        self.dispatcher = dispatcher
+        self.queues = queues
+        self.index = index
+        self.logics_msg_timestamp = 0
+        self.index_msg_timestamp = 0
+        #: Units that damage may have swallowed: so long a gap in a queue is filled.
+        self.max_gap = 0
+        #: After a kill: units of which only a part was stored are completed.
+        self.restoring = False
+
+    def dispatch(self, record: Record) -> None:
+        """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
+        properties = record.properties
+        if self.queues is not None:
+            writes_ext = self.queues.writes_ext
+            for unit in self.dispatcher.units(record, properties):
+                own = (unit.topic, unit.queue_id) == (record.topic, record.queue_id)
+                queue = self.queues.find_or_create(unit.topic, unit.queue_id)
+                if self.restoring:
+                    queue.restore(
+                        unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
+                    )
+                queue.put_message_position_info(
+                    unit.physical_offset,
+                    unit.size,
+                    unit.tags_code,
+                    unit.queue_offset,
+                    store_timestamp=record.store_timestamp if own and writes_ext else None,
+                )
+        if self.index is not None:
+            filled = self.index.put_message(
+                self.dispatcher.keys(record, properties),
+                record.physical_offset,
+                record.store_timestamp,
+            )
+            self._note_filled(filled)
+        self.logics_msg_timestamp = record.store_timestamp
+
+    def dispatch_batch(self, batch: Batch) -> None:
+        """A batch of records; errors as in :meth:`dispatch`."""
+        from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+
+        units = unit_batch(batch, self.dispatcher)
+        self.put_units(units, batch.topics, self.ext_timestamps(batch, units))
+        self.put_keys(key_batch(batch), int(batch.physical_offset[-1]))
+        self.logics_msg_timestamp = int(batch.store_timestamp[-1])
+
+    def ext_timestamps(self, batch: Batch, units: UnitBatch) -> NDArray[np.int64] | None:
+        """:func:`ext_timestamps`; None when the queues write no extension."""
+        if self.queues is None or not self.queues.writes_ext:
+            return None
+        return ext_timestamps(batch, units)
+
+    def put_units(
+        self,
+        units: UnitBatch,
+        topics: TopicTable,
+        ext_timestamps: NDArray[np.int64] | None = None,
+    ) -> int:
+        """Units of a batch, or of several in log order; to how many queues they went."""
+        count = 0
+        if self.queues is None:
+            return count
+        for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
+            queue = self.queues.find_or_create(topics.names[topic_id], queue_id)
+            columns = (
+                units.physical_offset[rows],
+                units.size[rows],
+                units.tags_code[rows],
+                units.queue_offset[rows],
+            )
+            if self.restoring:
+                queue.restore_units(*columns)
+            queue.put_units(
+                *columns,
+                max_gap=self.max_gap,
+                store_timestamp=None if ext_timestamps is None else ext_timestamps[rows],
+            )
+            count += 1
+        return count
+
+    def put_keys(self, keys: KeyBatch, last_record: int) -> None:
+        """Index keys of a batch, whose last record is at ``last_record``."""
+        if self.index is not None:
+            self._note_filled(self.index.put_batch(keys, last_record))
+
+    def _note_filled(self, end_timestamps: list[int]) -> None:
+        if end_timestamps:
+            self.index_msg_timestamp = end_timestamps[-1]
+
+    def flush(self) -> None:
+        """Forces queues and index to disk. :raises OSError: the disk failed."""
+        if self.queues is not None:
+            self.queues.flush()
+        if self.index is not None:
+            self.index.flush()
+
+    def close(self) -> None:
+        if self.queues is not None:
+            self.queues.close()
+        if self.index is not None:
+            self.index.close()
+
+
+def bulk_units(queues: int) -> int:
+    """How many units to gather before they are put, or looked at, queue by queue, when there are so
+    many queues: each is opened once for a bulk, so this should have some units of it."""
+    least, most = _BULK_UNITS
+    return min(max(queues * _UNITS_OF_QUEUE, least), most)
+
+
+def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
+    """Store times of some of a batch's units, as the extension has them; NO_EXT for those of light
+    queues."""
+    import numpy as np
+
+    rows = np.searchsorted(batch.physical_offset, units.physical_offset)
+    own = (batch.topic_id[rows] == units.topic_id) & (batch.queue_id[rows] == units.queue_id)
+    return np.where(own, batch.store_timestamp[rows], NO_EXT)
+
+
+def group_by_queue(
+    topic_id: NDArray[np.int64], queue_id: NDArray[np.int64]
+) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
+    """``(topic number, queue id, rows)`` of each queue in a batch; rows stay in log order."""
+    import numpy as np
+
+    from rmqctl.engine.scan.sorting import stable_order
+
+    if not len(topic_id):
+        return
+    code = topic_id * (int(queue_id.max()) + 1) + queue_id
+    order = stable_order(code)
+    starts = np.flatnonzero(np.diff(code[order], prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], len(order)), strict=True):
+        first = order[start]
+        yield int(topic_id[first]), int(queue_id[first]), order[start:end]

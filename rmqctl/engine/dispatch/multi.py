@@ -1,0 +1,42 @@
+"""``MultiDispatch``: what an append adds to a message that names extra queues."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import java_split
+from rmqctl.engine.record.message import MessageExtBrokerInner
+
+_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
+    """The extra queues that a message names, in order."""
+    names = message.properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+    return java_split(names) if names.strip() else []
+
+
+def add_queue_offsets(
+    message: MessageExtBrokerInner, queue_offsets: list[int]
+) -> MessageExtBrokerInner:
+    """The message with INNER_MULTI_QUEUE_OFFSET, and without WAIT, which is not worth storing
+    (``MultiDispatch#wrapMultiDispatch``)."""
+    properties = dict(message.properties)
+    properties[constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET] = (
+        constants.MULTI_DISPATCH_QUEUE_SPLITTER.join(map(str, queue_offsets))
+    )
+    properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
+    return replace(message, properties=properties, properties_bytes=None)
+
+
+def offsets_are_numbers(properties: dict[str, str]) -> bool:
+    """Whether a broker can read the offsets of a stored message's extra queues: it looks at them
+    when there are as many as queues, and fails on one that is no Java long."""
+    names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+    offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
+    if not names.strip() or not offsets.strip():
+        return True
+    parts = java_split(offsets)
+    return len(parts) != len(java_split(names)) or all(_JAVA_LONG.fullmatch(p) for p in parts)

@@ -1,0 +1,221 @@
+"""Dispatch: the only place that turns a record into queue units and index keys.
+
+put, rebuild, verify and Spark all come here: :meth:`Dispatcher.units` and :meth:`Dispatcher.keys`
+for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. Both say the same
+(``CommitLogDispatcherBuildConsumeQueue``, ``ConsumeQueue#multiDispatchLmqQueue``,
+``IndexService#buildIndex``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from formats.text import index_key_hash, tags_code
+from rmqctl.engine.files.paths import topic_directory_problem
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.scan.scanner import Batch
+
+#: Beyond it a unit's byte offset is no Java long.
+MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
+_LONG_RANGE = 1 << 64
+_INT_RANGE = range(-(1 << 31), 1 << 31)
+#: Digits of any script, as ``Character#digit`` takes them.
+_JAVA_INT = re.compile(r"[+-]?\d+")
+#: Kinds of transaction records that get no unit.
+NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
+
+
+class QueueUnit(NamedTuple):
+    """A unit and the place where it belongs."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class Dispatcher:
+    """Dispatch under one configuration: delay levels, light queues."""
+
+    def __init__(self, config: MessageStoreConfig) -> None:
+        self.delay_levels = config.delay_levels()
+        # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
+        # broker.conf the record itself tells.
+        self.is_multi = _is_on(config, "enable_multi_dispatch")
+        self.has_light_queues = _is_on(config, "enable_lmq")
+
+    def units(self, record: Record, properties: dict[str, str] | None = None) -> list[QueueUnit]:
+        """The units of a record: none, one, or one more for each light queue.
+
+        A topic that cannot be a directory gets none: ``verify`` names it. ``properties`` are the
+        record's, from one who has decoded them.
+        """
+        if record.transaction_type in NO_UNIT:
+            return []
+        topic = record.topic
+        properties = record.properties if properties is None else properties
+        code = self.tags_code(topic, properties, record.store_timestamp)
+        places = [(topic, record.queue_id, record.queue_offset)]
+        places += self.multi_dispatch(properties, record.queue_id)
+        return [
+            QueueUnit(name, queue_id, offset, record.physical_offset, record.total_size, code)
+            for name, queue_id, offset in places
+            if queue_id >= 0
+            and 0 <= offset <= MAX_QUEUE_OFFSET
+            and topic_directory_problem(name) is None
+        ]
+
+    def tags_code(self, topic: str, properties: dict[str, str], store_timestamp: int) -> int:
+        """Hash of the tags; for a delayed message the time of its delivery."""
+        tags = properties.get(constants.PROPERTY_TAGS)
+        code = tags_code(tags) if tags else 0
+        if topic == constants.RMQ_SYS_SCHEDULE_TOPIC:
+            level = properties.get(constants.PROPERTY_DELAY_TIME_LEVEL, "")
+            return self.delivery_time(level, store_timestamp, code)
+        return code
+
+    def delivery_time(self, level_text: str, store_timestamp: int, otherwise: int) -> int:
+        """Store time plus the level's delay (``computeDeliverTimestamp``); a Java long wraps."""
+        level = min(java_int(level_text) or 0, len(self.delay_levels))
+        if level <= 0:
+            return otherwise
+        time = store_timestamp + self.delay_levels[level - 1]
+        return (time + _LONG_RANGE // 2) % _LONG_RANGE - _LONG_RANGE // 2
+
+    def multi_dispatch(
+        self, properties: dict[str, str], queue_id: int
+    ) -> list[tuple[str, int, int]]:
+        """``(queue name, queue id, queue offset)`` of the extra queues that a record names."""
+        names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
+        offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
+        if not self.is_multi or not names.strip() or not offsets.strip():
+            return []
+        name_list, offset_list = java_split(names), java_split(offsets)
+        if len(name_list) != len(offset_list):
+            return []
+        return [
+            (name, self.multi_queue_id(name, queue_id), int(offset))
+            for name, offset in zip(name_list, offset_list, strict=True)
+            if offset.isascii() and offset.isdigit() and len(offset) < 19
+        ]
+
+    def multi_queue_id(self, name: str, queue_id: int) -> int:
+        """Light queues have number 0, others the message's own (``MultiDispatch#queueKey``)."""
+        return 0 if self.has_light_queues and name.startswith(constants.LMQ_PREFIX) else queue_id
+
+    def keys(self, record: Record, properties: dict[str, str] | None = None) -> list[int]:
+        """Key hashes of a record in the order of their items: UNIQ_KEY, then each of KEYS.
+        ``properties`` as of :meth:`units`."""
+        if record.transaction_type == constants.TRANSACTION_ROLLBACK_TYPE:
+            return []
+        topic = record.topic
+        properties = record.properties if properties is None else properties
+        return [index_key_hash(topic, key) for key in message_keys(properties)]
+
+
+def _is_on(config: MessageStoreConfig, name: str) -> bool:
+    """A switch as the store's messages were stored: on, unless a ``broker.conf`` says no."""
+    is_on = not config.is_explicit(name) or bool(getattr(config, name))
+    return is_on != (name in config.overruled)
+
+
+def message_keys(properties: dict[str, str]) -> list[str]:
+    """The keys that a message is indexed under, in order."""
+    unique = properties.get(constants.PROPERTY_UNIQ_KEY)
+    keys = properties.get(constants.PROPERTY_KEYS, "").split(constants.KEY_SEPARATOR)
+    return ([unique] if unique is not None else []) + [key for key in keys if key]
+
+
+def java_int(text: str) -> int | None:
+    """``Integer#parseInt``; None where it throws."""
+    if not _JAVA_INT.fullmatch(text) or max(text) > "\uffff":
+        return None
+    digits = text.lstrip("+-").lstrip("0")
+    if len(digits) > len(str(_INT_RANGE.stop)):
+        return None
+    number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
+    return number if number in _INT_RANGE else None
+
+
+def java_split(text: str) -> list[str]:
+    """``String#split(",")``: trailing empty strings are not there."""
+    parts = text.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)
+    while parts and not parts[-1]:
+        parts.pop()
+    return parts
+
+
+class UnitBatch(NamedTuple):
+    """Units of a batch in log order: parallel arrays, ``topic_id`` as in the scanner's table."""
+
+    topic_id: NDArray[np.int64]
+    queue_id: NDArray[np.int64]
+    queue_offset: NDArray[np.int64]
+    physical_offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    tags_code: NDArray[np.int64]
+
+
+class KeyBatch(NamedTuple):
+    """Index keys of a batch in the order of their items: parallel arrays."""
+
+    key_hash: NDArray[np.int32]
+    physical_offset: NDArray[np.int64]
+    store_timestamp: NDArray[np.int64]
+
+
+def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
+    """:meth:`Dispatcher.units` for every record of a batch."""
+    import numpy as np
+
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    allowed = batch.topics.allowed_array()[batch.topic_id]
+    has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
+    has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
+    has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
+    rows = np.flatnonzero(has_unit)
+    columns = [
+        batch.topic_id[rows],
+        batch.queue_id[rows],
+        batch.queue_offset[rows],
+        batch.physical_offset[rows],
+        batch.total_size[rows],
+        batch.tags_code[rows],
+    ]
+    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in NO_UNIT]
+    if multi:
+        extra: list[tuple[int, ...]] = []
+        for row in multi:
+            for unit in dispatcher.units(batch.record(row)):
+                at = batch.topics.id_of(unit.topic)
+                extra.append((row, at, *unit[1:]))
+        # A record with extra queues has all of its units here: take its plain one out.
+        keep = ~np.isin(rows, multi)
+        order = np.concatenate([rows[keep], np.array([e[0] for e in extra], np.int64)])
+        columns = [
+            np.concatenate([column[keep], np.array([e[i + 1] for e in extra], np.int64)])
+            for i, column in enumerate(columns)
+        ]
+        by_row = np.argsort(order, kind="stable")
+        columns = [column[by_row] for column in columns]
+    return UnitBatch(*columns)
+
+
+def key_batch(batch: Batch) -> KeyBatch:
+    """:meth:`Dispatcher.keys` for every record of a batch."""
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    rows, hashes = batch.key_row, batch.key_hash
+    rolled_back = kind[rows] == constants.TRANSACTION_ROLLBACK_TYPE
+    if rolled_back.any():
+        rows, hashes = rows[~rolled_back], hashes[~rolled_back]
+    return KeyBatch(hashes, batch.physical_offset[rows], batch.store_timestamp[rows])

@@ -1,0 +1,138 @@
+"""``lock``: the POSIX record lock that a broker and rmqctl's writers share.
+
+Java takes ``FileChannel.tryLock(0, 1, false)`` on the store's ``lock`` file and writes the text
+``lock`` into it (``DefaultMessageStore#start``). The kernel drops the lock with the process, so a
+stale file never blocks.
+
+A POSIX lock excludes other processes only: a table of what this process holds excludes its threads.
+It is dropped when *any* descriptor of the file is closed, so what is held here is not opened again.
+A forked child inherits descriptors and the table, and not the lock: it starts with neither.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from rmqctl.engine.files.paths import LOCK, open_for_writing, writing_error
+from rmqctl.errors import StoreInUse
+
+#: Device and inode: one file, whatever its names are.
+Identity = tuple[int, int]
+
+#: Reentrant: the garbage collector may close a forgotten store while another one is opened.
+_mutex = threading.RLock()
+#: By what identifies it, its root and its ``lock`` file: every lock that this process holds.
+_held: dict[Identity, StoreLock] = {}
+
+
+class StoreLock:
+    """The store's lock, held from construction to :meth:`release`."""
+
+    def __init__(self, root: Path, forked: Callable[[], None] | None = None) -> None:
+        """:param forked: a method that is called in every forked child, which does not hold the
+            lock; its object is not kept alive.
+
+        :raises StoreInUse: somebody else holds it; nothing but an empty ``lock`` was made.
+        """
+        self._forked = None if forked is None else weakref.WeakMethod(forked)
+        self._descriptors: list[int] = []
+        with _mutex:
+            # Not only ``lock``, which somebody may have removed: who gets in then destroys as much.
+            for path in (root, root / LOCK):
+                _refuse_held(root, _identity(path))
+            try:
+                self._take(root)
+            except BaseException:
+                self.release()
+                raise
+
+    def _take(self, root: Path) -> None:
+        descriptor = open_for_writing(root, root / LOCK, create=True)
+        status = os.fstat(descriptor)
+        identity = status.st_dev, status.st_ino
+        holder = _held.get(identity)
+        # One that became the file of a held lock at this moment closes with it.
+        (self if holder is None else holder)._descriptors.append(descriptor)
+        _refuse_held(root, identity)
+        try:
+            # Stays open, so that its number is not given to another directory meanwhile.
+            self._descriptors.append(os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
+            root_status = os.fstat(self._descriptors[-1])
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise writing_error(root / LOCK, error) from error
+            raise StoreInUse(path=str(root), holder="another process") from error
+        _held[identity] = _held[root_status.st_dev, root_status.st_ino] = self
+        if status.st_size < len(b"lock"):
+            # Nobody reads the text: on a full disk the lock is as good without it.
+            with suppress(OSError):
+                os.pwrite(descriptor, b"lock", 0)
+
+    def release(self) -> None:
+        """Lets others in; again, and in a forked child, it does nothing."""
+        with _mutex:
+            for identity in [key for key, holder in _held.items() if holder is self]:
+                del _held[identity]
+            while self._descriptors:
+                os.close(self._descriptors.pop())
+
+    def forget(self) -> None:
+        """In a forked child: the lock is the parent's. Its descriptors are closed now: closed
+        later, they would drop a lock that the child has taken itself meanwhile."""
+        self.release()
+        forked = None if self._forked is None else self._forked()
+        if forked is not None:
+            forked()
+
+
+def _identity(path: Path) -> Identity | None:
+    """None: nothing is there, or it cannot be asked; opening says why."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _refuse_held(root: Path, identity: Identity | None) -> None:
+    """:raises StoreInUse: this process holds the lock that ``identity`` stands for."""
+    if identity is not None and identity in _held:
+        raise StoreInUse(path=str(root), holder="this process")
+
+
+def _forget_in_child() -> None:
+    try:
+        for lock in set(_held.values()):
+            lock.forget()
+    finally:
+        _mutex.release()
+
+
+# The fork waits until no thread is taking or releasing a lock.
+os.register_at_fork(
+    before=_mutex.acquire, after_in_parent=_mutex.release, after_in_child=_forget_in_child
+)
+
+
+def is_locked(root: Path) -> bool:
+    """Whether another process holds the lock now; touches nothing.
+
+    Asked of the kernel's table: opening and closing the file here would drop a lock of our own.
+    """
+    try:
+        status = os.stat(root / LOCK)
+        if (status.st_dev, status.st_ino) in _held:
+            return False
+        key = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        with open("/proc/locks", encoding="ascii") as locks:
+            return any(key in line.split() for line in locks if "POSIX" in line)
+    except OSError:
+        return False

@@ -1,0 +1,482 @@
+"""``MappedFile`` and ``MappedFileQueue``: the one mmap engine under log, queues and index.
+
+A file has a fixed size and is mapped whole, which costs nothing until its pages are touched.
+New files are sparse, have their full length at once and are durable (file and directory entry are
+synced). Before bytes are stored through the map their blocks are allocated: a full disk is then
+an ``OSError`` at a known place, and never a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files.paths import (
+    create_file,
+    open_for_reading,
+    open_for_writing,
+    remove_file,
+    scan_names,
+)
+from rmqctl.errors import CannotRead, FileLengthContradiction
+
+FILE_NAME_DIGITS = 20
+RESERVE_CHUNK = 1 << 18
+_PAGE = mmap.PAGESIZE
+_ZEROS = bytes(1 << 20)
+_STRIPPED = 1 << 10
+
+
+class MappedFile:
+    """One file of the store, mapped whole.
+
+    ``buffer`` is the map itself; it stays valid until :meth:`close`. An empty file has an empty
+    buffer. Positions are relative to the file, ``file_from_offset`` is its first offset.
+    """
+
+    __slots__ = (
+        *("_dirty", "_reserved", "buffer", "descriptor", "file_from_offset", "path", "size"),
+        "whole",
+    )
+
+    def __init__(self, path: Path, descriptor: int, file_from_offset: int, writable: bool) -> None:
+        self.path = path
+        self.file_from_offset = file_from_offset
+        self.descriptor = descriptor
+        self._reserved: set[int] = set()
+        self._dirty: tuple[int, int] | None = None
+        #: A range that is known to have no hole (:mod:`rmqctl.engine.files.holes`).
+        self.whole = (0, 0)
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        try:
+            self.size = os.fstat(descriptor).st_size
+            # An empty file cannot be mapped.
+            self.buffer: mmap.mmap | bytes = (
+                mmap.mmap(descriptor, self.size, access=access) if self.size else b""
+            )
+        except (OSError, ValueError) as error:
+            os.close(descriptor)
+            raise CannotRead(path=str(path), reason=str(error)) from error
+
+    @classmethod
+    def open(cls, path: Path, file_from_offset: int = 0) -> MappedFile:
+        """Maps an existing file for reading."""
+        return cls(path, open_for_reading(path), file_from_offset, False)
+
+    @classmethod
+    def open_writable(cls, root: Path, path: Path, file_from_offset: int = 0) -> MappedFile:
+        """Maps an existing file for writing; no link below ``root`` is followed."""
+        return cls(path, open_for_writing(root, path), file_from_offset, True)
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        path: Path,
+        size: int,
+        file_from_offset: int = 0,
+        head: bytes = b"",
+        durable: bool = True,
+    ) -> MappedFile:
+        """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
+        descriptor = create_file(root, path, size, head, durable)
+        return cls(path, descriptor, file_from_offset, True)
+
+    def load(self, start: int, end: int) -> None:
+        """Told before a range is read through :attr:`buffer`. Here all of the file is there; one
+        that comes piece by piece fetches the range."""
+
+    def load_entry(self, position: int) -> None:
+        """Told before the fields of a log entry are read: :meth:`load` of them, not of the body."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """A copy of up to ``size`` bytes; short at the end of the file. It does not go through the
+        map: see :mod:`rmqctl.engine.files.holes`."""
+        return self.read_aside(max(position, 0), max(size, 0))
+
+    def read_aside(self, position: int, size: int) -> bytes:
+        """:meth:`read` of a place that is one."""
+        try:
+            return os.pread(self.descriptor, size, position)
+        except OSError as error:
+            raise CannotRead(path=str(self.path), reason=error.strerror) from error
+
+    def occurrences(self, needle: bytes, start: int, end: int) -> Iterator[int]:
+        """Positions at which ``needle`` stands whole in a range, in order.
+
+        Not by the map's own ``find``: before Python 3.11.4 that reads beyond the map (gh-105235).
+        Nor through the map (:meth:`read_aside`).
+        """
+        for low in range(start, end, len(_ZEROS)):
+            size = min(low + len(_ZEROS) + len(needle) - 1, end) - low
+            piece = self.read_aside(low, size)
+            at = piece.find(needle)
+            while at >= 0:
+                yield low + at
+                at = piece.find(needle, at + 1)
+
+    def reserve(self, position: int, size: int) -> None:
+        """Allocates the blocks of a range, so that storing into it cannot fail.
+
+        :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
+        """
+        first, last = position // RESERVE_CHUNK, (position + size - 1) // RESERVE_CHUNK
+        for chunk in range(first, last + 1):
+            if chunk in self._reserved:
+                continue
+            start = chunk * RESERVE_CHUNK
+            length = min(RESERVE_CHUNK, self.size - start)
+            try:
+                os.posix_fallocate(self.descriptor, start, length)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                    raise
+                # Not the whole chunk fits: what is really needed still may. That is whole pages,
+                # for a page is stored with all of its blocks, however small these are.
+                low = position // _PAGE * _PAGE
+                high = min(-(-(position + size) // _PAGE) * _PAGE, self.size)
+                os.posix_fallocate(self.descriptor, low, high - low)
+                return
+            self._reserved.add(chunk)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Stores ``data``; the range must lie in the file and be reserved."""
+        end = position + len(data)
+        self.buffer[position:end] = data  # type: ignore[index]
+        self.mark_dirty(position, end)
+
+    def mark_dirty(self, start: int, end: int) -> None:
+        """Notes a range that was stored through the buffer, for :meth:`flush`."""
+        if self._dirty is None:
+            self._dirty = (start, end)
+        else:
+            self._dirty = (min(start, self._dirty[0]), max(end, self._dirty[1]))
+
+    def flush(self) -> None:
+        """Forces what was stored since the last flush to disk (``MappedFile#flush``).
+
+        :raises OSError: the disk failed; the bytes must not be taken for durable.
+        """
+        dirty, self._dirty = self._dirty, None
+        if dirty is None:
+            return
+        try:
+            # What msync does to these pages; but mmap's flush keeps all other threads waiting.
+            os.fdatasync(self.descriptor)
+        except OSError:
+            self.mark_dirty(*dirty)
+            raise
+
+    def forget(self, start: int, end: int) -> None:
+        """Says that a range will not be looked at again soon: its pages no longer count as this
+        process's memory. They stay in the system's cache and come back when they are touched."""
+        first, last = -(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE
+        if isinstance(self.buffer, mmap.mmap) and last > first:
+            self.buffer.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was stored since the last :meth:`flush`."""
+        return self._dirty is not None
+
+    @property
+    def dirty_pages(self) -> int:
+        """How many pages lie in the range that was stored since the last :meth:`flush`."""
+        if self._dirty is None:
+            return 0
+        return -(-self._dirty[1] // _PAGE) - self._dirty[0] // _PAGE
+
+    def leave_unsynced(self) -> None:
+        """Leaves it to the caller to sync what was stored."""
+        self._dirty = None
+
+    def close(self) -> None:
+        """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
+        if self.descriptor < 0:
+            return
+        if isinstance(self.buffer, mmap.mmap):
+            try:
+                self.buffer.close()
+            except BufferError:
+                # A caller still looks at the bytes: the map goes with its last view.
+                self.buffer = b""
+        os.close(self.descriptor)
+        self.descriptor = -1
+
+    def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of a range that hold data, in order; holes (all zeros) are left out."""
+        position = start
+        while position < end:
+            try:
+                data = os.lseek(self.descriptor, position, os.SEEK_DATA)
+                hole = os.lseek(self.descriptor, data, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno == errno.ENXIO:
+                    return
+                data, hole = position, end
+            if data >= end:
+                return
+            yield max(data, position), min(hole, end)
+            position = hole
+
+    def first_nonzero(self, start: int, end: int) -> int:
+        """Position of the first byte in the range that is not zero; ``end`` when all are."""
+        for low, high in self.extents(start, min(end, self.size)):
+            for at in range(low, high, len(_ZEROS)):
+                piece = self.buffer[at : min(at + len(_ZEROS), high)]
+                if piece != _ZEROS[: len(piece)]:
+                    return at + len(piece) - len(piece.lstrip(b"\0"))
+        return end
+
+    def end_of_data(self, start: int) -> int:
+        """Position after the last byte from ``start`` on that is not zero; ``start`` without."""
+        for low, high in reversed(list(self.extents(start, self.size))):
+            for end in range(high, low, -len(_ZEROS)):
+                first = max(end - len(_ZEROS), low)
+                length = _length_of_data(self.buffer[first:end])
+                if length:
+                    return first + length
+        return start
+
+    def clear(self, start: int) -> None:
+        """Stores zeros wherever something else stands from ``start`` on; holes stay holes.
+
+        The first two bytes go first: from then on, also when it is killed, whoever reads a size
+        there finds none. The others go from the end back, so that no zeros stand before bytes that
+        are left.
+
+        :raises OSError: the disk is full, or refuses otherwise.
+        """
+        ranges = [*self.extents(start, self.size), (start, min(start + 2, self.size))]
+        for low, high in reversed(ranges):
+            for at in reversed(range(low, high, len(_ZEROS))):
+                zeros = _ZEROS[: min(len(_ZEROS), high - at)]
+                if self.read_aside(at, len(zeros)) != zeros:
+                    self.reserve(at, len(zeros))
+                    self.write(at, zeros)
+
+
+def _length_of_data(piece: bytes) -> int:
+    """How long a piece is up to its last byte that is not zero; by halves, for to strip zeros takes
+    fifty times longer than to compare them."""
+    length = len(piece)
+    while length > _STRIPPED:
+        half = length // 2
+        if piece[half:length] != _ZEROS[: length - half]:
+            tail = _length_of_data(piece[half:length])
+            return half + tail
+        length = half
+    return len(piece[:length].rstrip(b"\0"))
+
+
+def is_offset_name(name: str) -> bool:
+    """Whether a file's name is its first offset: 20 digits, and a Java long."""
+    is_digits = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+    return is_digits and int(name) <= 0x7FFFFFFFFFFFFFFF
+
+
+class FileEntry(NamedTuple):
+    """A file of a queue as the directory shows it."""
+
+    file_from_offset: int
+    path: Path
+    size: int
+
+
+class MappedFileQueue:
+    """``MappedFileQueue``: the files of one directory as one range of offsets.
+
+    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. At most
+    ``keep`` files stay mapped; a :class:`MappedFile` that was handed out is valid until ``keep``
+    others were asked for. Of those open for writing the last one stays: a bulk is appended to it
+    while the source of its messages reads other files.
+    """
+
+    def __init__(
+        self, directory: Path, file_size: int, *, writable_root: Path | None = None, keep: int = 4
+    ) -> None:
+        self.directory = directory
+        self.file_size = file_size
+        self.root = writable_root
+        self.foreign: list[str] = []
+        #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
+        self.is_durable = True
+        self._not_regular: list[FileEntry] = []
+        self._keep = keep
+        self._unsynced: set[Path] = set()
+        self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        self._listed = list(self._list_files())
+        self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
+        self._offsets = [entry.file_from_offset for entry in self.entries]
+
+    def _list_files(self) -> Iterator[FileEntry]:
+        """The files whose names are offsets, in order; other names go to :attr:`foreign`."""
+        return self._list_directory(self.directory)
+
+    def _list_directory(self, directory: Path) -> Iterator[FileEntry]:
+        for name in scan_names(directory):
+            if not is_offset_name(name):
+                self.foreign.append(name)
+                continue
+            path = directory / name
+            try:
+                status = path.stat()
+            except OSError as error:
+                raise CannotRead(path=str(path), reason=error.strerror) from error
+            if stat.S_ISREG(status.st_mode):
+                yield FileEntry(int(name), path, status.st_size)
+            else:
+                self.foreign.append(name)
+                self._not_regular.append(FileEntry(int(name), path, -1))
+
+    def _open_file(self, entry: FileEntry) -> MappedFile:
+        """Maps a file."""
+        if self.root is None:
+            return MappedFile.open(entry.path, entry.file_from_offset)
+        return MappedFile.open_writable(
+            self.root_of(entry.path), entry.path, entry.file_from_offset
+        )
+
+    def root_of(self, path: Path) -> Path:
+        """The directory below which a writer of a file follows no link."""
+        assert self.root is not None, "opened for reading"
+        return self.root
+
+    def _next_directory(self, file_from_offset: int) -> Path:
+        """Where a file that begins at an offset is made."""
+        return self.directory
+
+    @property
+    def min_offset(self) -> int:
+        """First offset of the first file; -1 without files (``MappedFileQueue#getMinOffset``)."""
+        return self._offsets[0] if self._offsets else -1
+
+    @property
+    def end_offset(self) -> int:
+        """First offset after the last file; 0 without files."""
+        return self._offsets[-1] + self.entries[-1].size if self.entries else 0
+
+    @property
+    def irregular(self) -> list[FileEntry]:
+        """Files of another length than :attr:`file_size`, and what has a file's name and is none
+        (with a size of -1): a broker does not start on them (``MappedFileQueue#load``)."""
+        wrong = [entry for entry in self._listed if entry.size != self.file_size]
+        return [*self._not_regular, *wrong]
+
+    def check_lengths(self, kind: str) -> None:
+        """:raises FileLengthContradiction, CannotRead: a file is :attr:`irregular`."""
+        for entry in self.irregular:
+            if entry.size < 0:
+                raise CannotRead(path=str(entry.path), reason="it is not a regular file")
+            raise FileLengthContradiction(
+                path=str(entry.path),
+                found=entry.size,
+                expected=self.file_size,
+                why=f"every {kind} file has the same length",
+            )
+
+    def index_of(self, offset: int) -> int:
+        """Number of the file that holds ``offset``; -1 when none does."""
+        number = bisect_right(self._offsets, offset) - 1
+        if number < 0 or offset >= self._offsets[number] + self.entries[number].size:
+            return -1
+        return number
+
+    def file(self, number: int) -> MappedFile:
+        """The ``number``-th file, mapped."""
+        entry = self.entries[number]
+        mapped = self._open.get(entry.file_from_offset)
+        if mapped is None:
+            mapped = self._open_file(entry)
+            if mapped.size > entry.size:
+                mapped.size = entry.size
+            self._remember(mapped)
+        else:
+            self._open.move_to_end(entry.file_from_offset)
+        return mapped
+
+    def find(self, offset: int) -> MappedFile | None:
+        """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
+        number = self.index_of(offset)
+        return None if number < 0 else self.file(number)
+
+    def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
+        """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
+        nothing is left of it."""
+        directory = self._next_directory(file_from_offset)
+        path = directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
+        mapped = MappedFile.create(
+            self.root_of(path), path, self.file_size, file_from_offset, head, self.is_durable
+        )
+        self.entries.append(FileEntry(file_from_offset, path, self.file_size))
+        self._offsets.append(file_from_offset)
+        self._remember(mapped)
+        return mapped
+
+    def remove_from(self, offset: int) -> None:
+        """Removes the files that begin at an offset or behind it, the last one first; errors as of
+        :func:`~rmqctl.engine.files.paths.remove_file`."""
+        while self._offsets and self._offsets[-1] >= offset:
+            opened = self._open.pop(self._offsets[-1], None)
+            if opened is not None:
+                opened.close()
+            path = self.entries[-1].path
+            remove_file(self.root_of(path), path)
+            self._unsynced.discard(path)
+            self.entries.pop()
+            self._offsets.pop()
+
+    def _remember(self, mapped: MappedFile) -> None:
+        self._open[mapped.file_from_offset] = mapped
+        while len(self._open) > self._keep:
+            oldest = next(iter(self._open))
+            if self.root is not None and oldest == self._offsets[-1] and self._keep > 1:
+                self._open.move_to_end(oldest)
+            else:
+                self._close_file(self._open.pop(oldest))
+
+    def _close_file(self, mapped: MappedFile) -> None:
+        # Syncing is for flush(): a bulk that runs through many files need not wait for the disk.
+        if mapped.is_dirty:
+            self._unsynced.add(mapped.path)
+        mapped.close()
+
+    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
+        """Files with something that is not on disk, of at least so many pages, or closed since;
+        the caller syncs them."""
+        for mapped in self._open.values():
+            if mapped.dirty_pages >= max(least_pages, 1):
+                self._unsynced.add(mapped.path)
+                mapped.leave_unsynced()
+        unsynced, self._unsynced = self._unsynced, set()
+        return unsynced
+
+    def close(self) -> None:
+        """Unmaps all files; what was not flushed stays noted for :meth:`take_unsynced`."""
+        while self._open:
+            self._close_file(self._open.popitem()[1])
+
+
+def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
+    """The files, of which one that is too long ends where the next one begins."""
+    for entry, following in zip_longest(entries, entries[1:]):
+        end = None if following is None else following.file_from_offset - entry.file_from_offset
+        yield entry if end is None or entry.size <= end else entry._replace(size=end)
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Forces files to disk that are no longer mapped. :raises OSError: the disk failed."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,68 @@
+"""Index items by the array: how they hang on their slots, and their times.
+
+What ``IndexFile#putKey`` does to one item after the other, done to a run of them; put and verify
+share it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import layouts
+from formats.derive import dtype_of
+from rmqctl.engine.scan.sorting import stable_order
+
+_INT_MAX = 0x7FFFFFFF
+_NO_ITEM = 0
+
+
+class Links(NamedTuple):
+    """How a run of items hangs on its slots: ``previous`` of each item, then for every slot that
+    was touched its number and its newest item; ``fresh_slots`` were empty before."""
+
+    previous: NDArray[np.int32]
+    slot: NDArray[np.int64]
+    newest: NDArray[np.int32]
+    fresh_slots: int
+
+
+def link_items(
+    slot: NDArray[np.int64],
+    number: NDArray[np.int32],
+    newest_of_slot: NDArray[np.int32],
+    count: int,
+) -> Links:
+    """The links of consecutive items: what ``putKey`` gives one after the other.
+
+    ``slot`` and ``number`` are parallel; ``newest_of_slot`` is the state before them, ``count``
+    the header's index count then. Values out of range count as empty.
+    """
+    order = stable_order(slot)
+    sorted_slot, sorted_number = slot[order], number[order]
+    first = np.empty(len(order), bool)
+    first[0] = True
+    np.not_equal(sorted_slot[1:], sorted_slot[:-1], out=first[1:])
+    head = sorted_slot[first]
+    before = newest_of_slot[head].astype(np.int32)
+    before[(before < 0) | (before > count)] = _NO_ITEM
+    sorted_previous = np.empty(len(order), np.int32)
+    sorted_previous[1:] = sorted_number[:-1]
+    sorted_previous[first] = before
+    previous = np.empty(len(order), np.int32)
+    previous[order] = sorted_previous
+    last = np.append(np.flatnonzero(first)[1:], len(order)) - 1
+    return Links(previous, head, sorted_number[last], int((before == _NO_ITEM).sum()))
+
+
+def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[np.int64]:
+    """:func:`time_diff_seconds` for an array of store timestamps."""
+    if begin_timestamp <= 0:
+        return np.zeros(len(stamps), np.int64)
+    return np.clip((stamps - begin_timestamp) // 1000, 0, _INT_MAX)
+
+
+def item_dtype() -> np.dtype[np.void]:
+    return dtype_of(layouts.INDEX_ITEM)

@@ -1,0 +1,144 @@
+"""What a start makes of the index: which items of which files stay.
+
+After a crash the engine throws away every file that is newer than the checkpoint's index time
+(``IndexService#load``), and indexes again only what its recovery comes by. Here such a file is read
+through: items that name records of the log in order stay, with their links made anew where these
+are torn, and what stands behind the first other one is indexed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
+from rmqctl.engine.index.indexservice import IndexService
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class IndexCut(NamedTuple):
+    """One file that changes: ``kept`` of the ``counted`` items that its header counts stay, with
+    links and header as they follow from these; none: the file goes."""
+
+    path: Path
+    kept: int
+    counted: int
+
+
+class IndexPlan(NamedTuple):
+    """``cuts`` in order of the files. ``end`` is the physical offset of the last item that stays
+    in a file that a crash put in doubt: keys from there on are indexed again; None: in no such."""
+
+    cuts: tuple[IndexCut, ...] = ()
+    end: int | None = None
+
+
+def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
+    """Only items of records that the log has lost go."""
+    cuts: list[IndexCut] = []
+    for path in reversed(index.paths):
+        if path in index.irregular:
+            continue
+        file = index.open(path)
+        try:
+            kept = _items_before(file, log_end)
+            if kept < file.item_count:
+                cuts.append(IndexCut(path, kept, file.item_count))
+            if kept or not file.item_count:
+                break
+        finally:
+            file.close()
+    return IndexPlan(tuple(reversed(cuts)))
+
+
+def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> IndexPlan:
+    """:param safe_timestamp: the checkpoint's index time, in ms: files that end later are in doubt,
+    and the last one, which may have been written."""
+    cuts: list[IndexCut] = []
+    end, is_cut = None, False
+    for path in index.paths:
+        if path in index.irregular:
+            continue
+        file = index.open(path)
+        try:
+            if is_cut:
+                cuts.append(IndexCut(path, 0, file.item_count))
+                continue
+            kept, is_sound = _items_before(file, log_end), True
+            if file.header.end_timestamp > safe_timestamp or path == index.paths[-1]:
+                kept, is_sound = _look_through(file, log_end)
+                if kept:
+                    end = file.item(kept).physical_offset
+            is_cut = kept < file.item_count
+            if is_cut or not is_sound:
+                cuts.append(IndexCut(path, kept, file.item_count))
+        finally:
+            file.close()
+    return IndexPlan(tuple(cuts), end)
+
+
+def _items_before(file: IndexFile, log_end: int) -> int:
+    """How many items, the first ones, are of records before an offset."""
+    low, high = 0, file.item_count
+    if file.header.end_phy_offset < log_end:
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if file.item(middle + 1).physical_offset < log_end:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _look_through(file: IndexFile, log_end: int) -> tuple[int, bool]:
+    """Reads all counted items, in order: how many stay, and whether slots, links and header are as
+    they follow from those. A page that was not written to disk is zeros: there offsets go back."""
+    kept = 0
+    newest = -1
+    while kept < file.item_count:
+        items = file.items(kept + 1, ITEMS_AT_ONCE)
+        sound = _sound_items(items, newest, log_end)
+        kept += sound
+        if sound < len(items):
+            return kept, False
+        newest = int(items["physical_offset"][-1])
+    if not kept:
+        return 0, file.stored_index_count in (0, 1) and not file.uncounted_items()
+    return kept, not file.uncounted_items() and file.is_linked()
+
+
+def _sound_items(items: NDArray[np.void], newest: int, log_end: int) -> int:
+    """How many items, the first ones, can be what was stored behind one of record ``newest``."""
+    import numpy as np
+
+    offsets = items["physical_offset"].astype(np.int64)
+    sound = np.diff(offsets, prepend=newest) >= 0
+    sound &= (offsets < log_end) & (items["key_hash"] >= 0) & (items["time_diff_seconds"] >= 0)
+    sound &= (offsets > 0) | (items["key_hash"] != 0)
+    return len(items) if sound.all() else int(sound.argmin())
+
+
+def apply_cuts(
+    index: IndexService,
+    cuts: tuple[IndexCut, ...],
+    store_timestamp_at: Callable[[int], int | None],
+) -> None:
+    """Does what a plan says, from the newest file back; a kill leaves what another run ends.
+
+    ``store_timestamp_at`` tells a record's store time, in ms. :raises OSError: the disk failed.
+    """
+    for cut in reversed(cuts):
+        if cut.kept:
+            file = index.open_writable(cut.path)
+            try:
+                file.keep(cut.kept, store_timestamp_at)
+                file.flush()
+            finally:
+                file.close()
+        else:
+            index.remove(cut.path)

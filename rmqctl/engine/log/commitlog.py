@@ -1,0 +1,220 @@
+"""``CommitLog``: the files of ``commitlog/`` as one log, read at a place and walked.
+
+A walk yields records, blanks and damage in order of place and closes with :class:`End`; it never
+raises on bytes and never just stops. Where the log ends is found by
+:mod:`rmqctl.engine.start.logend`; its writing half is :mod:`rmqctl.engine.log.logwriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.record.record import (
+    Blank,
+    Damage,
+    End,
+    Entry,
+    Record,
+    find_next,
+    read_entry_of,
+)
+from rmqctl.errors import NoRecordAt
+
+_WINDOW = 16 << 20
+#: Looks at a place that changes under them, before what the last one saw is told.
+_LOOKS = 16
+#: Size and magic code: what makes bytes a record.
+RECORD_HEAD = 8
+
+
+class Step(NamedTuple):
+    """One step of a walk: what stands at a place, and the place after it."""
+
+    entry: Entry
+    number: int
+    position: int
+
+
+class CommitLog:
+    """The log below ``directory``; ``file_size`` is the size of a new file."""
+
+    def __init__(
+        self,
+        directory: Path,
+        file_size: int,
+        *,
+        writable_root: Path | None = None,
+        files: MappedFileQueue | None = None,
+    ) -> None:
+        """``files`` are the log's files where they do not lie in ``directory``."""
+        if files is None:
+            files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
+        self.files = files
+        self.file_size = file_size
+
+    @property
+    def min_offset(self) -> int:
+        """First offset of the log; 0 without files."""
+        return max(self.files.min_offset, 0)
+
+    def check_lengths(self) -> None:
+        """What ``MappedFileQueue#load`` refuses a writer must refuse too.
+
+        :raises FileLengthContradiction: a file has another length than its neighbours.
+        """
+        self.files.check_lengths("commit log")
+
+    # --- reading -------------------------------------------------------------------------
+
+    def locate(self, physical_offset: int) -> tuple[MappedFile, int]:
+        """File and position of an offset; :raises NoRecordAt: it lies in no file."""
+        mapped = self.files.find(physical_offset)
+        if mapped is None:
+            raise NoRecordAt(
+                physical_offset=physical_offset,
+                reason=f"the log has {self.min_offset} to {self.files.end_offset}",
+            )
+        return mapped, physical_offset - mapped.file_from_offset
+
+    def entry_at(self, physical_offset: int) -> Entry:
+        """What stands at an offset; :raises NoRecordAt: the offset lies in no file."""
+        return _read(*self.locate(physical_offset))
+
+    def record_at(self, physical_offset: int) -> Record:
+        """The record that starts at an offset; :raises NoRecordAt: none does."""
+        entry = self.entry_at(physical_offset)
+        if isinstance(entry, Record):
+            return entry
+        if isinstance(entry, Damage):
+            reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
+        else:
+            reason = "a blank stands there" if isinstance(entry, Blank) else "nothing was written"
+        raise NoRecordAt(physical_offset=physical_offset, reason=reason)
+
+    def find_record(self, physical_offset: int) -> Record | None:
+        """The record that starts at an offset, or None."""
+        if physical_offset < 0 or self.files.index_of(physical_offset) < 0:
+            return None
+        entry = self.entry_at(physical_offset)
+        return entry if isinstance(entry, Record) else None
+
+    def holds(self, physical_offset: int, size: int) -> bool:
+        """Whether a range lies in one file, so that a broker gives out its bytes, whatever they are
+        (``CommitLog#getMessage``)."""
+        number = self.files.index_of(physical_offset)
+        if number < 0:
+            return False
+        entry = self.files.entries[number]
+        return physical_offset + size <= entry.file_from_offset + entry.size
+
+    def body(self, record: Record) -> bytes:
+        """A copy of the stored body."""
+        mapped, _ = self.locate(record.physical_offset)
+        return mapped.read(record.body_position, record.body_length)
+
+    def walk(self, start: int | None = None, end: int | None = None) -> Iterator[Entry]:
+        """Every entry that starts in ``[start, end)``, in order, closed by :class:`End`.
+
+        ``start`` must be a record's start; None is the log's first. With ``end`` given the walk
+        closes with ``End(end)`` at the first entry at or after it.
+        """
+        number = 0 if start is None else self.files.index_of(start)
+        if number < 0 or not self.files.entries:
+            yield End(max(start or 0, self.min_offset))
+            return
+        position = 0 if start is None else start - self.files.entries[number].file_from_offset
+        forgotten = position
+        while True:
+            if end is not None and position >= 0 and self.offset_of(number, position) >= end:
+                yield End(end)
+                return
+            step = self.step(number, position)
+            if end is not None and step.entry.physical_offset >= end:
+                yield End(end)
+                return
+            yield step.entry
+            if isinstance(step.entry, End):
+                return
+            if step.number == number and step.position - forgotten > _WINDOW:
+                self.files.file(number).forget(forgotten, step.position)
+                forgotten = step.position
+            elif step.number != number:
+                forgotten = 0
+            number, position = step.number, step.position
+
+    def step(self, number: int, position: int) -> Step:
+        """Reads one entry and finds the place after it; damage gets its true length here."""
+        entries = self.files.entries
+        if number == len(entries):
+            return Step(End(self.files.end_offset), number, 0)
+        if position < 0:
+            # A file is missing before this one: step() was sent here to say so.
+            before = entries[number - 1]
+            start = before.file_from_offset + before.size
+            length = entries[number].file_from_offset - start
+            gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
+            return Step(gap, number, 0)
+        for _ in range(_LOOKS):
+            entry = _read(self.files.file(number), position)
+            if isinstance(entry, Record):
+                return Step(entry, number, position + entry.total_size)
+            if isinstance(entry, Blank):
+                return Step(entry, *self._next_file(number))
+            step = self._irregular(entry, number, position)
+            if _read(self.files.file(number), position) == entry:
+                break
+            # A broker has appended here while what follows was looked for: look again.
+        return step
+
+    def _irregular(self, entry: Damage | End, number: int, position: int) -> Step:
+        mapped = self.files.file(number)
+        offset = mapped.file_from_offset + position
+        if isinstance(entry, End):
+            entry = Damage(offset, 0, "zeroed-records", "a record", "zeros")
+        takes_rest = entry.reason == "blank-size-mismatch"
+        following = mapped.size if takes_rest else find_next(mapped, position + 1)
+        if following < mapped.size:
+            return Step(entry._replace(length=following - position), number, following)
+        if takes_rest or self._holds_data(number + 1):
+            rest = entry._replace(length=mapped.size - position)
+            return Step(rest, *self._next_file(number))
+        mapped = self.files.file(number)  # Looking at the later ones may have closed it.
+        residue = mapped.size - mapped.first_nonzero(position, mapped.size)
+        if residue == 0:
+            return Step(End(offset), number, position)
+        return Step(End(offset, residue, *entry[2:]), number, position)
+
+    def _next_file(self, number: int) -> tuple[int, int]:
+        """The place after a file: the next one's start, or -1 there when it is not adjacent."""
+        entries = self.files.entries
+        adjacent = number + 1 == len(entries) or (
+            entries[number].file_from_offset + entries[number].size
+            == entries[number + 1].file_from_offset
+        )
+        return number + 1, 0 if adjacent else -1
+
+    def _holds_data(self, number: int) -> bool:
+        """Whether anything is written in a file from ``number`` on: an append that a crash cut off
+        leaves nothing there."""
+        for later in range(number, len(self.files.entries)):
+            mapped = self.files.file(later)
+            if mapped.first_nonzero(0, mapped.size) < mapped.size:
+                return True
+        return False
+
+    def offset_of(self, number: int, position: int) -> int:
+        """Physical offset of a place of :meth:`step`."""
+        if number == len(self.files.entries):
+            return self.files.end_offset
+        return self.files.entries[number].file_from_offset + position
+
+    def close(self) -> None:
+        self.files.close()
+
+
+def _read(mapped: MappedFile, position: int) -> Entry:
+    """What stands at a position of a file."""
+    return read_entry_of(mapped, position)

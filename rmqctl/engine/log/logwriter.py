@@ -1,0 +1,368 @@
+"""``CommitLog``, its writing half: appended to, committed, flushed.
+
+Three offsets, each at or behind the one before: ``write_offset`` (where the next record goes),
+``committed_where`` (up to where the files have the bytes; without a transient store pool that is
+the same) and ``flushed_where`` (up to where they are on disk). One thread appends at a time, which
+its caller sees to; committing and flushing may go on meanwhile in other threads.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.bufferpool import TransientStorePool, WriteBuffer
+from rmqctl.engine.files.mappedfile import FileEntry, MappedFile, MappedFileQueue, sync_files
+from rmqctl.engine.files.pagelock import mlock, munlock
+from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
+from rmqctl.engine.log.spread import open_log_files
+from rmqctl.engine.record.record import BLANK, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.logend import NEAR, LogEnd, check_end
+
+_PAGE = mmap.PAGESIZE
+
+
+def is_able(done: int, reached: int, size: int, least_pages: int) -> bool:
+    """Whether a file of ``size`` bytes, done up to one position, reached another, is worth a flush
+    or commit (``MappedFile#isAbleToFlush``, ``#isAbleToCommit``)."""
+    if reached == size:
+        return True
+    if least_pages > 0:
+        return reached // _PAGE - done // _PAGE >= least_pages
+    return reached > done
+
+
+class CommitLogWriter(CommitLog):
+    """The log of a store that is open for writing.
+
+    :param root: the store; no link below it is followed.
+    :param pool: buffers for files to come (``transientStorePoolEnable``).
+    :param warm_pages: touch each page of a file to come and keep it in memory
+        (``warmMapedFileEnable``), forcing it to disk every so many pages; 0: force nothing; None:
+        make files sparse.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        file_size: int,
+        root: Path,
+        *,
+        files: MappedFileQueue | None = None,
+        pool: TransientStorePool | None = None,
+        warm_pages: int | None = None,
+    ) -> None:
+        super().__init__(directory, file_size, writable_root=root, files=files)
+        self.write_offset = -1
+        #: Store time of the last record appended; 0: not known.
+        self.store_timestamp = 0
+        self.flushed_where = -1
+        #: Store time of the last record of a flush that reached the end (``getStoreTimestamp``).
+        self.flushed_timestamp = 0
+        #: Told of each flush, with its milliseconds.
+        self.on_flush: Callable[[float], None] | None = None
+        #: Up to here bytes of an earlier life may stand behind the end.
+        self.stale_end = -1
+        self._pool = pool
+        self._warm_pages = warm_pages
+        self._write_buffers: dict[int, WriteBuffer] = {}
+        self._committed = (-1, 0)
+        self._commit_lock = threading.Lock()
+        self._flush_lock = threading.Lock()
+        self._lost: OSError | None = None
+
+    @property
+    def read_offset(self) -> int:
+        """Up to where the files have what was appended (``getReadPosition``)."""
+        return self._reached()[0]
+
+    @property
+    def committed_where(self) -> int:
+        return self.read_offset
+
+    def _reached(self) -> tuple[int, int]:
+        """:attr:`read_offset` and a store time not after that of the last record before it."""
+        if self._write_buffers:
+            return self._committed
+        timestamp = self.store_timestamp  # Set after the offset, so it is never ahead of it.
+        return self.write_offset, timestamp
+
+    # --- appending -----------------------------------------------------------------------
+
+    def start_writing(self, end: LogEnd) -> None:
+        """Takes ``end`` as the place of the next append; errors as of :func:`check_end`."""
+        check_end(end)
+        self.write_offset = self.flushed_where = end.offset
+        self.store_timestamp = end.store_timestamp
+        mapped = self.files.find(end.offset)
+        if mapped is not None:
+            position = end.offset - mapped.file_from_offset
+            near = min(position + NEAR, mapped.size)
+            # Like the search for the end: gigabytes of zeros are not read to open a store.
+            if mapped.first_nonzero(position, near) < near:
+                self.stale_end = mapped.file_from_offset + mapped.end_of_data(position)
+
+    def doubt_flushed(self, timestamp: int) -> None:
+        """After a stop that was not clean: only what is older than a checkpoint's store time counts
+        as on disk, file by file, as a recovery searches for its start."""
+        for entry in reversed(self.files.entries):
+            if entry.file_from_offset < self.flushed_where:
+                self.flushed_where = entry.file_from_offset
+                first = self.find_record(entry.file_from_offset)
+                if isinstance(first, Record) and first.store_timestamp < timestamp:
+                    return
+
+    def file_for(self, size: int) -> tuple[MappedFile, int]:
+        """File and position for the next ``size`` bytes of records; rolls when they do not fit.
+
+        As in ``DefaultAppendMessageCallback#doAppend``: when ``size + 8`` exceeds what is left, a
+        blank fills the file and the next one is made.
+
+        :raises OSError: the disk is full; :raises CannotWrite: no new file can be made. The log
+            is as it was, or ends with a blank, both valid.
+        """
+        mapped = self.files.find(self.write_offset)
+        if mapped is None:
+            mapped = self._append_file(self.write_offset)
+        position = self.write_offset - mapped.file_from_offset
+        if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
+            mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
+            return mapped, position
+        mapped.reserve(position, END_FILE_MIN_BLANK_LENGTH)
+        following = mapped.file_from_offset + mapped.size
+        blank = BLANK.pack(mapped.size - position, BLANK_MAGIC_CODE)
+        self.buffer_of(mapped)[position : position + len(blank)] = blank
+        self.advance(mapped, position + len(blank), self.store_timestamp, following)
+        if self._warm_pages is not None and isinstance(mapped.buffer, mmap.mmap):
+            munlock(mapped.buffer)
+        fresh = self.files.find(following)
+        if fresh is None:
+            fresh = self._append_file(following)
+        fresh.reserve(0, size)
+        return fresh, 0
+
+    def _append_file(self, file_from_offset: int) -> MappedFile:
+        """The next file, with a buffer when there is a pool.
+
+        When the pool has none left, what the others hold is committed first, which frees them. The
+        engine stores into the file itself then: a kill would leave records behind a hole.
+        """
+        fresh = self.files.append_file(file_from_offset)
+        buffer = self._pool.borrow_buffer() if self._pool is not None else None
+        if buffer is None and self._pool is not None and self._write_buffers:
+            self.commit_all()
+            buffer = self._pool.borrow_buffer()
+        if buffer is not None:
+            with self._commit_lock:
+                if not self._write_buffers:
+                    self._committed = file_from_offset, self.store_timestamp
+                self._write_buffers[file_from_offset] = WriteBuffer(buffer)
+        elif self._warm_pages is not None:
+            self._warm(fresh, self._warm_pages)
+        return fresh
+
+    @staticmethod
+    def _warm(mapped: MappedFile, force_pages: int) -> None:
+        """Touches each page before the first record needs it (``MappedFile#warmMappedFile``)."""
+        mapped.reserve(0, mapped.size)
+        buffer = mapped.buffer
+        assert isinstance(buffer, mmap.mmap)
+        step = force_pages * _PAGE or mapped.size
+        for start in range(0, mapped.size, step):
+            for position in range(start, min(start + step, mapped.size), _PAGE):
+                buffer[position] = 0
+            if force_pages:
+                sync_files([mapped.path])
+        mlock(buffer)
+
+    def buffer_of(self, mapped: MappedFile) -> mmap.mmap:
+        """Where the records of a file are stored: its write buffer, or its map."""
+        held = self._write_buffers.get(mapped.file_from_offset) if self._write_buffers else None
+        buffer = mapped.buffer if held is None else held.buffer
+        assert isinstance(buffer, mmap.mmap)
+        return buffer
+
+    def advance(self, mapped: MappedFile, position: int, timestamp: int, offset: int) -> None:
+        """Says that a file has records up to ``position``, and that the next one goes to
+        ``offset``."""
+        held = self._write_buffers.get(mapped.file_from_offset) if self._write_buffers else None
+        if held is not None:
+            held.end = position
+        self.write_offset = offset
+        self.store_timestamp = timestamp
+
+    def store(self, mapped: MappedFile, position: int, encoded: bytes, timestamp: int) -> int:
+        """Stores one encoded record at the place that :meth:`file_for` gave; its offset.
+
+        Size and magic code come last, in one store that cannot be cut: a kill leaves no record or
+        a whole one. Nothing else could tell whether its topic and properties are complete.
+        """
+        offset, end = mapped.file_from_offset + position, position + len(encoded)
+        if offset < self.stale_end:
+            self._clear(mapped, position, end)
+        buffer = self.buffer_of(mapped)
+        buffer[position + RECORD_HEAD : end] = memoryview(encoded)[RECORD_HEAD:]
+        buffer[position : position + RECORD_HEAD] = encoded[:RECORD_HEAD]
+        self.advance(mapped, end, timestamp, mapped.file_from_offset + end)
+        return offset
+
+    @staticmethod
+    def _clear(mapped: MappedFile, *positions: int) -> None:
+        """Marks places as not written where a crash, or a truncation by the engine, left bytes:
+        so the log ends behind its last record, and not in what was there before."""
+        for position in positions:
+            zeros = bytes(min(RECORD_HEAD, mapped.size - position))
+            if mapped.read(position, RECORD_HEAD) != zeros:
+                mapped.write(position, zeros)
+
+    # --- committing and flushing ---------------------------------------------------------
+
+    def commit(self, least_pages: int = 0) -> bool:
+        """Writes what a buffer holds to its file, one file at most (``MappedFileQueue#commit``);
+        whether there was something. A full file gives its buffer back.
+
+        :raises OSError: the disk failed; the bytes stay in the buffer.
+        """
+        with self._commit_lock:
+            if not self._write_buffers:
+                return False
+            timestamp, written = self.store_timestamp, self.write_offset
+            where = self._committed[0]
+            entry = self._entry_from(where)
+            if entry is None or where >= written:
+                return False
+            end = min(written, entry.file_from_offset + entry.size)
+            position, reached = where - entry.file_from_offset, end - entry.file_from_offset
+            if not is_able(position, reached, entry.size, least_pages):
+                return False
+            held = self._write_buffers.get(entry.file_from_offset)
+            if held is not None:
+                is_full = reached == entry.size
+                self._write(entry, held.buffer, position, held.end if is_full else reached)
+            self._committed = end, timestamp if end == written else self._committed[1]
+            if held is not None and is_full:
+                del self._write_buffers[entry.file_from_offset]
+                assert self._pool is not None
+                self._pool.return_buffer(held.buffer)
+            return True
+
+    def commit_all(self) -> None:
+        """:meth:`commit` until the files have everything."""
+        while self.commit():
+            pass
+
+    def _write(self, entry: FileEntry, buffer: mmap.mmap, start: int, end: int) -> None:
+        """A buffer's range into the file: everything but size and magic code of each record first,
+        then these in order. A kill leaves whole records, and zeros behind the last of them."""
+        data = bytearray(buffer[start:end])
+        heads = []
+        at = 0
+        while at + RECORD_HEAD <= len(data):
+            head = bytes(data[at : at + RECORD_HEAD])
+            data[at : at + RECORD_HEAD] = bytes(RECORD_HEAD)
+            heads.append((start + at, head))
+            at += max(int.from_bytes(head[:4], "big"), RECORD_HEAD)
+        descriptor = paths.open_for_writing(self.files.root_of(entry.path), entry.path)
+        try:
+            at = 0
+            while at < len(data):
+                at += os.pwrite(descriptor, memoryview(data)[at:], start + at)
+            with mmap.mmap(descriptor, entry.size) as file:
+                for position, head in heads:
+                    file[position : position + RECORD_HEAD] = head
+        finally:
+            os.close(descriptor)
+
+    def flush(self, least_pages: int = 0) -> bool:
+        """Forces one file to disk, that of :attr:`flushed_where` (``MappedFileQueue#flush``);
+        whether there was something. At a file's boundary it takes two.
+
+        :raises OSError: the disk failed, now or before. The system tells of pages that it could not
+            write only once, and may have dropped them: no later flush can make up for it.
+        """
+        with self._flush_lock:
+            if self._lost is not None:
+                raise OSError(*self._lost.args)
+            readable, timestamp = self._reached()
+            entry = self._entry_from(self.flushed_where)
+            if entry is None or self.flushed_where >= readable:
+                return False
+            end = min(readable, entry.file_from_offset + entry.size)
+            # Behind a file that is missing the next one is flushed from its start.
+            position = max(self.flushed_where - entry.file_from_offset, 0)
+            if not is_able(position, end - entry.file_from_offset, entry.size, least_pages):
+                return False
+            started = time.perf_counter()
+            try:
+                sync_files([entry.path])
+            except OSError as error:
+                self._lost = error
+                raise
+            if self.on_flush is not None:
+                self.on_flush((time.perf_counter() - started) * 1000)
+            self.flushed_where = end
+            if end == readable:
+                self.flushed_timestamp = timestamp
+            return True
+
+    def force(self, offset: int | None = None) -> bool:
+        """Commits and flushes until all, or all before ``offset``, is on disk; whether it is.
+
+        The engine gives up after two files, which one message never exceeds; a bulk may.
+
+        :raises OSError: the disk failed.
+        """
+        wanted = self.write_offset if offset is None else offset
+        if self.read_offset < wanted:
+            self.commit_all()
+        while self.flushed_where < wanted and self.flush():
+            pass
+        return self.flushed_where >= wanted
+
+    def _entry_from(self, offset: int) -> FileEntry | None:
+        """The file that holds an offset, or the next one where that is missing. By the list of
+        files alone: other threads open and close them meanwhile."""
+        found = None
+        for entry in reversed(self.files.entries):
+            if entry.file_from_offset + entry.size <= offset:
+                break
+            found = entry
+        return found
+
+    def close(self) -> None:
+        super().close()
+        if self._pool is not None:
+            with self._commit_lock:
+                # What no file has is given up, and no flush may count it as there.
+                self.write_offset = self.read_offset
+                for held in self._write_buffers.values():
+                    self._pool.return_buffer(held.buffer)
+                self._write_buffers = {}
+                self._pool.destroy()
+
+
+def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
+    """A store's log for writing, with a pool and warm files where the configuration says so; errors
+    as of :func:`~rmqctl.engine.log.spread.log_directories`."""
+    pool = None
+    if config.is_transient_store_pool_enable:
+        pool = TransientStorePool(config.transient_store_pool_size, file_size)
+    warm_pages = None
+    if config.warm_maped_file_enable:
+        is_sync = config.flush_disk_type == "SYNC_FLUSH"
+        warm_pages = config.flush_least_pages_when_warm_maped_file if is_sync else 0
+    return CommitLogWriter(
+        root / paths.COMMIT_LOG,
+        file_size,
+        root,
+        files=open_log_files(root, config, file_size, writable=True),
+        pool=pool,
+        warm_pages=warm_pages,
+    )

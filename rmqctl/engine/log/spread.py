@@ -1,0 +1,113 @@
+"""``MultiPathMappedFileQueue``: a commit log whose files lie in several directories.
+
+``storePathCommitLog`` lists directories with commas between, ``readOnlyCommitLogStorePaths`` more
+of them that get no new files. The log is the union of their files, by name; the next file goes to
+the directories in turn. Without a comma the log is what lies in the store's own ``commitlog/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import FileEntry, MappedFileQueue, is_offset_name
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import AmbiguousLog, BrokerConfError
+
+_SPLITTER = ","
+
+
+class LogDirectories(NamedTuple):
+    """Directories of a log; ``appendable`` get new files, in turn, and ``listed`` are those of
+    ``storePathCommitLog``."""
+
+    all: tuple[Path, ...]
+    appendable: tuple[Path, ...]
+    listed: tuple[Path, ...]
+
+
+def is_spread(config: MessageStoreConfig) -> bool:
+    """Whether a configuration lists directories for the log of its store."""
+    return _SPLITTER in config.store_path_commit_log
+
+
+def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
+    """Where the log of a store lies.
+
+    :raises AmbiguousLog: the store has a log of its own that the configuration does not list (a
+        copied store, and the broker.conf of the original: its log may be another broker's).
+    :raises BrokerConfError: no directory is left for new files.
+    """
+    own = root / paths.COMMIT_LOG
+    if not is_spread(config):
+        return LogDirectories((own,), (own,), (own,))
+    listed = _split(config.store_path_commit_log)
+    read_only = _split(config.read_only_commit_log_store_paths)
+    everything = tuple(dict.fromkeys([*listed, *read_only]))
+    if any(map(is_offset_name, paths.scan_names(own))) and not any(
+        directory.exists() and directory.samefile(own) for directory in everything
+    ):
+        raise AmbiguousLog(path=str(own), name="storePathCommitLog")
+    appendable = sorted({directory for directory in listed if directory not in read_only}, key=str)
+    if not appendable:
+        raise BrokerConfError(path="storePathCommitLog", reason="all its directories are read-only")
+    return LogDirectories(everything, tuple(appendable), tuple(listed))
+
+
+def _split(text: str) -> list[Path]:
+    return [Path(name.strip()) for name in text.split(_SPLITTER) if name.strip()]
+
+
+def open_log_files(
+    root: Path, config: MessageStoreConfig, file_size: int, *, writable: bool = False
+) -> MappedFileQueue:
+    """The files of a store's log, wherever they lie; errors as of :func:`log_directories`."""
+    directories = log_directories(root, config)
+    if not is_spread(config):
+        return MappedFileQueue(
+            directories.all[0], file_size, writable_root=root if writable else None
+        )
+    return MultiPathMappedFileQueue(directories, file_size, writable=writable)
+
+
+def open_commit_log(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLog:
+    """A store's log for reading, wherever its files lie; errors as of :func:`log_directories`."""
+    files = open_log_files(root, config, file_size)
+    return CommitLog(files.directory, file_size, files=files)
+
+
+class MultiPathMappedFileQueue(MappedFileQueue):
+    """The files of several directories as one range of offsets."""
+
+    def __init__(
+        self, directories: LogDirectories, file_size: int, *, writable: bool = False, keep: int = 4
+    ) -> None:
+        self._directories = directories
+        first = directories.all[0]
+        super().__init__(first, file_size, writable_root=first if writable else None, keep=keep)
+
+    def _list_files(self) -> Iterator[FileEntry]:
+        found: dict[int, FileEntry] = {}
+        for directory in self._directories.all:
+            for entry in self._list_directory(directory):
+                if entry.file_from_offset in found:
+                    raise AmbiguousLog(path=str(entry.path), name=str(directory.parent))
+                found[entry.file_from_offset] = entry
+        yield from (found[offset] for offset in sorted(found))
+
+    def root_of(self, path: Path) -> Path:
+        """The directories need not lie in the store."""
+        return path.parent
+
+    def _next_directory(self, file_from_offset: int) -> Path:
+        """``tryCreateMappedFile``, without its look at how full the disks are."""
+        directories = self._directories.appendable
+        directory = directories[file_from_offset // self.file_size % len(directories)]
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise paths.writing_error(directory, error) from error
+        return directory

@@ -1,0 +1,222 @@
+"""``ConsumeQueue``: the units of one topic and queue number, 20 bytes each.
+
+Queue offset = byte offset / 20. A unit is valid when its offset is not negative and its size is
+positive; zeros were never written. Its writing half is :mod:`rmqctl.engine.queue.queuewriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants, layouts
+from rmqctl.engine.files.mappedfile import FileEntry, MappedFile, MappedFileQueue
+from rmqctl.engine.queue.extension import ConsumeQueueExt, is_ext_addr
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNIT = Struct(layouts.QUEUE_UNIT.format)
+UNIT_SIZE = UNIT.size
+#: Files of a queue that stay mapped.
+KEEP = 2
+MAX_ROWS_COPIED = 4096
+#: ``ConsumeQueue#recover`` looks at so many files.
+_EXT_SEARCH_FILES = 3
+
+
+class Unit(NamedTuple):
+    """One queue unit. ``tags_code`` may be an address in ``consumequeue_ext/``."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+
+    @property
+    def is_written(self) -> bool:
+        return self.physical_offset >= 0 and self.size > 0
+
+    @property
+    def is_pre_blank(self) -> bool:
+        """Whether it fills the place before the first unit (``ConsumeQueue#fillPreBlank``)."""
+        return self == constants.PRE_BLANK_UNIT
+
+
+class ConsumeQueue:
+    """One queue. ``min_offset`` and ``max_offset`` are queue offsets, the latter the next one to
+    be written; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        *,
+        ext: ConsumeQueueExt | None = None,
+        files: MappedFileQueue | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Maps the queue; nothing is read but its last units. ``files`` are the queue's files where
+        they do not lie in ``directory``, or are open for writing.
+
+        Of files of a wrong length (``files.irregular``) a reader has the units that are there.
+
+        :raises FileLengthContradiction, CannotRead: a file is irregular, and the queue ``strict``.
+        """
+        self.topic = topic
+        self.queue_id = queue_id
+        self.ext = ext
+        if files is None:
+            files = MappedFileQueue(directory, file_size, keep=KEEP)
+        self.files = files
+        if strict:
+            files.check_lengths("consume queue")
+        self.min_offset = 0
+        self._wrote = self._find_end()
+        self.max_physical_offset = self._max_physical_offset()
+
+    @property
+    def max_offset(self) -> int:
+        return self._wrote // UNIT_SIZE
+
+    def units_from(self, queue_offset: int, entry: FileEntry | MappedFile) -> int:
+        """How many units a file has from a queue offset in it on: never more than a whole file,
+        and none in a file that does not begin at a unit."""
+        position = queue_offset * UNIT_SIZE - entry.file_from_offset
+        if position % UNIT_SIZE:
+            return 0
+        return max(min(entry.size, self.files.file_size) - position, 0) // UNIT_SIZE
+
+    def _find_end(self) -> int:
+        """Byte offset after the last valid unit: a bisection in the last file that holds one."""
+        for number in range(len(self.files.entries) - 1, -1, -1):
+            mapped = self.files.file(number)
+            first = mapped.file_from_offset // UNIT_SIZE
+            low, high = 0, self.units_from(first, mapped)
+            while low < high:
+                middle = (low + high) // 2
+                data = mapped.read(middle * UNIT_SIZE, UNIT_SIZE)
+                if Unit._make(UNIT.unpack(data)).is_written:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low or number == 0:
+                return mapped.file_from_offset + low * UNIT_SIZE
+        return 0
+
+    def _max_physical_offset(self) -> int:
+        last = self.unit(self.max_offset - 1)
+        return -1 if last is None or last.is_pre_blank else last.physical_offset + last.size
+
+    def cut(self, log_min: int, log_end: int) -> None:
+        """Applies the log's range as the broker's start does: units at or beyond ``log_end`` are
+        not there (``truncateDirtyLogicFiles``), those below ``log_min`` are passed over
+        (``correctMinOffset``). Bytes stay as they are.
+        """
+        low, high = self._first_file_offset(), self.max_offset
+        while low < high:
+            last = self.unit(high - 1)
+            if last is None or last.physical_offset < log_end:
+                break
+            high = self._bisect(low, high, log_end)
+        self._wrote = high * UNIT_SIZE
+        self.max_physical_offset = self._max_physical_offset()
+        # Without expired files the engine stops at the first unit, a pre-blank one too.
+        self.min_offset = self._bisect(low, high, log_min) if log_min else low
+
+    def _first_file_offset(self) -> int:
+        return max(self.files.min_offset, 0) // UNIT_SIZE
+
+    def _bisect(self, low: int, high: int, physical_offset: int) -> int:
+        """First queue offset in the range whose record is at or after ``physical_offset``."""
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and unit.physical_offset < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def unit(self, queue_offset: int) -> Unit | None:
+        """The unit at a queue offset, as it stands in the file; None outside the files."""
+        mapped = self.files.find(queue_offset * UNIT_SIZE) if queue_offset >= 0 else None
+        if mapped is None or not self.units_from(queue_offset, mapped):
+            return None
+        position = queue_offset * UNIT_SIZE - mapped.file_from_offset
+        return Unit._make(UNIT.unpack(mapped.read(position, UNIT_SIZE)))
+
+    def units(self, start: int, end: int) -> Iterator[tuple[int, Unit]]:
+        """``(queue offset, unit)`` for ``[start, end)``; places in no file are left out."""
+        while start < end:
+            mapped = self.files.find(start * UNIT_SIZE)
+            count = 0 if mapped is None else self.units_from(start, mapped)
+            if mapped is None or not count:
+                starts = (entry.file_from_offset // UNIT_SIZE for entry in self.files.entries)
+                following = next((first for first in starts if first > start), None)
+                if following is None:
+                    return
+                start = following
+                continue
+            count = min(count, end - start, MAX_ROWS_COPIED)
+            window = mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
+            for values in UNIT.iter_unpack(window):
+                yield start, Unit._make(values)
+                start += 1
+
+    def tags_code(self, unit: Unit) -> int | None:
+        """The unit's tags code, looked up in ``consumequeue_ext/`` when it is an address there;
+        None when nothing stands there."""
+        if not is_ext_addr(unit.tags_code):
+            return unit.tags_code
+        found = self.ext.get(unit.tags_code) if self.ext is not None else None
+        return None if found is None else found.tags_code
+
+    def newest_address(self) -> int | None:
+        """The last address of the extension that a unit holds, looked for in the last files that
+        have one; behind them others may be made ahead."""
+        last = self.files.index_of((self.max_offset - 1) * UNIT_SIZE)
+        if last < 0:
+            return None
+        first = max(last + 1 - _EXT_SEARCH_FILES, 0)
+        low = self.files.entries[first].file_from_offset // UNIT_SIZE
+        for queue_offset in range(self.max_offset - 1, low - 1, -1):
+            unit = self.unit(queue_offset)
+            if unit is not None and is_ext_addr(unit.tags_code):
+                return unit.tags_code
+        return None
+
+    def window(self, start: int, count: int) -> NDArray[np.void]:
+        """Up to ``count`` units from queue offset ``start``, as one array of the unit's dtype.
+
+        Copied, so the caller keeps it; short at the end of a file, empty outside the files.
+        """
+        import numpy as np
+
+        mapped = self.files.find(start * UNIT_SIZE) if start >= 0 else None
+        data = b""
+        if mapped is not None:
+            count = min(count, self.units_from(start, mapped))
+            data = mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
+        return np.frombuffer(data, unit_dtype())
+
+    def close(self) -> None:
+        self.files.close()
+        if self.ext is not None:
+            self.ext.close()
+
+
+def is_part_of(stored: bytes, wanted: bytes) -> bool:
+    """Whether ``stored`` is what a store of ``wanted`` leaves that was cut: the rest is zeros."""
+    return all(byte in (0, other) for byte, other in zip(stored, wanted, strict=True))
+
+
+def unit_dtype() -> np.dtype[np.void]:
+    from formats.derive import dtype_of
+
+    return dtype_of(layouts.QUEUE_UNIT)

@@ -1,0 +1,170 @@
+"""``ConsumeQueueExt``: what a queue unit's tags code points to when it is an address.
+
+Written with ``enableConsumeQueueExt`` only, for the queue of the message itself and not for its
+light queues. What cannot be written here (a full disk) leaves a plain tags code in the unit, which
+every broker reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from formats import layouts
+from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
+from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.errors import CannotWrite
+
+_UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
+_SIZE = Struct(">h")
+_LONG_MIN = -(2**63)
+#: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
+_END_BLANK_DATA_LENGTH = 4
+_FILE_ENDS = b"\xff\xff"
+
+
+def is_ext_addr(tags_code: int) -> bool:
+    """Whether a unit's tags code is an address (``ConsumeQueueExt#isExtAddr``)."""
+    return tags_code <= MAX_ADDR
+
+
+def ext_offset(tags_code: int) -> int | None:
+    """Where an address leads in the extension files (``ConsumeQueueExt#unDecorate``); None when it
+    is none."""
+    return tags_code - _LONG_MIN if is_ext_addr(tags_code) else None
+
+
+class ExtUnit(NamedTuple):
+    """One extension unit; ``size`` counts all of its bytes."""
+
+    size: int
+    tags_code: int
+    msg_store_time: int
+    bit_map: bytes
+
+
+class Astray(NamedTuple):
+    """Where the sizes of an extension lead nowhere; ``size`` is None where the file has no room for
+    one."""
+
+    path: Path
+    position: int
+    size: int | None
+
+
+class ConsumeQueueExt:
+    """The extension files of one queue; ``file_size`` is the size of a new one."""
+
+    def __init__(
+        self, directory: Path, file_size: int = 0, *, writable_root: Path | None = None
+    ) -> None:
+        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=1)
+        self._wrote = -1
+
+    @property
+    def is_writable(self) -> bool:
+        return self.files.root is not None
+
+    def put(self, tags_code: int, msg_store_time: int, newest: int | None) -> int | None:
+        """Appends a unit without a bit map; its address, or None when it cannot be written.
+
+        ``newest`` is the address in the queue's last unit that has one, and says where the first
+        put goes (``ConsumeQueueExt#truncateByMaxAddress``); None: behind the last unit here. What
+        lies behind is nobody's, and cleared: a start would walk from the new units into the middle
+        of old ones.
+        """
+        size = MIN_EXT_UNIT_SIZE
+        try:
+            if self._wrote < 0:
+                first = self._end(newest)
+                self._clear(first)
+                self._wrote = first
+            if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
+                return None
+            mapped = self._file_at(self._wrote)
+            position = self._wrote - mapped.file_from_offset
+            if position + size > mapped.size - _END_BLANK_DATA_LENGTH:
+                end = _FILE_ENDS[: mapped.size - position]
+                mapped.reserve(position, len(end))
+                mapped.write(position, end)
+                self._wrote = mapped.file_from_offset + mapped.size
+                mapped, position = self._file_at(self._wrote), 0
+                if size > mapped.size - _END_BLANK_DATA_LENGTH:
+                    return None
+            mapped.reserve(position, size + _END_BLANK_DATA_LENGTH)
+        except (CannotWrite, OSError):
+            return None
+        mapped.write(position, _UNIT.pack(size, tags_code, msg_store_time, 0))
+        address = self._wrote + _LONG_MIN
+        self._wrote += size
+        return address
+
+    def _file_at(self, offset: int) -> MappedFile:
+        """The file that holds an offset: a kill may have left one ahead of the units."""
+        return self.files.find(offset) or self.files.append_file(offset)
+
+    def _end(self, newest: int | None) -> int:
+        """Offset after the last unit that counts."""
+        unit = self.get(newest) if newest is not None else None
+        if unit is not None and newest is not None:
+            return newest - _LONG_MIN + unit.size
+        if not self.files.entries:
+            return 0
+        mapped = self.files.file(len(self.files.entries) - 1)
+        position = 0
+        while (unit := self.get(mapped.file_from_offset + position + _LONG_MIN)) is not None:
+            position += unit.size
+        # Behind what is no unit older queue files may have theirs, which they still name.
+        is_last = mapped.end_of_data(position) == position
+        return mapped.file_from_offset + (position if is_last else mapped.size)
+
+    def _clear(self, end: int) -> None:
+        """Leaves nothing behind an offset, durably: what is put there must not be on disk before.
+
+        :raises OSError: the disk is full, or failed.
+        """
+        for number, entry in enumerate(self.files.entries):
+            start = max(end - entry.file_from_offset, 0)
+            if start < entry.size:
+                mapped = self.files.file(number)
+                mapped.clear(start)
+                mapped.flush()
+
+    def sizes_astray(self) -> Astray | None:
+        """Where a start fails that walks through the sizes of all files, old bytes too
+        (``ConsumeQueueExt#recover``); None when it comes to the end of each."""
+        for number, entry in enumerate(self.files.entries):
+            mapped = self.files.file(number)
+            position = 0
+            while position + _SIZE.size <= mapped.size:
+                (size,) = _SIZE.unpack(mapped.read(position, _SIZE.size))
+                if position + max(size, 0) > mapped.size:
+                    return Astray(entry.path, position, size)
+                if size <= 0:
+                    break
+                position += size
+            else:
+                return Astray(entry.path, position, None)
+        return None
+
+    def get(self, address: int) -> ExtUnit | None:
+        """The unit at an address; None when nothing whole stands there."""
+        offset = address - _LONG_MIN
+        mapped = self.files.find(offset)
+        if mapped is None:
+            return None
+        position = offset - mapped.file_from_offset
+        if position + MIN_EXT_UNIT_SIZE > mapped.size:
+            return None
+        data = mapped.read(position, _UNIT.size)
+        size, tags_code, store_time, bit_map_size = _UNIT.unpack(data)
+        if size < MIN_EXT_UNIT_SIZE or size != MIN_EXT_UNIT_SIZE + bit_map_size:
+            return None
+        if position + size > mapped.size:
+            return None
+        bit_map = mapped.read(position + MIN_EXT_UNIT_SIZE, bit_map_size)
+        return ExtUnit(size, tags_code, store_time, bit_map)
+
+    def close(self) -> None:
+        self.files.close()

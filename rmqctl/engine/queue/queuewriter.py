@@ -1,0 +1,353 @@
+"""The writing half of :mod:`rmqctl.engine.queue.consumequeue`: units are put at the end, one or
+many at a time, and what a killed writer has left is completed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats import constants, layouts
+from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue, sync_files
+from rmqctl.engine.queue.consumequeue import (
+    KEEP,
+    MAX_ROWS_COPIED,
+    UNIT,
+    UNIT_SIZE,
+    ConsumeQueue,
+    Unit,
+    is_part_of,
+    unit_dtype,
+)
+from rmqctl.engine.queue.extension import ConsumeQueueExt, is_ext_addr
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Where a unit's size stands in it, and how many bytes it has.
+_SIZE_AT, _SIZE_BYTES = next(
+    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
+)
+PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
+#: A store time that no message has: the unit's tags code stays out of the extension.
+NO_EXT = -(2**63)
+
+
+class ConsumeQueueWriter(ConsumeQueue):
+    """One queue, open for writing; it need not have files yet."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        file_size: int,
+        root: Path,
+        *,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        """:param root: the directory below which no link is followed.
+
+        :raises FileLengthContradiction, CannotRead: a file is irregular.
+        """
+        files = MappedFileQueue(directory, file_size, writable_root=root, keep=KEEP)
+        super().__init__(directory, topic, queue_id, file_size, ext=ext, files=files, strict=True)
+        self._newest: int | None = None
+
+    def put_message_position_info(
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        *,
+        max_gap: int = 0,
+        store_timestamp: int | None = None,
+    ) -> bool:
+        """Appends one unit (``ConsumeQueue#putMessagePositionInfo``); False: skipped as known.
+
+        With ``store_timestamp`` the tags code goes to the extension, when the queue writes one.
+
+        A gap of at most ``max_gap`` units is filled with pre-blank ones, so that the unit gets its
+        own place; else it lands at the current end, as the engine's does.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
+        """
+        if physical_offset + size <= self.max_physical_offset:
+            return False
+        expected = queue_offset * UNIT_SIZE
+        is_first = not self.files.entries
+        if not is_first:
+            self._file_for_next(expected)
+        if not is_first and queue_offset != 0 and expected < self._wrote:
+            return False
+        gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
+        if 0 < gap <= max_gap:
+            self._fill(gap)
+        if store_timestamp is not None:
+            tags_code = self._ext_address(tags_code, store_timestamp)
+        unit = UNIT.pack(physical_offset, size, tags_code)
+        if is_first:
+            self._begin(expected, unit)
+        else:
+            self._append(unit)
+        self.max_physical_offset = physical_offset + size
+        return True
+
+    def put_units(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+        queue_offset: NDArray[np.int64],
+        *,
+        max_gap: int = 0,
+        store_timestamp: NDArray[np.int64] | None = None,
+    ) -> None:
+        """:meth:`put_message_position_info` for parallel arrays in log order.
+
+        A run that simply goes on where the queue ends is stored as one block. In
+        ``store_timestamp`` those that go to no extension have :data:`NO_EXT`.
+        """
+        import numpy as np
+
+        columns = [physical_offset, size, tags_code, queue_offset]
+        if store_timestamp is not None:
+            columns.append(store_timestamp)
+        # By the leading ones: a damaged size may make an end that is before the last one's.
+        is_beyond = physical_offset + size > self.max_physical_offset
+        known = int(is_beyond.argmax()) if is_beyond.any() else len(size)
+        columns = [column[known:] for column in columns]
+        physical_offset, size, tags_code, queue_offset = columns[:4]
+        count, done = len(size), 0
+        if count and (not self.files.entries or queue_offset[0] != self.max_offset):
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                self._put_row(row, max_gap)
+                done += 1
+                if done < count and queue_offset[done] == self.max_offset:
+                    break
+        if done == count:
+            return
+        columns = [column[done:] for column in columns]
+        physical_offset, size, tags_code, queue_offset = columns[:4]
+        # By hand: np.diff takes longer than all the rest for the few units of most queues.
+        goes_on = (
+            queue_offset[0] == self.max_offset
+            and physical_offset[0] >= self.max_physical_offset
+            and bool((queue_offset[1:] - queue_offset[:-1] == 1).all())
+            and bool((physical_offset[1:] > physical_offset[:-1]).all())
+        )
+        if not goes_on:
+            for row in zip(*(column.tolist() for column in columns), strict=True):
+                self._put_row(row, max_gap)
+            return
+        if len(columns) > 4:
+            rows = zip(tags_code.tolist(), columns[4].tolist(), strict=True)
+            tags_code = np.array([self._ext_address(*row) for row in rows], np.int64)
+        try:
+            self._append(_pack_units(physical_offset, size, tags_code))
+        finally:
+            # A full disk may have cut it off at a file's end.
+            self.max_physical_offset = self._max_physical_offset()
+
+    def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
+        store_timestamp = row[4] if row[4:] and row[4] != NO_EXT else None
+        self.put_message_position_info(*row[:4], max_gap=max_gap, store_timestamp=store_timestamp)
+
+    def _ext_address(self, tags_code: int, store_timestamp: int) -> int:
+        """What a unit gets for a tags code: its address in the extension when it has a place
+        there, else the code itself."""
+        if store_timestamp == NO_EXT or self.ext is None or not self.ext.is_writable:
+            return tags_code
+        newest = self.newest_address() if self._newest is None else self._newest
+        address = self.ext.put(tags_code, store_timestamp, newest)
+        if address is None:
+            return tags_code
+        self._newest = address
+        return address
+
+    def restore(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        """Completes a unit of which a killed writer stored a part; any other one is left alone."""
+        wanted = UNIT.pack(physical_offset, size, tags_code)
+        mapped = self.files.find(queue_offset * UNIT_SIZE)
+        if mapped is None or queue_offset >= self.max_offset:
+            return
+        position = queue_offset * UNIT_SIZE - mapped.file_from_offset
+        stored = mapped.read(position, UNIT_SIZE)
+        if self._is_cut_address(queue_offset, stored, wanted):
+            # The dispatch behind this puts it again, and its extension unit where it was.
+            self._wrote -= UNIT_SIZE
+            self.max_physical_offset = self._max_physical_offset()
+        elif stored != wanted and is_part_of(stored, wanted):
+            mapped.reserve(position, UNIT_SIZE)
+            mapped.write(position, wanted)
+            self.max_physical_offset = self._max_physical_offset()
+
+    def _is_cut_address(self, queue_offset: int, stored: bytes, wanted: bytes) -> bool:
+        """Whether the queue's last unit has the first half of an address in the extension."""
+        if self.ext is None or not self.ext.is_writable or queue_offset != self.max_offset - 1:
+            return False
+        unit = Unit._make(UNIT.unpack(stored))
+        is_cut = stored[:12] == wanted[:12] and not any(stored[16:])
+        return (
+            is_cut
+            and is_ext_addr(unit.tags_code)
+            and self.tags_code(unit) != UNIT.unpack(wanted)[2]
+        )
+
+    def restore_units(
+        self,
+        physical_offset: NDArray[np.int64],
+        size: NDArray[np.int64],
+        tags_code: NDArray[np.int64],
+        queue_offset: NDArray[np.int64],
+    ) -> None:
+        """:meth:`restore` for parallel arrays in log order."""
+        import numpy as np
+
+        wanted = np.frombuffer(_pack_units(physical_offset, size, tags_code), unit_dtype())
+        breaks = np.flatnonzero(np.diff(queue_offset) != 1) + 1
+        for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(size)], strict=True):
+            at = start
+            while at < end and len(window := self.window(int(queue_offset[at]), end - at)):
+                for row in (at + np.flatnonzero(window != wanted[at : at + len(window)])).tolist():
+                    columns = (physical_offset, size, tags_code, queue_offset)
+                    self.restore(*(int(column[row]) for column in columns))
+                at += len(window)
+
+    def clear_from(self, queue_offset: int) -> None:
+        """Takes away the units from ``queue_offset`` on, and the files that have no others: in one
+        that is left empty the engine would see a unit (``ConsumeQueue#truncateDirtyLogicFiles``
+        does not look at what stands first in a file). From the last file back, so that a kill
+        leaves no hole.
+
+        :raises OSError: the disk failed. :raises CannotWrite: a file cannot be removed.
+        """
+        place = queue_offset * UNIT_SIZE
+        self.files.remove_from(place)
+        mapped = self.files.find(place)
+        if mapped is not None:
+            mapped.clear(place - mapped.file_from_offset)
+        self._wrote = place if self.files.entries else 0
+        self.max_physical_offset = self._max_physical_offset()
+
+    def _fill(self, count: int) -> None:
+        """Appends pre-blank units, some thousands at a time."""
+        while count > 0:
+            self._append(PRE_BLANK * min(count, MAX_ROWS_COPIED))
+            count -= MAX_ROWS_COPIED
+
+    def _append(self, data: bytes) -> None:
+        """Stores whole units at the end, over as many files as it takes."""
+        while data:
+            if self.files.entries and self._wrote == self.files.end_offset:
+                # With its units at once: in an empty file the engine would see one.
+                piece = data[: self.files.file_size]
+                self.files.append_file(self._wrote, piece).mark_dirty(0, len(piece))
+                self._wrote += len(piece)
+                data = data[len(piece) :]
+                continue
+            mapped = self._file_for_next(self._wrote)
+            position = self._wrote - mapped.file_from_offset
+            piece = data[: mapped.size - position]
+            mapped.reserve(position, len(piece))
+            _store_units(mapped, position, piece)
+            self._wrote += len(piece)
+            data = data[len(piece) :]
+
+    def reserve(self, queue_offset: int) -> None:
+        """Makes sure that the unit at the end, or behind others that wait for their dispatch, can
+        be stored, before its record is.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
+        """
+        place = queue_offset * UNIT_SIZE
+        if not self.files.entries and place % self.files.file_size:
+            return  # Its first file comes with its first unit.
+        end = self.files.end_offset if self.files.entries else place
+        try:
+            if not self.files.entries:
+                self.files.append_file(place)
+                self._wrote = place
+            mapped = self.files.find(place)
+            while mapped is None and place >= self.files.end_offset:
+                self.files.append_file(self.files.end_offset)
+                mapped = self.files.find(place)
+            if mapped is not None:
+                mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
+        except OSError:
+            self.files.remove_from(end)  # To the engine an empty file is more than none.
+            raise
+
+    def _begin(self, expected: int, unit: bytes) -> None:
+        """Makes the first file, with the queue's first unit behind as many pre-blank ones as it
+        takes (``ConsumeQueue#fillPreBlank``), all at once: a queue that ends with those makes an
+        engine's start believe that it is dispatched up to 2 GiB.
+
+        :raises CannotWrite: it cannot be made.
+        """
+        before = expected % self.files.file_size
+        head = PRE_BLANK * (before // UNIT_SIZE) + unit
+        mapped = self.files.append_file(expected - before, head)
+        mapped.mark_dirty(0, len(head))
+        self._wrote, self.min_offset = expected + len(unit), expected // UNIT_SIZE
+
+    def _file_for_next(self, expected: int) -> MappedFile:
+        """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
+        if self.max_physical_offset < 0:
+            # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``). A
+            # killed writer may have filled a part.
+            first = self.files.file(0)
+            before = expected - first.file_from_offset
+            if 0 < before < first.size and first.read(0, before) != PRE_BLANK * (
+                before // UNIT_SIZE
+            ):
+                self._wrote = first.file_from_offset
+                first.reserve(0, before)
+                first.write(0, PRE_BLANK * (before // UNIT_SIZE))
+                self._wrote = expected
+                self.min_offset = expected // UNIT_SIZE
+                return first
+        found = self.files.find(self._wrote)
+        return found if found is not None else self.files.append_file(self._wrote)
+
+    def flush(self) -> None:
+        """Forces the queue to disk. :raises OSError: the disk failed."""
+        sync_files(self.take_unsynced())
+
+    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
+        """:meth:`MappedFileQueue.take_unsynced` of the queue and its extension."""
+        unsynced = self.files.take_unsynced(least_pages)
+        if self.ext is not None:
+            unsynced |= self.ext.files.take_unsynced(least_pages)
+        return unsynced
+
+
+def _store_units(mapped: MappedFile, position: int, data: bytes) -> None:
+    """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
+    start takes for the queue's end, and no unit that is cut."""
+    if len(data) == UNIT_SIZE:
+        mapped.write(
+            position, data[:_SIZE_AT] + bytes(_SIZE_BYTES) + data[_SIZE_AT + _SIZE_BYTES :]
+        )
+        mapped.write(position + _SIZE_AT, data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES])
+        return
+    import numpy as np
+
+    units = np.frombuffer(data, unit_dtype()).copy()
+    sizes = units["size"].copy()
+    units["size"] = 0
+    mapped.write(position, units.tobytes())
+    stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
+    stored["size"] = sizes
+    mapped.mark_dirty(position, position + len(data))
+
+
+def _pack_units(
+    physical_offset: NDArray[np.int64], size: NDArray[np.int64], tags_code: NDArray[np.int64]
+) -> bytes:
+    import numpy as np
+
+    units = np.empty(len(size), unit_dtype())
+    units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
+    return units.tobytes()

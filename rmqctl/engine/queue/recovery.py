@@ -1,0 +1,144 @@
+"""What a start makes of one queue: where its units end, and which of them go.
+
+``ConsumeQueue#recover`` takes the units of the last three files up to the first place without one;
+``#truncateDirtyLogicFiles`` those before the log's end. The engine only moves positions, so that
+what it cut comes back with its next start; here the places become zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.queue.extension import is_ext_addr
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.files.mappedfile import MappedFile
+
+#: ``ConsumeQueue#recover`` looks at so many files.
+RECOVERED_FILES = 3
+
+
+class WrittenUnits(NamedTuple):
+    """The units of a queue as a start finds them: ``end`` is the queue offset of the first place
+    without one, ``goes_on`` says whether units stand behind that place."""
+
+    end: int
+    goes_on: bool
+
+
+def written_units(queue: ConsumeQueue) -> WrittenUnits:
+    """Reads the last three files of a queue from front to back (``ConsumeQueue#recover``)."""
+    entries = queue.files.entries
+    end = None
+    for number in range(max(len(entries) - RECOVERED_FILES, 0), len(entries)):
+        mapped = queue.files.file(number)
+        first = mapped.file_from_offset // UNIT_SIZE
+        count, done = queue.units_from(first, mapped), 0
+        for low, high in _unit_ranges(mapped, count):
+            if end is None and low > done:
+                end = first + done
+            written = _is_written(_units(mapped, low, high))
+            if end is not None:
+                if written.any():
+                    return WrittenUnits(end, True)
+            elif not written.all():
+                at = int(written.argmin())
+                end = first + low + at
+                if written[at:].any():
+                    return WrittenUnits(end, True)
+            done = high
+        if end is None and done < count:
+            end = first + done
+    if end is None:
+        end = queue.files.end_offset // UNIT_SIZE
+    return WrittenUnits(end, False)
+
+
+def first_beyond(queue: ConsumeQueue, log_end: int, end: int) -> int:
+    """Queue offset of the first unit that goes when the log ends at ``log_end``, of those before
+    ``end``; ``end`` when none goes (``ConsumeQueue#truncateDirtyLogicFiles``)."""
+    for number in range(len(queue.files.entries) - 1, -1, -1):
+        mapped = queue.files.file(number)
+        first = mapped.file_from_offset // UNIT_SIZE
+        count = min(queue.units_from(first, mapped), end - first)
+        if count <= 0:
+            continue
+        beyond = _units(mapped, 0, count)["physical_offset"] >= log_end
+        if not beyond[0]:
+            return first + int(beyond.argmax()) if beyond.any() else end
+        end = first
+    return end
+
+
+def first_astray(queue: ConsumeQueue, log: CommitLog, start: int, end: int) -> int:
+    """Queue offset of the first unit, of those of records from physical offset ``start`` on, whose
+    address leads to no unit of its message in the extension; ``end`` when none is."""
+    assert queue.ext is not None
+    first = max(len(queue.files.entries) - RECOVERED_FILES, 0)
+    begin = queue.files.entries[first].file_from_offset // UNIT_SIZE if queue.files.entries else end
+    for queue_offset, unit in queue.units(begin, end):
+        if unit.physical_offset < start or not is_ext_addr(unit.tags_code):
+            continue
+        found, record = queue.ext.get(unit.tags_code), log.find_record(unit.physical_offset)
+        if record is not None and (found is None or found.msg_store_time != record.store_timestamp):
+            return queue_offset
+    return end
+
+
+def has_hole(queue: ConsumeQueue) -> bool:
+    """Whether units of the last three files stand behind a place without one: a start would cut
+    the queue there. Costs one read of what the files hold."""
+    files, end = queue.files, queue.max_offset * UNIT_SIZE
+    is_suspect = False
+    for entry in files.entries[-RECOVERED_FILES:]:
+        mapped = files.file(files.index_of(entry.file_from_offset))
+        written = min(max(end - entry.file_from_offset, 0), mapped.size)
+        is_suspect |= _holds_zero_unit(mapped, written)
+        is_suspect |= mapped.first_nonzero(written, mapped.size) < mapped.size
+    return is_suspect and written_units(queue).goes_on
+
+
+def _holds_zero_unit(mapped: MappedFile, end: int) -> bool:
+    """Whether a unit of zeros stands before a position."""
+    nothing, done = bytes(UNIT_SIZE), 0
+    for low, high in _unit_ranges(mapped, end // UNIT_SIZE):
+        if low > done:
+            return True
+        data = mapped.read_aside(low * UNIT_SIZE, (high - low) * UNIT_SIZE)
+        at = data.find(nothing)
+        while at >= 0:
+            unit = -(-at // UNIT_SIZE) * UNIT_SIZE
+            if data[unit : unit + UNIT_SIZE] == nothing:
+                return True
+            at = data.find(nothing, at + 1)
+        done = high
+    return done < end // UNIT_SIZE
+
+
+def _unit_ranges(mapped: MappedFile, count: int) -> Iterator[tuple[int, int]]:
+    """Ranges of the first ``count`` units of a file that hold data, in order, each unit once."""
+    done = 0
+    for low, high in mapped.extents(0, count * UNIT_SIZE):
+        first, end = max(low // UNIT_SIZE, done), min(-(-high // UNIT_SIZE), count)
+        if first < end:
+            yield first, end
+            done = end
+
+
+def _units(mapped: MappedFile, low: int, high: int) -> NDArray[np.void]:
+    """A copy of the units ``[low, high)`` of a file, counted in it."""
+    import numpy as np
+
+    data = mapped.read_aside(low * UNIT_SIZE, (high - low) * UNIT_SIZE)
+    return np.frombuffer(data[: len(data) // UNIT_SIZE * UNIT_SIZE], unit_dtype())
+
+
+def _is_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    written: NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    return written

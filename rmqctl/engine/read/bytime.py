@@ -1,0 +1,141 @@
+"""Which message of a queue was stored at a time (``ConsumeQueue#getOffsetInQueueByTime``).
+
+The engine chooses a queue *file* by its modification time, which a copy or a restore changes, and
+then bisects in it. Here only the store times of the records count, over the whole queue.
+
+Bisection is exact as long as store times do not fall along the queue, which is so unless the
+broker's clock was set back. Where it was, several places may answer: a bisection finds one at which
+the times cross the asked one (for CEIL a message at or after it, the readable one before it
+earlier), and :func:`scan`, which reads every message, the one that the boundary means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
+
+#: Store time of the message at a queue offset; None where no record can be read.
+Times = Callable[[int], int | None]
+
+
+class Boundary(Enum):
+    """Which message answers a time.
+
+    FIRST and LAST of those stored exactly then; FLOOR the last at or before it, CEIL the first at
+    or after it; NEAREST, the engine's own: one stored then (the first), else the nearer of both
+    neighbours, the earlier when they are as near.
+    """
+
+    NEAREST = "nearest"
+    FIRST = "first"
+    LAST = "last"
+    FLOOR = "floor"
+    CEIL = "ceil"
+
+
+def store_times(log: CommitLog, queue: ConsumeQueue) -> Times:
+    """The store times behind a queue's units."""
+
+    def at(queue_offset: int) -> int | None:
+        unit = queue.unit(queue_offset)
+        record = None if unit is None else log.find_record(unit.physical_offset)
+        if unit is None or record is None or record.total_size != unit.size:
+            return None
+        return record.store_timestamp
+
+    return at
+
+
+def bisect(times: Times, low: int, high: int, time: int, boundary: Boundary) -> int | None:
+    """The queue offset in ``[low, high)`` that answers ``time``; None when none does.
+
+    Reads about log2(high - low) messages, and more only beside unreadable ones.
+    """
+    ceil = _first(times, low, high, lambda found: found >= time)
+    if boundary is Boundary.CEIL:
+        return ceil
+    is_exact = ceil is not None and times(ceil) == time
+    if boundary is Boundary.FIRST or (boundary is Boundary.NEAREST and is_exact):
+        return ceil if is_exact else None
+    later = _first(times, low, high, lambda found: found > time)
+    floor = _readable_before(times, low, high if later is None else later)
+    if boundary is Boundary.LAST:
+        return floor if floor is not None and times(floor) == time else None
+    if boundary is Boundary.FLOOR or ceil is None:
+        return floor
+    if floor is None:
+        return ceil
+    return _nearer(floor, times(floor), ceil, times(ceil), time)
+
+
+def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> int | None:
+    """As :func:`bisect`, by reading every message: right also where the clock was set back.
+
+    FLOOR is then the last message in the order of the queue that was stored at or before the time,
+    CEIL the first that was stored at or after it.
+    """
+    first = last = floor = ceil = None
+    below: tuple[int, int] | None = None
+    above: tuple[int, int] | None = None
+    for queue_offset in range(low, high):
+        found = times(queue_offset)
+        if found is None:
+            continue
+        if found <= time:
+            floor = queue_offset
+            below = (found, queue_offset) if below is None or found >= below[0] else below
+        if found >= time:
+            ceil = queue_offset if ceil is None else ceil
+            above = (found, queue_offset) if above is None or found < above[0] else above
+        if found == time:
+            first = queue_offset if first is None else first
+            last = queue_offset
+    if boundary is not Boundary.NEAREST:
+        answers = {
+            Boundary.FIRST: first,
+            Boundary.LAST: last,
+            Boundary.FLOOR: floor,
+            Boundary.CEIL: ceil,
+        }
+        return answers[boundary]
+    if first is not None or below is None or above is None:
+        rest = below or above
+        return first if first is not None or rest is None else rest[1]
+    return _nearer(below[1], below[0], above[1], above[0], time)
+
+
+def _nearer(floor: int, floor_time: int | None, ceil: int, ceil_time: int | None, time: int) -> int:
+    assert floor_time is not None and ceil_time is not None, "a record vanished"
+    return ceil if abs(time - floor_time) > abs(ceil_time - time) else floor
+
+
+def _first(times: Times, low: int, high: int, holds: Callable[[int], bool]) -> int | None:
+    """The first readable message in the range whose time ``holds``, when none falls behind."""
+    answer = None
+    while low < high:
+        middle = (low + high) // 2
+        at, found = middle, times(middle)
+        while found is None and at + 1 < high:
+            at += 1
+            found = times(at)
+        if found is None:
+            high = middle
+        elif holds(found):
+            answer, high = at, middle
+        else:
+            low = at + 1
+    return answer
+
+
+def _readable_before(times: Times, low: int, high: int) -> int | None:
+    """The last readable message in the range."""
+    for queue_offset in range(high - 1, low - 1, -1):
+        if times(queue_offset) is not None:
+            return queue_offset
+    return None

@@ -1,0 +1,222 @@
+"""``DefaultMessageStore#getMessage``: what a master broker answers to a pull, status by status.
+
+A broker holds back less from memory than from disk. What lies further behind the log's end than
+``accessMessageInMemoryMaxRatio`` per cent of the machine's physical memory counts as on disk
+(``checkInDiskByCommitOffset``): nobody asks the page cache.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from formats.constants import PROPERTY_TAGS
+from formats.text import tags_code
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import GetMessageStatus
+from rmqctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+_SCANNED_BYTES = 16000
+
+
+class ReadableStore(Protocol):
+    """What a pull needs of a store: the opened one, or one that is followed."""
+
+    config: MessageStoreConfig
+    commit_log: CommitLog
+
+    @property
+    def max_offset(self) -> int: ...
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None: ...
+
+
+class MessageFilter(Protocol):
+    """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
+    record. ``errors`` counts records on which it failed."""
+
+    errors: int
+
+    def matches_code(self, code: int | None) -> bool: ...
+
+    def matches(self, record: Record) -> bool: ...
+
+
+@dataclass(slots=True)
+class GetMessageResult:
+    """Answer of a pull; offsets are queue offsets.
+
+    ``suggest_pulling_from_slave`` says that the last unit looked at lies so far behind the end of
+    the log that it counts as on disk; ``fall_behind_size`` is how many bytes behind it lies (what
+    ``diskFallRecorded`` makes a broker count), 0 when no unit was looked at. ``passed_over`` counts
+    messages whose unit is in no file, whose record cannot be read, or lies before the end of a log
+    file of which one was gone.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int = 0
+    max_offset: int = 0
+    records: list[Record] = field(default_factory=list)
+    suggest_pulling_from_slave: bool = False
+    fall_behind_size: int = 0
+    passed_over: int = 0
+
+
+class TagFilter:
+    """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
+    as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
+
+    :raises UsageError: the expression names no tag: nothing could ever match.
+    """
+
+    errors = 0
+
+    def __init__(self, expression: str) -> None:
+        self._is_all = expression in ("", "*")
+        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+        if not (self._is_all or self.tags):
+            raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
+        self._codes = frozenset(tags_code(tag) for tag in self.tags)
+
+    def matches_code(self, code: int | None) -> bool:
+        """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
+        return self._is_all or code is None or code in self._codes
+
+    def matches(self, record: Record) -> bool:
+        return self._is_all or record.properties.get(PROPERTY_TAGS) in self.tags
+
+
+def total_physical_memory_size() -> int:
+    """Bytes of memory of this machine (``StoreUtil#getTotalPhysicalMemorySize``)."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class TransferLimits:
+    """How much one answer may hold (``isTheBatchFull``).
+
+    :param physical_memory: bytes of the broker's memory; None: this machine's.
+    """
+
+    def __init__(
+        self, config: MessageStoreConfig, max_msg_nums: int, physical_memory: int | None = None
+    ) -> None:
+        memory = total_physical_memory_size() if physical_memory is None else physical_memory
+        #: Bytes behind the log's end that count as in memory.
+        self.in_memory = int(memory * (config.access_message_in_memory_max_ratio / 100.0))
+        self.max_msg_nums = max_msg_nums
+        self._memory = (
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_memory,
+        )
+        self._disk = (
+            config.max_transfer_bytes_on_message_in_disk,
+            config.max_transfer_count_on_message_in_disk,
+        )
+
+    def is_full(self, size: int, total: int, count: int, behind: int) -> bool:
+        """Whether a message of ``size`` bytes that lies ``behind`` bytes before the log's end goes
+        into no answer of ``count`` messages of ``total`` bytes. The first one always goes."""
+        if count == 0:
+            return False
+        max_bytes, max_count = self._disk if behind > self.in_memory else self._memory
+        return count >= self.max_msg_nums or total + size > max_bytes or count >= max_count
+
+
+def get_message(
+    store: ReadableStore,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    max_msg_nums: int,
+    message_filter: MessageFilter | None = None,
+    *,
+    physical_memory: int | None = None,
+) -> GetMessageResult:
+    """One pull of at most ``max_msg_nums`` messages within the broker's limits."""
+    queue = store.consume_queue(topic, queue_id)
+    if queue is None:
+        # A broker would make the queue in memory, and find it empty.
+        return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
+    low, high = queue.min_offset, queue.max_offset
+
+    def answer(status: GetMessageStatus, next_offset: int) -> GetMessageResult:
+        return GetMessageResult(status, next_offset, low, high)
+
+    if high == 0:
+        return answer(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
+    if offset < low:
+        return answer(GetMessageStatus.OFFSET_TOO_SMALL, low)
+    if offset == high:
+        return answer(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset)
+    if offset > high:
+        return answer(GetMessageStatus.OFFSET_OVERFLOW_BADLY, low if low == 0 else high)
+    file_units = queue.files.file_size // UNIT_SIZE
+    end_of_file = offset + file_units - offset % file_units
+    if queue.unit(offset) is None:
+        nothing = answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
+        nothing.passed_over = min(end_of_file, high) - offset
+        return nothing
+    limits = TransferLimits(store.config, max_msg_nums, physical_memory)
+    return _collect(store, queue, offset, min(end_of_file, high), limits, message_filter)
+
+
+def _collect(
+    store: ReadableStore,
+    queue: ConsumeQueue,
+    offset: int,
+    end: int,
+    limits: TransferLimits,
+    message_filter: MessageFilter | None,
+) -> GetMessageResult:
+    """Goes over the queue from ``offset``, never beyond its file, as the engine does."""
+    result = GetMessageResult(
+        GetMessageStatus.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset
+    )
+    log_end = store.max_offset
+    total = pulling = 0
+    skip_below = -1
+    end = min(end, offset + max(_SCANNED_BYTES, limits.max_msg_nums * UNIT_SIZE) // UNIT_SIZE)
+    result.next_begin_offset = end
+    place = offset
+    for queue_offset, unit in queue.units(offset, end):
+        result.passed_over += queue_offset - place
+        place = queue_offset + 1
+        pulling = unit.physical_offset
+        if unit.physical_offset < skip_below:
+            result.passed_over += 1
+            continue
+        if limits.is_full(unit.size, total, len(result.records), log_end - unit.physical_offset):
+            result.next_begin_offset = queue_offset
+            break
+        if message_filter is not None and not message_filter.matches_code(queue.tags_code(unit)):
+            if not result.records:
+                result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+            continue
+        record = store.commit_log.find_record(unit.physical_offset)
+        if record is None or record.total_size != unit.size:
+            result.passed_over += 1
+            if not result.records:
+                result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            if not store.commit_log.holds(unit.physical_offset, unit.size):
+                size = store.commit_log.file_size
+                skip_below = unit.physical_offset + size - unit.physical_offset % size
+            continue
+        if message_filter is not None and not message_filter.matches(record):
+            if not result.records:
+                result.status = GetMessageStatus.NO_MATCHED_MESSAGE
+            continue
+        result.records.append(record)
+        result.status = GetMessageStatus.FOUND
+        total += unit.size
+        skip_below = -1
+    result.passed_over += max(result.next_begin_offset - place, 0)
+    result.fall_behind_size = log_end - pulling
+    result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
+    return result

@@ -1,0 +1,341 @@
+"""``MessageExtBrokerInner``: a message on its way into the log, and how it is encoded.
+
+Properties are encoded in the order of Java's hash map, as a broker does. Bytes given as
+``properties_bytes`` are stored as they are, as long as the store adds nothing to them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from formats import constants
+from formats.text import encode_properties, encode_utf8, join_properties, split_properties
+from rmqctl.engine.record.record import PREFIXES, offset_msg_id
+from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+
+_TOPIC_LENGTH = Struct("B")
+_TOPIC_LENGTH_V2 = Struct(">h")
+_PROPERTIES_LENGTH = Struct(">h")
+#: What no name and no value of a property may hold: the separators, which would make others of
+#: them, and NUL, of which nobody could tell that it is not what damage left.
+NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
+
+_SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
+_CRC_HEAD = (constants.PROPERTY_CRC32 + constants.NAME_VALUE_SEPARATOR).encode()
+_CRC_DIGITS = 10
+#: ``CommitLog#CRC32_RESERVED_LEN``.
+CRC32_RESERVED_LENGTH = len(_CRC_HEAD) + _CRC_DIGITS + len(_SEPARATOR)
+
+#: What a Java client takes (``InetSocketAddress``): at another port ``MessageDecoder#decode`` gives
+#: up the message, and with it every one behind it in the same answer.
+MAX_PORT = 0xFFFF
+
+Host = tuple[bytes, int]
+LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
+
+
+@dataclass(slots=True)
+class MessageExtBrokerInner:
+    """One message to be put. Hosts are ``(address of 4 or 16 bytes, port)``.
+
+    ``properties`` are in the order in which they were set. A delay level is the property DELAY,
+    tags are TAGS, keys are KEYS, as everywhere in RocketMQ.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    properties_bytes: bytes | None = None
+    born_timestamp: int = 0
+    born_host: Host = LOCALHOST
+    store_host: Host = LOCALHOST
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def delay_time_level(self) -> int:
+        """``Message#getDelayTimeLevel``; 0 without, or when it is no number."""
+        text = self.properties.get(constants.PROPERTY_DELAY_TIME_LEVEL, "")
+        return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+    @property
+    def is_wait_store_msg_ok(self) -> bool:
+        """``Message#isWaitStoreMsgOK``: whether the putter waits for the flush."""
+        return self.properties.get(constants.PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true"
+
+    def properties_data(self) -> bytes:
+        """The properties as they are stored."""
+        if self.properties_bytes is not None:
+            return self.properties_bytes
+        return encode_properties(self.properties)
+
+
+@dataclass(slots=True)
+class AppendMessageResult:
+    """What an append did. Of a batch ``wrote_offset`` and ``queue_offset`` (Java: logicsOffset) are
+    the first message's, ``wrote_bytes`` is the sum, and ``msg_id`` has all ids, commas between.
+    ``page_cache_rt`` is how long the store of the bytes took, in milliseconds."""
+
+    status: AppendMessageStatus
+    wrote_offset: int = 0
+    wrote_bytes: int = 0
+    msg_id: str = ""
+    store_timestamp: int = 0
+    queue_offset: int = 0
+    page_cache_rt: int = 0
+    msg_num: int = 1
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is AppendMessageStatus.PUT_OK
+
+
+@dataclass(slots=True)
+class PutMessageResult:
+    """What a put did. ``reason`` says more when the status is not PUT_OK; ``topic`` and
+    ``queue_id`` are where the message went, which a delay changes. ``append`` is None where none
+    was tried."""
+
+    status: PutMessageStatus
+    append: AppendMessageResult | None = None
+    topic: str = ""
+    queue_id: int = 0
+    reason: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is PutMessageStatus.PUT_OK
+
+    @property
+    def stored(self) -> AppendMessageResult | None:
+        """The append, when the log has the message, also where the status is a later failure."""
+        return self.append if self.append is not None and self.append.is_ok else None
+
+
+def parse_host(text: str) -> Host:
+    """``1.2.3.4:5`` or ``[::1]:5``; :raises ValueError: it is neither."""
+    address, separator, port = text.rpartition(":")
+    # Python refuses to read thousands of digits.
+    is_number = port.isascii() and port.isdigit() and len(port) <= 10
+    if not separator or not is_number or int(port) > MAX_PORT:
+        raise ValueError(f"{text[:80]!r} is not ADDRESS:PORT, with a port of at most {MAX_PORT}")
+    if address.startswith("[") and address.endswith("]"):
+        return ipaddress.IPv6Address(address[1:-1]).packed, int(port)
+    return ipaddress.IPv4Address(address).packed, int(port)
+
+
+def port_problem(message: MessageExtBrokerInner) -> str:
+    """Why a host of the message can be none; empty when both can (:data:`MAX_PORT`)."""
+    for name, (_, port) in (("born", message.born_host), ("store", message.store_host)):
+        if not 0 <= port <= MAX_PORT:
+            return f"the {name} host's port {port} is not within 0 to {MAX_PORT}"
+    return ""
+
+
+def host_flags(message: MessageExtBrokerInner) -> int:
+    """The sys flag bits that the hosts' lengths ask for."""
+    flags = constants.BORNHOST_V6_FLAG if len(message.born_host[0]) == 16 else 0
+    return flags | (constants.STOREHOSTADDRESS_V6_FLAG if len(message.store_host[0]) == 16 else 0)
+
+
+class RecordForm(NamedTuple):
+    """How the version that wrote a store ends a record; 4.9.3's form as it stands.
+
+    ``property_separator``: the last property has a separator behind it (5.2.0 and later).
+    ``property_crc``: the record has a checksum of its own as its last property
+    (``enabledAppendPropCRC``). ``long_topics``: retry topics may be longer than a byte can say
+    (5.1.0 and later; ``autoMessageVersionOnTopicLen``).
+    """
+
+    property_separator: bool = False
+    property_crc: bool = False
+    long_topics: bool = False
+
+    def properties(self, data: bytes) -> bytes:
+        """Stored properties, up to the checksum that :meth:`EncodedMessage.record` fills in."""
+        if (self.property_separator or self.property_crc) and data and data[-1:] != _SEPARATOR:
+            data += _SEPARATOR
+        return data + bytes(CRC32_RESERVED_LENGTH) if self.property_crc else data
+
+
+FORM_OF_4_9_3 = RecordForm()
+
+
+def property_crc(data: bytes | memoryview) -> bytes:
+    """The last property of a record, over all bytes before it: ten digits, the lowest first
+    (``MessageDecoder#createCrc32``)."""
+    digits = f"{crc32(data) & 0x7FFFFFFF:0{_CRC_DIGITS}d}"[::-1]
+    return _CRC_HEAD + digits.encode() + _SEPARATOR
+
+
+@dataclass(slots=True)
+class EncodedMessage:
+    """A checked message: everything but the fields that only the lock decides."""
+
+    message: MessageExtBrokerInner
+    sys_flag: int
+    body_crc: int
+    tail: bytes
+    size: int
+    magic_code: int = constants.MESSAGE_MAGIC_CODE
+    has_property_crc: bool = False
+
+    def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+        """The record's bytes (``MessageExtEncoder#encode`` and ``doAppend``)."""
+        message = self.message
+        prefix = PREFIXES[self.sys_flag & constants.HOST_V6_MASK].pack(
+            self.size,
+            self.magic_code,
+            self.body_crc,
+            message.queue_id,
+            message.flag,
+            queue_offset,
+            physical_offset,
+            self.sys_flag,
+            message.born_timestamp,
+            *message.born_host,
+            store_timestamp,
+            *message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            len(message.body),
+        )
+        if self.has_property_crc:
+            data = prefix + self.tail[:-CRC32_RESERVED_LENGTH]
+            return data + property_crc(data)
+        return prefix + self.tail
+
+    def has_properties(self, stored: bytes) -> bool:
+        """Whether a record's properties are this message's, but for the checksum of the record."""
+        end = -CRC32_RESERVED_LENGTH if self.has_property_crc else None
+        own = self.tail[len(self.tail) - len(stored) :]
+        return len(own) == len(stored) and own[:end] == stored[:end]
+
+    def msg_id(self, physical_offset: int) -> str:
+        return offset_msg_id(*self.message.store_host, physical_offset)
+
+
+class _Strings(NamedTuple):
+    """Topic and properties of a message as its record has them."""
+
+    topic_length: Struct
+    topic: bytes
+    properties: bytes
+
+    @property
+    def is_v2(self) -> bool:
+        return self.topic_length is _TOPIC_LENGTH_V2
+
+
+def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
+    is_v2 = form.long_topics and len(message.topic) > constants.MAX_TOPIC_LENGTH
+    is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
+    if form.property_crc and constants.PROPERTY_CRC32 in message.properties:
+        # Of another record; CommitLog#asyncPutMessage takes it out as well.
+        name = constants.PROPERTY_CRC32.encode()
+        entries = split_properties(message.properties_data())
+        data = join_properties(entry for entry in entries if entry[0] != name)
+    else:
+        data = message.properties_data()
+    properties = form.properties(data)
+    length = _TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH
+    return _Strings(length, encode_utf8(message.topic), properties)
+
+
+def encoded_size(message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3) -> int:
+    """Bytes of the record that the message becomes (``calMsgLength``)."""
+    strings = _strings(message, form)
+    prefix = PREFIXES[(message.sys_flag | host_flags(message)) & constants.HOST_V6_MASK].size
+    lengths = strings.topic_length.size + _PROPERTIES_LENGTH.size
+    return prefix + len(message.body) + len(strings.topic) + len(strings.properties) + lengths
+
+
+def check_lengths(
+    message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3
+) -> PutMessageResult | None:
+    """The answer to a message whose topic or properties, as it came, are too long
+    (``DefaultMessageStore#checkMessage``); None when they are not. Of properties Java's characters
+    count here, and the bytes of what is stored in :func:`encode`."""
+    longest = constants.MAX_TOPIC_LENGTH
+    if form.long_topics and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
+        longest = constants.MAX_TOPIC_LENGTH_V2
+    size = len(message.topic) if message.topic.isascii() else len(encode_utf8(message.topic))
+    if not 0 < size <= longest:
+        return illegal(f"the topic has {size} bytes, 1 to {longest} are possible")
+    most = constants.MAX_PROPERTIES_LENGTH
+    data, properties = message.properties_bytes, message.properties
+    if data is None:
+        characters = sum(map(len, properties)) + sum(map(len, properties.values()))
+        if 2 * (characters + len(properties)) <= most:
+            return None
+    data = message.properties_data() if data is None else data
+    if len(data) > most:
+        characters = len(data.decode("utf-8", "replace").encode("utf-16-le")) // 2
+        if characters > most:
+            return illegal(f"the properties have {characters} characters, {most} are possible")
+    return None
+
+
+def illegal(reason: str) -> PutMessageResult:
+    """The answer to a message that cannot be stored as it is."""
+    return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, reason=reason)
+
+
+def encode(
+    message: MessageExtBrokerInner, max_message_size: int, form: RecordForm = FORM_OF_4_9_3
+) -> EncodedMessage | PutMessageResult:
+    """Encodes what does not depend on the place, of a message that :func:`check_lengths` passes; a
+    result when it is refused (``MessageExtEncoder#encode``)."""
+    strings = _strings(message, form)
+    topic_length, topic, properties = strings
+    if len(properties) > constants.MAX_PROPERTIES_LENGTH:
+        return PutMessageResult(
+            PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+            reason=f"the properties have {len(properties)} bytes, at most "
+            f"{constants.MAX_PROPERTIES_LENGTH} are possible",
+        )
+    sys_flag = message.sys_flag | host_flags(message)
+    tail = b"".join(
+        (
+            message.body,
+            topic_length.pack(len(topic)),
+            topic,
+            _PROPERTIES_LENGTH.pack(len(properties)),
+            properties,
+        )
+    )
+    size = PREFIXES[sys_flag & constants.HOST_V6_MASK].size + len(tail)
+    if size > max_message_size:
+        return illegal(
+            f"the record would have {size} bytes, at most {max_message_size} are allowed"
+        )
+    body_crc = crc32(message.body) & 0x7FFFFFFF
+    magic_code = constants.MESSAGE_MAGIC_CODE_V2 if strings.is_v2 else constants.MESSAGE_MAGIC_CODE
+    return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
+
+
+def delay_rewritten(message: MessageExtBrokerInner, max_level: int) -> MessageExtBrokerInner:
+    """The message as it goes to the schedule topic: level capped, real topic and queue kept in
+    properties (``CommitLog#asyncPutMessage``)."""
+    level = message.delay_time_level
+    properties = dict(message.properties)
+    if level > max_level:
+        level = max_level
+        properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+    properties[constants.PROPERTY_REAL_TOPIC] = message.topic
+    properties[constants.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    return replace(
+        message,
+        topic=constants.RMQ_SYS_SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=properties,
+        properties_bytes=None,
+    )

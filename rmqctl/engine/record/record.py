@@ -1,0 +1,328 @@
+"""One commit log entry, read at one place: record, blank, damage or the end.
+
+This is the reference for what counts as a record. The batch scanner reads the same thing in
+bulk and hands every irregular place to :func:`read_entry`, so damage has one definition
+(RocketMQ: ``CommitLog#checkMessageAndReturnSize``, with the check that it leaves out: that
+PHYSICALOFFSET names the record's own place).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import mmap
+from struct import Struct
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from formats import layouts
+from formats.constants import (
+    BLANK_MAGIC_CODE,
+    BORNHOST_V6_FLAG,
+    END_FILE_MIN_BLANK_LENGTH,
+    MAX_TOPIC_LENGTH,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    MIN_RECORD_SIZE,
+    PROPERTY_TAGS,
+    STOREHOSTADDRESS_V6_FLAG,
+    TRANSACTION_TYPE_MASK,
+)
+from formats.text import decode_properties, decode_utf8, tags_code
+from rmqctl.engine.files.holes import Aside, is_whole, whole
+from rmqctl.engine.files.mappedfile import MappedFile
+
+Buffer = mmap.mmap | bytes
+
+HOSTS_V6_MASK = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+PREFIXES = {flags: Struct(layout.format) for flags, layout in layouts.RECORD_PREFIX.items()}
+BLANK = Struct(layouts.BLANK.format)
+_SYS_FLAG_POSITION = 36
+_SHORTEST_PREFIX = PREFIXES[0].size
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+_MAGIC_HEAD = MESSAGE_MAGIC_CODE.to_bytes(4, "big")[:3]
+_MAGIC_LAST = {MESSAGE_MAGIC_CODE & 0xFF, MESSAGE_MAGIC_CODE_V2 & 0xFF}
+_BLANK_BYTES = BLANK_MAGIC_CODE.to_bytes(4, "big")
+_PHYSICAL_OFFSET_POSITION = 28
+_LONGEST_PREFIX = max(prefix.size for prefix in PREFIXES.values())
+#: Topic and properties with their lengths, whatever these are.
+_LONGEST_TAIL = 2 * (_SHORT.size + 0x7FFF)
+
+
+class Record(NamedTuple):
+    """A commit log record as stored; ``body_position`` and ``properties_position`` lie in the
+    file's buffer, the bytes themselves are not copied."""
+
+    physical_offset: int
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_address: bytes
+    born_port: int
+    store_timestamp: int
+    store_address: bytes
+    store_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_position: int
+    body_length: int
+    topic_bytes: bytes
+    properties_bytes: bytes
+
+    @property
+    def topic(self) -> str:
+        return decode_utf8(self.topic_bytes)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties as RocketMQ's decoder sees them."""
+        return decode_properties(self.properties_bytes)
+
+    @property
+    def born_host(self) -> str:
+        return host_text(self.born_address, self.born_port)
+
+    @property
+    def store_host(self) -> str:
+        return host_text(self.store_address, self.store_port)
+
+    @property
+    def transaction_type(self) -> int:
+        return self.sys_flag & TRANSACTION_TYPE_MASK
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id (``MessageDecoder#createMessageId``)."""
+        return offset_msg_id(self.store_address, self.store_port, self.physical_offset)
+
+    @property
+    def tags_code(self) -> int:
+        """``hashCode`` of the tags, 0 without: not the delivery time of a delayed message."""
+        tags = self.properties.get(PROPERTY_TAGS)
+        return tags_code(tags) if tags else 0
+
+
+class Blank(NamedTuple):
+    """The filler at the end of a full file."""
+
+    physical_offset: int
+    total_size: int
+
+
+class Damage(NamedTuple):
+    """A stretch of the log that is no record: ``reason`` is a finding code."""
+
+    physical_offset: int
+    length: int
+    reason: str
+    expected: str
+    found: str
+
+
+class End(NamedTuple):
+    """Where the written log ends. ``residue`` bytes after it are not zero: a crashed append, or
+    what a truncation by the engine left behind; ``reason`` says what stands there."""
+
+    physical_offset: int
+    residue: int = 0
+    reason: str = ""
+    expected: str = ""
+    found: str = ""
+
+
+Entry = Record | Blank | Damage | End
+
+
+def host_text(address: bytes, port: int) -> str:
+    """``address:port``, an IPv6 address in brackets."""
+    if len(address) == 4:
+        return f"{address[0]}.{address[1]}.{address[2]}.{address[3]}:{port}"
+    return f"[{ipaddress.IPv6Address(address)}]:{port}"
+
+
+def offset_msg_id(address: bytes, port: int, physical_offset: int) -> str:
+    """32 or 56 upper-case hexadecimal digits: address, port, physical offset."""
+    return (address + _INT.pack(port) + _LONG.pack(physical_offset)).hex().upper()
+
+
+def read_entry(buffer: Buffer, position: int, limit: int, physical_offset: int) -> Entry:
+    """Reads what stands at ``position``; never raises, whatever the bytes.
+
+    ``limit`` is the end of the file in the buffer, ``physical_offset`` the place's own offset.
+    Damage is returned with the length that the entry claims when that is plausible, else 0 (the
+    caller looks for the next record), and ``End`` stands for eight zero bytes.
+    """
+    if limit - position < END_FILE_MIN_BLANK_LENGTH:
+        # The writer always leaves room for a blank; less than that is never written.
+        return End(physical_offset)
+    total_size, magic_code = BLANK.unpack_from(buffer, position)
+    if magic_code == BLANK_MAGIC_CODE:
+        if total_size == limit - position:
+            return Blank(physical_offset, total_size)
+        # The engine does not look at a blank's size: it takes the rest of the file as one.
+        return Damage(
+            physical_offset,
+            limit - position,
+            "blank-size-mismatch",
+            str(limit - position),
+            str(total_size),
+        )
+    if magic_code not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
+        if total_size == 0 and magic_code == 0:
+            return End(physical_offset)
+        return Damage(
+            physical_offset, 0, "bad-magic", f"{MESSAGE_MAGIC_CODE:#010x}", f"{magic_code:#010x}"
+        )
+    return _read_record(buffer, position, limit, physical_offset, total_size, magic_code)
+
+
+def _read_record(
+    buffer: Buffer,
+    position: int,
+    limit: int,
+    physical_offset: int,
+    total_size: int,
+    magic_code: int,
+) -> Record | Damage:
+    def damage(length: int, reason: str, expected: object, found: object) -> Damage:
+        return Damage(physical_offset, length, reason, str(expected), str(found))
+
+    room = limit - position
+    if room < MIN_RECORD_SIZE:
+        return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
+    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_POSITION)
+    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    if prefix.size > room:
+        return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
+    values = prefix.unpack_from(buffer, position)
+    body_length = values[16]
+    # A negative length counts as none in the engine's own walk.
+    at = position + prefix.size + max(body_length, 0)
+    two_bytes = magic_code == MESSAGE_MAGIC_CODE_V2
+    if at + (4 if two_bytes else 3) > limit:
+        return damage(
+            0, "body-length-out-of-range", f"at most {limit - position - prefix.size}", body_length
+        )
+    if two_bytes:
+        (topic_length,) = _SHORT.unpack_from(buffer, at)
+        at += 2
+    else:
+        topic_length = buffer[at]
+        at += 1
+    if (
+        not 0 < topic_length <= (0x7FFF if two_bytes else MAX_TOPIC_LENGTH)
+        or at + topic_length + 2 > limit
+    ):
+        return damage(0, "topic-length-out-of-range", f"1 to {MAX_TOPIC_LENGTH}", topic_length)
+    topic = buffer[at : at + topic_length]
+    at += topic_length
+    (properties_length,) = _SHORT.unpack_from(buffer, at)
+    at += 2
+    end = at + max(properties_length, 0)
+    if end > limit:
+        return damage(
+            0, "properties-length-out-of-range", f"at most {limit - at}", properties_length
+        )
+    if values[6] != physical_offset:
+        return damage(end - position, "physical-offset-mismatch", physical_offset, values[6])
+    if end - position != total_size:
+        return damage(0, "total-size-mismatch", end - position, total_size)
+    rest = (position + prefix.size, max(body_length, 0), topic, buffer[at:end])
+    return Record._make(
+        (physical_offset, total_size, magic_code, *values[2:6], *values[7:16], *rest)
+    )
+
+
+def read_entry_of(mapped: MappedFile, position: int) -> Entry:
+    """:func:`read_entry` of a file, without looking into its holes."""
+    mapped.load_entry(position)
+    physical_offset = mapped.file_from_offset + position
+    if not mapped.whole[0] <= position < mapped.whole[1]:
+        is_whole(mapped, position, position + 1)
+    low, high = mapped.whole
+    if low <= position < high:
+        # A record that ends before the hole is one; of what is none more may have to be seen.
+        entry = read_entry(mapped.buffer, position, min(high, mapped.size), physical_offset)
+        if isinstance(entry, Record) or high >= mapped.size:
+            return entry
+    aside = _fields_aside(mapped, position)
+    return read_entry(aside.buffer, position, mapped.size, physical_offset)
+
+
+def _tail_position(buffer: Buffer, position: int) -> int:
+    """Where the topic's length stands, as the record says."""
+    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_POSITION)
+    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    (body_length,) = _INT.unpack_from(buffer, position + prefix.size - _INT.size)
+    return position + prefix.size + max(int(body_length), 0)
+
+
+def _fields_aside(mapped: MappedFile, position: int) -> MappedFile:
+    """A copy of all that :func:`read_entry` looks at, whatever stands there."""
+    aside = Aside(mapped, position, min(position + _LONGEST_PREFIX, mapped.size))
+    if position + _LONGEST_PREFIX <= mapped.size:
+        tail = _tail_position(aside.buffer, position)
+        aside.add(mapped, min(tail, mapped.size), min(tail + _LONGEST_TAIL, mapped.size))
+    return aside
+
+
+def body_crc_of(buffer: Buffer | memoryview, record: Record) -> int:
+    """CRC-32 of the stored body & 0x7FFFFFFF (``UtilAll#crc32``)."""
+    body = memoryview(buffer)[record.body_position : record.body_position + record.body_length]
+    try:
+        return crc32(body) & 0x7FFFFFFF
+    finally:
+        body.release()
+
+
+def body_seen(mapped: MappedFile, record: Record) -> Buffer:
+    """Where the body of a file's record can be looked at, at its position."""
+    end = record.body_position + record.body_length
+    return whole(mapped, record.body_position, end).buffer
+
+
+def crc_matches(buffer: Buffer, record: Record) -> bool:
+    """Whether the body is what was stored; an empty one is not checked, as in the engine."""
+    return record.body_length == 0 or body_crc_of(buffer, record) == record.body_crc
+
+
+def find_next(mapped: MappedFile, position: int) -> int:
+    """Position of the next record or blank at or after ``position``; the file's size when none.
+
+    A record is found by its magic code and by PHYSICALOFFSET naming its own place, whatever its
+    size field says; a blank by reaching exactly to the end of the file. Holes are skipped, but for
+    the size field at their edge, whose leading zeros may be theirs.
+    """
+    for data, high in mapped.extents(position, mapped.size):
+        low = max(data - _INT.size, position)
+        record = _find_record(mapped, low, high)
+        at = _find_blank(mapped, low, record)
+        if at < high:
+            return at
+    return mapped.size
+
+
+def _find_record(mapped: MappedFile, low: int, high: int) -> int:
+    for at in mapped.occurrences(_MAGIC_HEAD, low + 4, high):
+        start = at - 4
+        if start + MIN_RECORD_SIZE > mapped.size:
+            break
+        head = mapped.read_aside(start, _PHYSICAL_OFFSET_POSITION + _LONG.size)
+        offset = _LONG.unpack_from(head, _PHYSICAL_OFFSET_POSITION)[0]
+        if head[7] in _MAGIC_LAST and offset == mapped.file_from_offset + start:
+            return start
+    return high
+
+
+def _find_blank(mapped: MappedFile, low: int, high: int) -> int:
+    for at in mapped.occurrences(_BLANK_BYTES, low + 4, high):
+        if _INT.unpack(mapped.read_aside(at - 4, 4))[0] == mapped.size - (at - 4):
+            return at - 4
+    return high

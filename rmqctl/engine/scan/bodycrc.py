@@ -1,0 +1,59 @@
+"""CRC-32 of many bodies.
+
+isal's CRC is many times faster than what a call of it costs: from 64 bytes on, where it turns to
+AVX-512, a call was measured to take 200 ns instead of 40. Short bodies are therefore checked in
+pieces that stay below, cut by numpy for many bodies at once.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+
+import numpy as np
+from isal.isal_zlib import crc32
+
+from rmqctl.engine.record.record import Buffer
+from rmqctl.engine.scan.columns import Bytes, Codes, Ints, gather
+
+_PIECE = 63
+_CHUNK_ROWS = 2048
+# In front of a body the register is 0 and zeros leave it so; these four bytes then fill it with
+# ones, which is how a CRC begins. So a body can stand at the end of a row of any width.
+_START = bytes.fromhex("62f52692")
+_FROM_ZERO = 0xFFFFFFFF
+_LONGEST_PIECES = 3
+
+
+def body_crcs(buffer: Buffer, data: Bytes, start: Ints, length: Ints) -> Codes:
+    """CRC-32 of the bytes at ``start``, behind a record's prefix; ``data`` is ``buffer``."""
+    codes = np.empty(len(start), np.uint32)
+    shorter = -1
+    for pieces in range(1, _LONGEST_PIECES + 1):
+        longest = pieces * _PIECE - len(_START)
+        rows = np.flatnonzero((length > shorter) & (length <= longest))
+        shorter = longest
+        for at in range(0, len(rows), _CHUNK_ROWS):
+            part = rows[at : at + _CHUNK_ROWS]
+            codes[part] = _short(data, start[part], length[part], pieces)
+    rows = np.flatnonzero(length > shorter)
+    lows, highs = start[rows], start[rows] + length[rows]
+    with memoryview(buffer) as view:
+        codes[rows] = [
+            crc32(view[low:high]) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+        ]
+    return codes
+
+
+def _short(data: Bytes, start: Ints, length: Ints, pieces: int) -> list[int]:
+    width = pieces * _PIECE
+    keep = np.repeat(np.array([0, 0xFF], np.uint8), width)
+    begin = np.zeros(2 * width, np.uint8)
+    begin[width - len(_START) : width] = np.frombuffer(_START, np.uint8)
+    rows = gather(data, start + length - width, width)
+    rows &= gather(keep, length, width)
+    rows |= gather(begin, length, width)
+    columns = rows.view(np.dtype((np.void, _PIECE)))
+    codes = map(crc32, columns[:, 0].tolist(), repeat(_FROM_ZERO))
+    for piece in range(1, pieces):
+        codes = map(crc32, columns[:, piece].tolist(), codes)
+    return list(codes)

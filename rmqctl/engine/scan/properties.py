@@ -1,0 +1,286 @@
+"""Properties of a whole batch at once: tags codes, index keys, and what does not parse.
+
+The same rules as :func:`formats.text.decode_properties`. First the few values that dispatch needs
+are located, then they are hashed where they lie. Nearly all properties are regular: each entry has
+one 0x01 and entries are joined by one 0x02. Those are located by numpy, the others one by one by
+:func:`locate`, so the odd cases have one plain definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import constants
+from formats.text import decode_utf8, split_properties
+from rmqctl.engine.scan.columns import (
+    Bytes,
+    Codes,
+    Ints,
+    by_width,
+    gather,
+    hash_codes,
+    padded,
+    rows_with_high_bytes,
+    take,
+)
+
+__all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan", "tags"]
+
+_NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
+_PROPERTY = ord(constants.PROPERTY_SEPARATOR)
+_SPACE = ord(constants.KEY_SEPARATOR)
+_WORD = 8
+_WORD_DTYPE = np.dtype(">u8")
+_NAMES = (
+    constants.PROPERTY_TAGS,
+    constants.PROPERTY_KEYS,
+    constants.PROPERTY_UNIQ_KEY,
+    constants.PROPERTY_DELAY_TIME_LEVEL,
+    constants.PROPERTY_INNER_MULTI_DISPATCH,
+)
+_TAGS, _KEYS, _UNIQ_KEY, _DELAY, _MULTI = range(len(_NAMES))
+_NUMBER_BY_NAME = {name.encode(): number for number, name in enumerate(_NAMES)}
+
+
+@dataclass(slots=True)
+class PropertyColumns:
+    """What dispatch needs of the properties; rows count in the batch.
+
+    ``key_row`` ascends; the entries of a row are in the order of its index items.
+    """
+
+    tags_code: Ints
+    key_row: Ints
+    key_hash: NDArray[np.int32]
+    delay_levels: dict[int, str]
+    malformed: Ints
+    multi_dispatch_rows: Ints
+
+    @classmethod
+    def empty(cls, count: int) -> PropertyColumns:
+        none = np.empty(0, np.int64)
+        return cls(np.zeros(count, np.int64), none, np.empty(0, np.int32), {}, none, none)
+
+
+def properties_problem(data: bytes) -> str | None:
+    """Why stored properties do not parse; None when they do.
+
+    Every entry that is not empty must have a 0x01, no byte may be a NUL, and all must be UTF-8.
+    Empty names and values, repeated names and surplus separators lose entries, but they parse.
+    """
+    if b"\0" in data:
+        return "they hold a NUL"
+    if any(name and value is None for name, value in split_properties(data)):
+        return "an entry has no separator between name and value"
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return "they are not UTF-8"
+    return None
+
+
+def locate(data: bytes) -> dict[int, tuple[int, int]]:
+    """``(position, length)`` of the values of :data:`_NAMES` as ``decode_properties`` has them."""
+    found = {}
+    position = 0
+    for name, value in split_properties(data):
+        number = _NUMBER_BY_NAME.get(name)
+        if value and number is not None:
+            found[number] = (position + len(name) + 1, len(value))
+        position += len(name) + 1 + (0 if value is None else len(value) + 1)
+    return found
+
+
+class _Values(NamedTuple):
+    """Where the values of each of :data:`_NAMES` lie, by row: length 0 where a row has none."""
+
+    position: Ints
+    length: Ints
+
+    def of(self, number: int) -> tuple[Ints, Ints, Ints]:
+        """Rows that have a value, its positions and lengths."""
+        rows = np.flatnonzero(self.length[number])
+        if len(rows) == self.length.shape[1]:
+            return rows, self.position[number], self.length[number]
+        return rows, self.position[number][rows], self.length[number][rows]
+
+
+def scan(
+    data: Bytes, start: Ints, length: Ints, key_prefix: Codes, *, check: bool
+) -> PropertyColumns:
+    """Reads the properties at ``start`` (``length`` bytes each) of every row.
+
+    ``key_prefix`` is the hash of ``topic#`` of each row. With ``check`` the rows are reported that
+    have a :func:`properties_problem`.
+    """
+    values, malformed = _located(data, start, length, check=check)
+    columns = PropertyColumns.empty(len(start))
+    tagged, at, size = values.of(_TAGS)
+    columns.tags_code[tagged] = hash_codes(data, at, size).view(np.int32)
+    columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
+    delayed, at, size = values.of(_DELAY)
+    columns.delay_levels = {
+        row: decode_utf8(_text(data, low, many))
+        for row, low, many in zip(delayed.tolist(), at, size, strict=True)
+    }
+    columns.multi_dispatch_rows = values.of(_MULTI)[0]
+    columns.malformed = np.array(sorted(malformed), np.int64)
+    return columns
+
+
+def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Rows that have TAGS, and where these lie: positions and lengths, none of them 0."""
+    return _located(data, start, length, check=False)[0].of(_TAGS)
+
+
+def _located(data: Bytes, start: Ints, length: Ints, *, check: bool) -> tuple[_Values, list[int]]:
+    """Where the values of :data:`_NAMES` lie, and with ``check`` which rows are malformed."""
+    count = len(start)
+    values = _Values(*(np.zeros((len(_NAMES), count), np.int64) for _ in range(2)))
+    malformed: list[int] = []
+    # One 0x02 at the end is how some versions write it, and empty properties need no look.
+    trimmed = length - ((data[start + length - 1] == _PROPERTY) & (length > 0))
+    for width, rows in by_width(trimmed + _WORD * (trimmed > 0)):
+        part = _Part(data, start[rows], trimmed[rows], width)
+        numbers = np.arange(count)[rows]
+        part.put(values, numbers)
+        for row in numbers[part.irregular].tolist():
+            for name, (offset, many) in locate(_text(data, start[row], length[row])).items():
+                values.position[name, row] = start[row] + offset
+                values.length[name, row] = many
+        if check:
+            malformed += [
+                row
+                for row in numbers[part.suspects()].tolist()
+                if properties_problem(_text(data, start[row], length[row])) is not None
+            ]
+    return values, malformed
+
+
+def _text(data: Bytes, position: int | np.int64, length: int | np.int64) -> bytes:
+    return data[position : position + length].tobytes()
+
+
+class _Part:
+    """Properties of similar length as one matrix, of which the regular rows are taken apart.
+
+    ``irregular`` are the rows that are not; ``width`` is at least 8 more than any length.
+    """
+
+    def __init__(self, data: Bytes, start: Ints, length: Ints, width: int) -> None:
+        # As wide as it must be, in whole words.
+        width = min(width, -(-(int(length.max()) + _WORD) // _WORD) * _WORD)
+        self._start, self._length, self._width = start, length, width
+        self._matrix = padded(data, start, length, width)
+        self._flat = self._matrix.reshape(-1)
+        # An end for the last entry as well makes entries pairs of separators.
+        self._flat[np.arange(len(start)) * width + length] = _PROPERTY
+        place = np.flatnonzero((self._flat - np.uint8(_NAME_VALUE)) < 2)
+        place, self.irregular = self._regular(place, self._flat[place] == _PROPERTY)
+        self._name_end, self._value_end = place[0::2], place[1::2]
+
+    def _regular(self, place: Ints, is_end: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """The separators of the rows in which 0x01 and 0x02 alternate, and all other rows."""
+        # The last one of a row is always a 0x02, so alternating within rows is alternating at all.
+        if len(place) % 2 == 0 and is_end[1::2].all() and not is_end[0::2].any():
+            return place, np.empty(0, np.int64)
+        row = place // self._width
+        count = np.bincount(row, minlength=len(self._start))
+        first = np.cumsum(count) - count
+        odd = ((np.arange(len(place)) - first[row]) & 1).astype(bool)
+        bad = np.zeros(len(self._start), bool)
+        bad[row[odd != is_end]] = True
+        return place[~bad[row]], np.flatnonzero(bad)
+
+    def put(self, values: _Values, numbers: Ints) -> None:
+        """Writes down the values in regular rows; ``numbers`` are the rows' numbers there."""
+        if not len(self._value_end):
+            return
+        row = self._value_end // self._width
+        begin = row * self._width
+        np.maximum(begin[1:], self._value_end[:-1] + 1, out=begin[1:])
+        size = self._value_end - self._name_end - 1
+        # With the 0x01 behind it a short name is known by its first bytes alone.
+        word = take(self._flat, begin, _WORD_DTYPE).astype(np.uint64)
+        name_length = self._name_end - begin
+        for number, name in enumerate(_NAMES):
+            head = (name + constants.NAME_VALUE_SEPARATOR).encode()[:_WORD]
+            shift = np.uint64(8 * (_WORD - len(head)))
+            same = (word >> shift) == np.uint64(int.from_bytes(head, "big"))
+            if len(name) >= _WORD:
+                same &= name_length == len(name)
+            entry = np.flatnonzero(same & (size > 0))
+            if len(name) > _WORD:
+                entry = self._with_name(entry, begin, name.encode())
+            if len(entry):
+                # Of a repeated name the last one counts, and so does the last one stored here.
+                at = row[entry]
+                column = self._name_end[entry] + 1 - at * self._width
+                values.position[number, numbers[at]] = self._start[at] + column
+                values.length[number, numbers[at]] = size[entry]
+
+    def _with_name(self, entry: Ints, begin: Ints, name: bytes) -> Ints:
+        if len(entry):
+            same = gather(self._flat, begin[entry], len(name)) == np.frombuffer(name, np.uint8)
+            entry = entry[same.all(axis=1)]
+        return entry
+
+    def suspects(self) -> Ints:
+        """Rows that may have a :func:`properties_problem`; all others have none."""
+        suspects = [self.irregular, rows_with_high_bytes(self._matrix)]
+        zeros = self._width - 1 - self._length
+        if np.count_nonzero(self._flat) != self._flat.size - int(zeros.sum()):
+            suspects.append(np.flatnonzero(np.count_nonzero(self._matrix == 0, axis=1) != zeros))
+        return np.unique(np.concatenate(suspects))
+
+
+def _keys(data: Bytes, values: _Values, key_prefix: Codes) -> tuple[Ints, NDArray[np.int32]]:
+    """Row and hash of every key: of a row UNIQ_KEY comes first, then the tokens of KEYS."""
+    unique_row, *unique = values.of(_UNIQ_KEY)
+    token_row, *tokens = _tokens(data, *values.of(_KEYS))
+    rows = len(key_prefix)
+    # Two ascending runs become one: each key goes behind as many as there are before it.
+    unique_count = np.cumsum(np.bincount(unique_row, minlength=rows))
+    token_count = np.cumsum(np.bincount(token_row, minlength=rows))
+    before = token_count[unique_row] - np.bincount(token_row, minlength=rows)[unique_row]
+    unique_at = np.arange(len(unique_row)) + before
+    token_at = np.arange(len(token_row)) + unique_count[token_row]
+    key_row = np.empty(len(unique_row) + len(token_row), np.int64)
+    code = np.empty(len(key_row), np.uint32)
+    for at, row, place in ((unique_at, unique_row, unique), (token_at, token_row, tokens)):
+        key_row[at] = row
+        code[at] = hash_codes(data, place[0], place[1], key_prefix[row])
+    return key_row, _index_hash(code)
+
+
+def _tokens(data: Bytes, row: Ints, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+    """Splits KEYS at single spaces, empty tokens dropped: row, position and length of each."""
+    found = [np.empty(0, np.int64)]
+    for width, part in by_width(length):
+        low = start[part]
+        flat = padded(data, low, length[part], width).reshape(-1)
+        space = np.flatnonzero(flat == _SPACE)
+        if len(space):
+            at = space // width
+            found.append(low[at] + (space - at * width))
+    space = np.sort(np.concatenate(found))
+    if not len(space):
+        return row, start, length
+    # Records ascend in the file, and so do all of these places.
+    owner = np.searchsorted(start, space, "right") - 1
+    starts = np.sort(np.concatenate([start, space + 1]))
+    sizes = np.sort(np.concatenate([start + length, space])) - starts
+    rows = np.sort(np.concatenate([row, row[owner]]))
+    real = sizes > 0
+    return rows[real], starts[real], sizes[real]
+
+
+def _index_hash(code: Codes) -> NDArray[np.int32]:
+    """``IndexFile#indexKeyHashMethod``: the absolute value, Integer.MIN_VALUE → 0."""
+    signed = np.abs(code.view(np.int32))
+    signed[signed < 0] = 0
+    return signed

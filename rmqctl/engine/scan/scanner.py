@@ -1,0 +1,240 @@
+"""The scanner: the one hot loop. Batches of columns from the commit log, and damage.
+
+verify, rebuild, bulk put and Spark consume it. This is the pure one, numpy over batches; a compiled
+one can take its place behind the same :class:`Batch`. Every place that is not a plain record goes
+through :meth:`CommitLog.step`, so that both readers of the log agree on what a record is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import Dispatcher, java_int
+from rmqctl.engine.files.holes import Aside, whole
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record, read_entry
+from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.bodycrc import body_crcs
+from rmqctl.engine.scan.chain import chain, read_fields
+from rmqctl.engine.scan.columns import LONGEST, Bytes, Ints, gather
+from rmqctl.engine.scan.topics import TopicTable
+
+__all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
+
+BATCH_RECORDS = 16384
+# What is chained at once: little after damage, where more may follow, and soon much again.
+WINDOW_BYTES = (1 << 20, 16 << 20)
+#: So far around what it takes a batch's columns reach: the longest texts are gathered in rows of
+#: this width.
+_AROUND = 2 * LONGEST
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive records of one file as parallel arrays, in log order.
+
+    ``key_row`` and ``key_hash`` are parallel to each other: one entry per index key, rolled back
+    records' too. ``crc_matches`` is all true unless the scan checks. ``malformed`` are rows whose
+    properties do not parse, ``multi_dispatch_rows`` those that name extra queues,
+    ``bad_delay_rows`` delayed messages whose level is no number.
+    """
+
+    mapped: MappedFile
+    topics: TopicTable
+    position: Ints
+    physical_offset: Ints
+    total_size: Ints
+    body_crc: Ints
+    queue_id: Ints
+    queue_offset: Ints
+    sys_flag: Ints
+    store_timestamp: Ints
+    body_position: Ints
+    body_length: Ints
+    topic_id: Ints
+    properties_position: Ints
+    properties_length: Ints
+    tags_code: Ints
+    key_row: Ints
+    key_hash: NDArray[np.int32]
+    crc_matches: NDArray[np.bool_]
+    malformed: Ints
+    multi_dispatch_rows: Ints
+    bad_delay_rows: Ints
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def end_offset(self) -> int:
+        return int(self.physical_offset[-1] + self.total_size[-1])
+
+    def record(self, row: int) -> Record:
+        """One record in full."""
+        entry = read_entry(
+            self.mapped.buffer,
+            int(self.position[row]),
+            self.mapped.size,
+            int(self.physical_offset[row]),
+        )
+        assert isinstance(entry, Record)
+        return entry
+
+
+ScanEntry = Batch | Blank | Damage | End
+
+
+class Scanner:
+    """Scans a log. ``check`` also computes body CRCs and looks for malformed properties;
+    ``properties`` can be left out when neither tags codes nor keys are wanted."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        dispatcher: Dispatcher,
+        *,
+        check: bool = False,
+        properties: bool = True,
+    ) -> None:
+        self.log = log
+        self.dispatcher = dispatcher
+        self.topics = TopicTable()
+        self._check = check
+        self._properties = properties
+
+    def scan(self, start: int | None = None, end: int | None = None) -> Iterator[ScanEntry]:
+        """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
+        up to ``end``, closed by :class:`End`: the order and places of :meth:`CommitLog.walk`.
+        """
+        entries = self.log.files.entries
+        number = 0 if start is None else self.log.files.index_of(start)
+        if number < 0 or not entries:
+            yield End(max(start or 0, self.log.min_offset))
+            return
+        position = 0 if start is None else start - entries[number].file_from_offset
+        window = WINDOW_BYTES[0]
+        appended: tuple[int, int] | None = None
+        while True:
+            if number < len(entries) and position >= 0:
+                mapped = self.log.files.file(number)
+                limit = mapped.size if end is None else end - mapped.file_from_offset
+                reached = position
+                for batch in self._window(mapped, position, min(limit, position + window)):
+                    yield batch
+                    reached = batch.end_offset - mapped.file_from_offset
+                if reached > position:
+                    mapped.forget(position, reached)
+                    position = reached
+                    window = min(2 * window, WINDOW_BYTES[1])
+                    continue
+            window = WINDOW_BYTES[0]
+            if end is not None and position >= 0 and self.log.offset_of(number, position) >= end:
+                yield End(end)
+                return
+            step = self.log.step(number, position)
+            if end is not None and step.entry.physical_offset >= end:
+                yield End(end)
+                return
+            if isinstance(step.entry, Record):
+                # A broker has appended it behind the window's look, which is taken again.
+                if appended == (number, position):
+                    raise AssertionError("scanner and walk disagree on a record")
+                appended = number, position
+                continue
+            yield step.entry
+            if isinstance(step.entry, End):
+                return
+            number, position = step.number, step.position
+
+    def _window(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
+        """Batches of the sound records that stand behind each other from ``position`` on."""
+        mapped.load(position, limit)
+        seen = whole(mapped, position - _AROUND, limit + _AROUND)
+        positions = chain(seen, np.frombuffer(seen.buffer, np.uint8), position, limit)
+        if len(positions):
+            mapped.load_entry(int(positions[-1]))
+            seen = _with_last_record(mapped, seen, position, int(positions[-1]), limit)
+        data = np.frombuffer(seen.buffer, np.uint8)
+        for at in range(0, len(positions), BATCH_RECORDS):
+            chained = positions[at : at + BATCH_RECORDS]
+            fields = read_fields(data, chained, mapped.file_from_offset)
+            if fields is None:
+                return
+            mapped.load(limit, int(fields["position"][-1] + fields["total_size"][-1]))
+            yield self._batch(seen, data, fields)
+            if len(fields["position"]) < len(chained):
+                return
+
+    def _batch(self, mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> Batch:
+        fields["topic_id"] = self.topics.lookup(
+            data, fields.pop("topic_position"), fields.pop("topic_length")
+        )
+        count = len(fields["position"])
+        found = propertyscan.PropertyColumns.empty(count)
+        if self._properties:
+            found = propertyscan.scan(
+                data,
+                fields["properties_position"],
+                fields["properties_length"],
+                self.topics.key_prefix_array()[fields["topic_id"]],
+                check=self._check,
+            )
+        bad_delay_rows = self._delays(found.tags_code, found.delay_levels, fields)
+        return Batch(
+            mapped=mapped,
+            topics=self.topics,
+            tags_code=found.tags_code,
+            key_row=found.key_row,
+            key_hash=found.key_hash,
+            crc_matches=_crc_matches(mapped, data, fields) if self._check else np.ones(count, bool),
+            malformed=found.malformed,
+            multi_dispatch_rows=found.multi_dispatch_rows,
+            bad_delay_rows=bad_delay_rows,
+            **fields,
+        )
+
+    def _delays(self, tags_code: Ints, levels: dict[int, str], fields: dict[str, Ints]) -> Ints:
+        """Puts delivery times in place of the tags codes of delayed messages; the rows of those
+        whose level is no number."""
+        bad: list[int] = []
+        schedule = self.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
+        topic, stamps = fields["topic_id"], fields["store_timestamp"]
+        for row, level in levels.items():
+            if topic[row] == schedule:
+                if java_int(level) is None:
+                    bad.append(row)
+                tags_code[row] = self.dispatcher.delivery_time(
+                    level, int(stamps[row]), int(tags_code[row])
+                )
+        return np.array(bad, np.int64)
+
+
+def _with_last_record(
+    mapped: MappedFile, seen: MappedFile, start: int, last: int, limit: int
+) -> MappedFile:
+    """What stands for a window that began at ``start``, with its last record, at ``last``, which
+    may reach beyond ``limit``."""
+    total_size, _ = BLANK.unpack_from(seen.buffer, last)
+    end = last + total_size + _AROUND
+    if end <= limit + _AROUND:
+        return seen
+    if isinstance(seen, Aside):
+        seen.add(mapped, limit, min(end, mapped.size))
+        return seen
+    return whole(mapped, start - _AROUND, end)
+
+
+def _crc_matches(mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:
+    length = fields["body_length"]
+    codes = body_crcs(mapped.buffer, data, fields["body_position"], length)
+    # An empty body is not checked, as in the engine.
+    matches: NDArray[np.bool_] = ((codes & np.uint32(0x7FFFFFFF)) == fields["body_crc"]) | (
+        length == 0
+    )
+    return matches

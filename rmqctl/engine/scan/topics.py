@@ -1,0 +1,97 @@
+"""The topics of a scan as small numbers, found for a whole batch at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats.text import decode_utf8, string_hash_code
+from rmqctl.engine.files.paths import topic_directory_problem
+from rmqctl.engine.scan.columns import Bytes, Ints, padded
+
+_WORD = 8
+_WORDS = 16
+_SLOT_BITS = 16
+_FACTORS = np.random.default_rng(0x5EED).integers(1, 2**63, _WORDS, np.uint64) * np.uint64(
+    2
+) + np.uint64(1)
+
+
+class TopicTable:
+    """Topics seen by a scan: a small number for each, with what dispatch needs of it.
+
+    :meth:`lookup` guesses by a table of hashes and compares the bytes, so no choice of topics can
+    make it wrong; what it guessed wrong (new, very long, same slot) goes through a dictionary.
+    Damaged bytes that Java reads as one name are one topic: the queue is that of the name.
+    """
+
+    #: Whether bytes that decode to one name get one number.
+    joins_names = True
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._id_by_bytes: dict[bytes, int] = {}
+        self._id_by_name: dict[str, int] = {}
+        self._slots = np.zeros(1 << _SLOT_BITS, np.int64)
+        # By number, with room for more: the bytes as words, their length.
+        self._words = np.zeros((_WORDS, 1), np.uint64)
+        self._length = np.zeros(1, np.int64)
+        self._allowed = np.zeros(1, bool)
+        self._key_prefix = np.zeros(1, np.uint32)
+
+    def id_of(self, topic: str) -> int:
+        """Number of a topic, given one when it is new."""
+        return self._number(topic.encode("utf-8", "surrogateescape"))
+
+    def allowed_array(self) -> NDArray[np.bool_]:
+        """Whether each topic can be a queue directory."""
+        return self._allowed[: len(self.names)]
+
+    def key_prefix_array(self) -> NDArray[np.uint32]:
+        """``hashCode`` of ``topic#`` for each topic."""
+        return self._key_prefix[: len(self.names)]
+
+    def lookup(self, data: Bytes, start: Ints, length: Ints) -> Ints:
+        """Numbers of the topics (none empty) at places in ``data``; new ones are added."""
+        count = min(-(-int(length.max()) // _WORD), _WORDS)
+        rows = padded(data, start, np.minimum(length, count * _WORD), count * _WORD)
+        words = rows.view(np.uint64)
+        code = words[:, 0] * _FACTORS[0]
+        for at in range(1, count):
+            code += words[:, at] * _FACTORS[at]
+        slot = (code >> np.uint64(64 - _SLOT_BITS)).astype(np.int64)
+        number: Ints = self._slots[slot]
+        right = self._length[number] == length
+        for at in range(count):
+            right &= self._words[at][number] == words[:, at]
+        right &= length <= _WORDS * _WORD
+        for row in np.flatnonzero(~right).tolist():
+            low = int(start[row])
+            number[row] = self._number(data[low : low + int(length[row])].tobytes())
+            self._slots[slot[row]] = number[row]
+        return number
+
+    def _number(self, topic: bytes) -> int:
+        number = self._id_by_bytes.get(topic)
+        return self._add(topic) if number is None else number
+
+    def _add(self, topic: bytes) -> int:
+        name = decode_utf8(topic)
+        known = self._id_by_name.get(name) if self.joins_names else None
+        number = self._id_by_bytes[topic] = len(self.names) if known is None else known
+        if known is not None:
+            return number
+        self._id_by_name[name] = number
+        self.names.append(name)
+        if number == len(self._length):
+            self._words = np.concatenate([self._words, np.zeros_like(self._words)], axis=1)
+            self._length, self._allowed, self._key_prefix = (
+                np.concatenate([column, np.zeros_like(column)])
+                for column in (self._length, self._allowed, self._key_prefix)
+            )
+        head = topic[: _WORDS * _WORD].ljust(_WORDS * _WORD, b"\0")
+        self._words[:, number] = np.frombuffer(head, np.uint64)
+        self._length[number] = len(topic)
+        self._allowed[number] = topic_directory_problem(name) is None
+        self._key_prefix[number] = string_hash_code(name + "#") & 0xFFFFFFFF
+        return number

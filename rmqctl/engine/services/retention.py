@@ -1,0 +1,368 @@
+"""Retention: which files a broker deletes, at an hour and with disks as full as they are.
+
+``CleanCommitLogService`` deletes the oldest commit log files, at most ten a round and never the
+last one: those that were not modified for ``fileReservedTime`` hours, when an hour of
+``deleteWhen`` has come, when a disk is fuller than ``diskMaxUsedSpaceRatio``, or when an operator
+asks for it; and, above 85 %, whatever their age. ``CleanConsumeQueueService`` then lets queues and
+index follow the log's first offset. A round comes every ten seconds, so an hour deletes all that
+has expired.
+
+The order is the broker's, and each removal is durable before the next: whatever ends a run leaves
+a valid store, and the next run goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import FileEntry
+from rmqctl.engine.log.spread import log_directories
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import BrokerConfError, CannotRead
+
+if TYPE_CHECKING:
+    from rmqctl.engine.index.indexservice import IndexService
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+#: ``MappedFileQueue.DELETE_FILES_BATCH_MAX``: files of one round.
+DELETE_FILES_BATCH_MAX = 10
+#: Rounds after ``executeDeleteFilesManually``.
+MAX_MANUAL_DELETE_FILE_TIMES = 20
+#: Per cent of a disk: above the first, files go whatever their age; above the second a broker
+#: refuses messages as well.
+DISK_SPACE_CLEAN_FORCIBLY_RATIO = 85
+DISK_SPACE_WARNING_LEVEL_RATIO = 90
+_HOUR = 3_600_000
+
+EXPIRED, FORCED, BEFORE_LOG = "expired", "forced", "before-log"
+
+
+# --- when ------------------------------------------------------------------------------------
+
+
+class Disks:
+    """How full the disks of the log and of the queues are, now and after what is removed.
+
+    :param percent: takes every disk as so full, instead of asking the system.
+    """
+
+    def __init__(self, logs: Iterable[Path], queues: Path, percent: int | None = None) -> None:
+        self._room: dict[int, int] = {}
+        self._used: dict[int, int] = {}
+        self._logs = [self._add(path, percent) for path in logs]
+        self._queues = self._add(queues, percent)
+
+    def _add(self, path: Path, percent: int | None) -> int:
+        while not path.exists() and path != path.parent:
+            path = path.parent
+        try:
+            device, space = path.stat().st_dev, os.statvfs(path)
+        except OSError as error:
+            raise CannotRead(path=str(path), reason=error.strerror) from error
+        used = (space.f_blocks - space.f_bfree) * space.f_frsize
+        # What only the superuser may use does not count as room.
+        room = used + space.f_bavail * space.f_frsize
+        self._room[device] = room
+        self._used[device] = used if percent is None else room * percent // 100
+        return device
+
+    def _percent(self, device: int) -> int:
+        """Per cent in use, rounded up (``UtilAll#getDiskPartitionSpaceUsedPercent``)."""
+        room = self._room[device]
+        return -(-self._used[device] * 100 // room) if room > 0 else 0
+
+    @property
+    def log_percent(self) -> int:
+        """Of several directories of a log the emptiest one counts."""
+        return min(map(self._percent, self._logs))
+
+    @property
+    def queue_percent(self) -> int:
+        return self._percent(self._queues)
+
+    def remove(self, removal: Removal) -> None:
+        """Counts a file as removed."""
+        if removal.device in self._used:
+            self._used[removal.device] -= removal.allocated_bytes
+
+
+class Verdict(NamedTuple):
+    """What ``CleanCommitLogService#deleteExpiredFiles`` decides for a round."""
+
+    time_up: bool
+    space_full: bool
+    manual: bool
+    clean_at_once: bool
+    refuses_messages: bool
+
+    @property
+    def deletes(self) -> bool:
+        return self.time_up or self.space_full or self.manual
+
+
+def judge(config: MessageStoreConfig, at: int, disks: Disks, *, manual: bool = False) -> Verdict:
+    """The decision at a time (ms); hours are the local zone's, as the broker's are.
+
+    :raises BrokerConfError: ``deleteWhen`` is no list of hours; a broker would delete nothing.
+    """
+    limit = min(max(config.disk_max_used_space_ratio, 10), 95)
+    percents = (disks.log_percent, disks.queue_percent)
+    # A log that fills its disk is decision enough: the queues' disk is not asked then.
+    asked = percents[:1] if percents[0] > limit else percents
+    at_once = any(percent > DISK_SPACE_CLEAN_FORCIBLY_RATIO for percent in asked)
+    return Verdict(
+        time_up=_is_time(config.delete_when, at),
+        space_full=any(percent > limit for percent in asked),
+        manual=manual,
+        clean_at_once=config.clean_file_forcibly_enable and at_once,
+        refuses_messages=any(percent > DISK_SPACE_WARNING_LEVEL_RATIO for percent in percents),
+    )
+
+
+def _is_time(delete_when: str, at: int) -> bool:
+    """``UtilAll#isItTimeToDo``: whether the hour of ``at`` is in a list such as ``04;16``."""
+    hours = []
+    # Java's split leaves out what is empty at the end.
+    for text in (delete_when.rstrip(";") or delete_when).split(";"):
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise BrokerConfError(
+                path="deleteWhen", reason=f"{delete_when!r} is not a list of hours such as 04;16"
+            )
+        hours.append(int(text))
+    try:
+        return datetime.fromtimestamp(at / 1000).hour in hours
+    except (ValueError, OverflowError, OSError):
+        return False
+
+
+# --- what ------------------------------------------------------------------------------------
+
+
+class Removal(NamedTuple):
+    """One file that goes. ``root`` is the directory below which no link is followed; ``reason``
+    is EXPIRED, FORCED (not expired, but the disk is full) or BEFORE_LOG (a queue's or index file
+    whose messages the log has no more)."""
+
+    structure: str
+    root: Path
+    path: Path
+    reason: str
+    size: int
+    allocated_bytes: int
+    modified_timestamp: int
+    device: int
+
+
+class QueueRange(NamedTuple):
+    """A queue's offsets: its first message now, and its first and next one after the removals."""
+
+    min_offset: int
+    new_min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Everything that goes, in the order in which it goes, and what stays readable."""
+
+    verdict: Verdict
+    log_percent: int
+    queue_percent: int
+    min_offset: int
+    new_min_offset: int
+    removals: list[Removal]
+    queues: dict[tuple[str, int], QueueRange]
+
+
+def plan(
+    store: MessageStore,
+    at: int,
+    *,
+    percent: int | None = None,
+    manual: bool = False,
+    rounds: int | None = None,
+    strict: bool = False,
+) -> Retention:
+    """What a broker would delete of a store at a time (ms).
+
+    :param percent: how full to take the disks.
+    :param manual: as after ``executeDeleteFilesManually``: expired files, whatever the hour.
+    :param rounds: at most so many rounds; without it, until a round deletes nothing.
+    :param strict: refuse a log or queue with files of a wrong length, as a starting broker does.
+    :raises FileLengthContradiction: it is ``strict``, and there are such files.
+    """
+    if strict:
+        store.commit_log.check_lengths()
+    config, queues = store.config, store.root / paths.CONSUME_QUEUE
+    # Directories that only readOnlyCommitLogStorePaths lists do not count.
+    disks = Disks(log_directories(store.root, config).listed, queues, percent)
+    log_percent, queue_percent = disks.log_percent, disks.queue_percent
+    first = judge(config, at, disks, manual=manual)
+    entries = store.commit_log.files.entries
+    oldest = _before_last(entries, store.max_offset)
+    removals: list[Removal] = []
+    log_mins = [store.min_offset]
+    for done in count() if rounds is None else range(rounds):
+        manual_now = manual and done < MAX_MANUAL_DELETE_FILE_TIMES
+        verdict = judge(config, at, disks, manual=manual_now)
+        rest = oldest[len(removals) : len(removals) + DELETE_FILES_BATCH_MAX]
+        some = _expired(store.root, rest, at, config, verdict) if verdict.deletes else []
+        for removal in some:
+            disks.remove(removal)
+        removals += some
+        if not some:
+            break
+        log_mins.append(entries[len(removals)].file_from_offset)
+    new_min = log_mins[-1]
+    ranges: dict[tuple[str, int], QueueRange] = {}
+    removals += _queue_removals(store, log_mins, ranges, strict)
+    removals += _index_removals(store.root, store.index, new_min)
+    return Retention(first, log_percent, queue_percent, store.min_offset, new_min, removals, ranges)
+
+
+def _before_last(entries: list[FileEntry], end: int) -> list[FileEntry]:
+    """The files that may go: never the last one. What lies behind the end of the log, a file made
+    ahead, is none: a starting broker takes it away."""
+    return [entry for entry in entries if entry.file_from_offset <= end][:-1]
+
+
+def _expired(
+    root: Path,
+    entries: list[FileEntry],
+    at: int,
+    config: MessageStoreConfig,
+    verdict: Verdict,
+) -> list[Removal]:
+    """The first files that a round takes (``MappedFileQueue#deleteExpiredFileByTime``): up to the
+    first one that is to stay, so that the log gets no gap."""
+    found = []
+    for entry in entries:
+        # A directory of storePathCommitLog need not lie in the store.
+        top = root if entry.path.is_relative_to(root) else entry.path.parent
+        removal = _removal(paths.COMMIT_LOG, top, entry.path, EXPIRED)
+        if at < removal.modified_timestamp + config.file_reserved_time * _HOUR:
+            if not verdict.clean_at_once:
+                break
+            removal = removal._replace(reason=FORCED)
+        found.append(removal)
+    return found
+
+
+def _removal(structure: str, root: Path, path: Path, reason: str) -> Removal:
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise CannotRead(path=str(path), reason=error.strerror) from error
+    return Removal(
+        structure,
+        root,
+        path,
+        reason,
+        status.st_size,
+        status.st_blocks * 512,
+        status.st_mtime_ns // 1_000_000,
+        status.st_dev,
+    )
+
+
+def _queue_removals(
+    store: MessageStore,
+    log_mins: list[int],
+    ranges: dict[tuple[str, int], QueueRange],
+    strict: bool,
+) -> Iterator[Removal]:
+    """Queue files without a message in the log any more (``ConsumeQueue#deleteExpiredFile``), and
+    extension files before the first one's; fills ``ranges``. ``log_mins`` are the log's first
+    offsets: now, and after each round."""
+    log_min = log_mins[-1]
+    for where in store.queues.directories():
+        queue = ConsumeQueue(
+            where.path, where.topic, where.queue_id, store.queues.file_size, strict=strict
+        )
+        try:
+            queue.cut(store.min_offset, store.max_offset)
+            old_min = queue.min_offset
+            queue.cut(log_min, store.max_offset)
+            found = QueueRange(old_min, max(queue.min_offset, old_min), queue.max_offset)
+            ranges[where.topic, where.queue_id] = found
+            if log_min <= 0:
+                continue
+            for entry in _before_last(queue.files.entries, queue.max_offset * UNIT_SIZE):
+                last = queue.unit((entry.file_from_offset + queue.files.file_size) // UNIT_SIZE - 1)
+                # The engine takes a hole for an old message; here a damaged file stays, for verify.
+                if last is None or not last.is_written or last.physical_offset >= log_min:
+                    break
+                yield _removal(paths.CONSUME_QUEUE, store.root, entry.path, BEFORE_LOG)
+            directory = store.root / paths.CONSUME_QUEUE_EXT / where.topic / str(where.queue_id)
+            if directory.is_dir():
+                yield from _ext_removals(store, directory, queue, log_mins)
+        finally:
+            queue.close()
+
+
+def _ext_removals(
+    store: MessageStore, directory: Path, queue: ConsumeQueue, log_mins: list[int]
+) -> Iterator[Removal]:
+    """``ConsumeQueueExt#truncateByMinAddress``: files that end before the address of the first
+    unit that is left. A queue that is empty in the end, or whose first unit has no address, keeps
+    what the rounds before have left it."""
+    for log_min in reversed(log_mins):
+        queue.cut(log_min, store.max_offset)
+        first = queue.unit(queue.min_offset) if queue.min_offset < queue.max_offset else None
+        address = None if first is None else ext_offset(first.tags_code)
+        if address is not None:
+            break
+    else:
+        return
+    for entry in ConsumeQueueExt(directory).files.entries:
+        if entry.file_from_offset + entry.size >= address:
+            break
+        yield _removal(paths.CONSUME_QUEUE_EXT, store.root, entry.path, BEFORE_LOG)
+
+
+def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[Removal]:
+    """Index files, but not the last, that end before the log (``IndexService``)."""
+    for path in index.paths[:-1] if log_min > 0 else []:
+        if path in index.irregular:
+            return
+        file = index.open(path)
+        end = file.header.end_phy_offset
+        file.close()
+        if end >= log_min:
+            return
+        yield _removal(paths.INDEX, root, path, BEFORE_LOG)
+
+
+def undispatched_before(store: MessageStore, log_min: int) -> int | None:
+    """Where the first record before ``log_min`` is that has units to come; None when all that goes
+    is dispatched. Its messages would never reach a consumer."""
+    if store.dispatched_to >= log_min:
+        return None
+    start = store.dispatched_to if store.dispatched_to > store.min_offset else None
+    for entry in store.commit_log.walk(start, log_min):
+        if isinstance(entry, Record) and store.dispatcher.units(entry):
+            return entry.physical_offset
+    return None
+
+
+def remove(removals: Iterable[Removal], done: Callable[[Removal], None]) -> None:
+    """Removes files in their order, each for good before the next; ``done`` is told of each.
+
+    The caller holds the store's lock and has nothing of the files open.
+
+    :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: what was removed before stays removed,
+        and the store is valid.
+    """
+    for removal in removals:
+        paths.remove_file(removal.root, removal.path)
+        done(removal)

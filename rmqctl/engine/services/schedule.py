@@ -1,0 +1,263 @@
+"""``ScheduleMessageService``: the rules by which delayed messages go back to their real topic.
+
+A delayed message waits in ``SCHEDULE_TOPIC_XXXX``, queue ``level - 1``; the tags code of its unit
+is the time of its delivery. How far each level has come is kept in ``config/delayOffset.json``.
+
+What 4.9.3 stores there lags behind: ``DeliverDelayedMessageTimerTask#syncDeliver`` counts from the
+first message of a round, so that of a round of five deliveries one is recorded. A broker that is
+started again delivers the other four once more. The progress stored here is the true one.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from formats import constants
+from rmqctl.engine.files.paths import topic_directory_problem
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
+from rmqctl.engine.queue.extension import is_ext_addr
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.persist import persist
+from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.errors import ConfigFileUnreadable
+
+_INT_MAX, _LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF
+_JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_WINDOW = 1 << 16
+#: ``new ConcurrentHashMap(32)`` has a table of 64; its order is what a broker writes.
+_TABLE_SIZE = 64
+
+
+def queue_id_of(level: int) -> int:
+    """``delayLevel2QueueId``."""
+    return level - 1
+
+
+# --- delayOffset.json --------------------------------------------------------------------------
+
+
+class DelayOffsets(NamedTuple):
+    """``offsetTable``: level → queue offset of the next message to deliver. ``path`` is the file
+    that was read, None when there is none: every level begins at its first message then."""
+
+    table: dict[int, int]
+    path: Path | None
+
+    @property
+    def is_backup(self) -> bool:
+        return self.path is not None and self.path.name.endswith(brokerjson.BACKUP)
+
+
+def load_delay_offsets(root: Path) -> DelayOffsets:
+    """The table as ``ConfigManager#load`` finds it: the file, else its ``.bak``.
+
+    Where the file is broken and there is no ``.bak`` a broker begins every level anew, and all
+    that waits or is still in the log is delivered again; here that is an error.
+
+    :raises ConfigFileUnreadable: neither can be used. :raises CannotRead: the system refuses.
+    """
+    path = root / brokerjson.CONFIG / brokerjson.DELAY_OFFSET
+    broken: ConfigFileUnreadable | None = None
+    for candidate in (path, path.with_name(path.name + brokerjson.BACKUP)):
+        try:
+            value = brokerjson.read(candidate, [])
+            if value is not None:
+                return DelayOffsets(_checked(value, candidate), candidate)
+        except ConfigFileUnreadable as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return DelayOffsets({}, None)
+
+
+def _checked(value: object, path: Path) -> dict[int, int]:
+    """``DelayOffsetSerializeWrapper#getOffsetTable``; an entry that a broker could not take is an
+    error, for a level that is left out would begin anew."""
+
+    def error(reason: str) -> ConfigFileUnreadable:
+        return ConfigFileUnreadable(path=str(path), line=1, column=1, reason=reason)
+
+    table = value.get("offsetTable", {}) if isinstance(value, dict) else None
+    if not isinstance(table, dict):
+        raise error("it holds no offsetTable of levels and offsets")
+    offsets = brokerjson.offset_table(table)
+    if len(offsets) != len(table):
+        raise error("an entry of offsetTable is not a level and an offset")
+    for level, offset in offsets.items():
+        if not -_INT_MAX <= level <= _INT_MAX or not -_LONG_MAX <= offset <= _LONG_MAX:
+            raise error(f"level {level}, offset {offset} are beyond Java's numbers")
+    return offsets
+
+
+def encode_delay_offsets(table: dict[int, int]) -> str:
+    """The text that ``ScheduleMessageService#encode(true)`` gives, in a broker's order."""
+    ordered = dict(sorted(table.items(), key=lambda entry: entry[0] % _TABLE_SIZE))
+    return brokerjson.dumps({"offsetTable": ordered})
+
+
+def save_delay_offsets(root: Path, table: dict[int, int], *, keep_backup: bool = False) -> None:
+    """Puts the table in place, durably; errors as of :func:`~configpersist.persist`."""
+    persist(root, brokerjson.DELAY_OFFSET, encode_delay_offsets(table), keep_backup=keep_backup)
+
+
+def first_to_deliver(offset: int | None, queue: ConsumeQueue) -> int:
+    """Where a level goes on: its offset, moved into the queue's range (``correctDelayOffset``)."""
+    return min(max(offset or 0, queue.min_offset), queue.max_offset)
+
+
+# --- when ----------------------------------------------------------------------------------------
+
+
+class Due(NamedTuple):
+    """What counts as due: a delivery time up to ``until``, or beyond ``horizon``.
+
+    ``correctDeliverTimestamp`` delivers at once what lies further away than the level's delay: so
+    a message of a level whose delay was made shorter does not wait for the old one. ``horizon`` is
+    None where the levels are not known for sure: then nothing is early.
+    """
+
+    until: int
+    horizon: int | None
+
+    def is_due(self, deliver_timestamp: int) -> bool:
+        return deliver_timestamp <= self.until or (
+            self.horizon is not None and deliver_timestamp > self.horizon
+        )
+
+
+def deliver_timestamp(store: MessageStore, level: int, queue: ConsumeQueue, unit: Unit) -> int:
+    """When a unit's message is to be delivered: its tags code, or that of its extension."""
+    if queue.ext is None or not is_ext_addr(unit.tags_code):
+        return unit.tags_code
+    found = queue.tags_code(unit)
+    if found is not None:
+        return found
+    record = store.commit_log.find_record(unit.physical_offset)
+    levels = store.dispatcher.delay_levels
+    delay = levels[level - 1] if 0 < level <= len(levels) else 1000
+    return (record.store_timestamp if record is not None else 0) + delay
+
+
+def end_of_due(store: MessageStore, level: int, queue: ConsumeQueue, start: int, due: Due) -> int:
+    """Queue offset of the first unit from ``start`` on that has to wait: a level is delivered in
+    order, so everything behind it waits with it. Reads units only, never a message."""
+    while start < queue.max_offset:
+        units = queue.window(start, min(_WINDOW, queue.max_offset - start))
+        if not len(units):
+            return start
+        times = units["tags_code"]
+        waits = times > due.until
+        if due.horizon is not None:
+            waits &= times <= due.horizon
+        if queue.ext is not None:
+            for at in (times <= constants.MAX_ADDR).nonzero()[0].tolist():
+                unit = Unit._make(units[at].item())
+                waits[at] = not due.is_due(deliver_timestamp(store, level, queue, unit))
+        if waits.any():
+            return start + int(waits.argmax())
+        start += len(units)
+    return start
+
+
+# --- what ----------------------------------------------------------------------------------------
+
+
+class Undeliverable(NamedTuple):
+    """Why a message does not go back to its topic. What ``passes`` a broker leaves out and goes on
+    behind; at anything else the level stands still, in a broker for good."""
+
+    reason: str
+    passes: bool
+    detail: str
+
+
+def message_of_unit(
+    store: MessageStore, unit: Unit, encode: PropertyEncoder
+) -> tuple[Record, MessageExtBrokerInner] | Undeliverable:
+    """The scheduled record and the message that a broker would put
+    (``executeOnTimeup``, ``messageTimeup``).
+
+    Stricter in one thing: where no sound record stands a broker may deliver whatever it decodes
+    there, with a checksum that then fits.
+    """
+    offset = unit.physical_offset
+    if unit.is_pre_blank:
+        return Undeliverable("pre-blank-unit", True, "it fills the place before the first message")
+    if not store.min_offset <= offset < store.max_offset:
+        where = f"the log has {store.min_offset} to {store.max_offset}"
+        return Undeliverable("record-gone", True, where)
+    record = store.commit_log.find_record(offset)
+    if record is None or record.total_size != unit.size:
+        stands = "no record" if record is None else f"a record of {record.total_size} bytes"
+        return Undeliverable(
+            "unit-mismatch", False, f"the unit names {unit.size} bytes, {stands} stands there"
+        )
+    body = store.body(record)
+    if body and crc32(body) & 0x7FFFFFFF != record.body_crc:
+        return Undeliverable("body-crc-mismatch", False, "the body is not what was stored")
+    found = message_timeup(record, body, encode)
+    return found if isinstance(found, Undeliverable) else (record, found)
+
+
+def message_timeup(
+    record: Record, body: bytes, encode: PropertyEncoder
+) -> MessageExtBrokerInner | Undeliverable:
+    """``ScheduleMessageService#messageTimeup``: the message as it is put into its real queue.
+
+    The stored properties are encoded before DELAY is cleared, so DELAY, REAL_TOPIC and REAL_QID
+    stay in the bytes, and an index by them; what the store asks of the message (is it delayed?) it
+    asks of the cleared ones. Store host, times and body stay; the prepared offset does not.
+    """
+    properties = record.properties
+    topic = properties.get(constants.PROPERTY_REAL_TOPIC)
+    queue_id = properties.get(constants.PROPERTY_REAL_QUEUE_ID, "")
+    if topic is None:
+        return Undeliverable("real-topic-missing", False, "the property REAL_TOPIC is not there")
+    if topic == constants.RMQ_SYS_TRANS_HALF_TOPIC:
+        return Undeliverable("real-topic-is-half-topic", True, f"REAL_TOPIC is {topic}")
+    problem = topic_directory_problem(topic)
+    if problem is not None:
+        return Undeliverable("real-topic-not-allowed", False, f"REAL_TOPIC {topic!r}: {problem}")
+    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= _INT_MAX:
+        return Undeliverable("real-queue-id-not-allowed", False, f"REAL_QID is {queue_id!r}")
+    data = encode(properties)
+    properties.pop(constants.PROPERTY_DELAY_TIME_LEVEL, None)
+    properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = "false"
+    return MessageExtBrokerInner(
+        topic,
+        body,
+        int(queue_id),
+        record.flag,
+        record.sys_flag,
+        properties,
+        data,
+        record.born_timestamp,
+        (record.born_address, record.born_port),
+        (record.store_address, record.store_port),
+        record.reconsume_times,
+    )
+
+
+def is_copy(record: Record, scheduled: Record, encoded: EncodedMessage) -> bool:
+    """Whether ``record`` is what an earlier delivery of ``scheduled`` has put; ``encoded`` is what
+    one puts now.
+
+    No producer's message equals one: its properties name the delay, the real topic and queue. Two
+    scheduled messages without UNIQ_KEY may be equal in everything; then copies are told by number.
+    """
+    return (
+        encoded.has_properties(record.properties_bytes)
+        and record.body_crc == scheduled.body_crc
+        and record.born_timestamp == scheduled.born_timestamp
+        and record.born_address == scheduled.born_address
+        and record.born_port == scheduled.born_port
+        and record.flag == scheduled.flag
+        and record.reconsume_times == scheduled.reconsume_times
+    )

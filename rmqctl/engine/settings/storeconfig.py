@@ -1,0 +1,194 @@
+"""``MessageStoreConfig``: sizes and switches of a store, by the broker's own property names.
+
+File sizes are taken from the files. What they do not tell (the split of an index file into slots
+and items, the sizes of an empty store) comes from a ``broker.conf``, else from RocketMQ's
+defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from formats import constants
+from formats.geometry import Geometry
+from rmqctl.errors import BrokerConfError
+
+_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStoreConfig:
+    """The part of ``MessageStoreConfig`` (and ``BrokerConfig``) that shapes the files, and
+    ``brokerName``, and what says when files are deleted.
+
+    ``explicit`` names the fields that a ``broker.conf`` has set: only those contradict a file.
+    ``overruled`` names the switches for which the queues of a store say the opposite
+    (:mod:`rmqctl.engine.services.multiqueues`).
+    """
+
+    mapped_file_size_commit_log: int = constants.DEFAULT_MAPPED_FILE_SIZE_COMMIT_LOG
+    mapped_file_size_consume_queue: int = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE
+    mapped_file_size_consume_queue_ext: int = constants.DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE_EXT
+    enable_consume_queue_ext: bool = False
+    max_hash_slot_num: int = constants.DEFAULT_MAX_HASH_SLOT_NUM
+    max_index_num: int = constants.DEFAULT_MAX_INDEX_NUM
+    message_index_enable: bool = True
+    message_index_safe: bool = False
+    max_message_size: int = constants.DEFAULT_MAX_MESSAGE_SIZE
+    message_delay_level: str = constants.DEFAULT_MESSAGE_DELAY_LEVEL
+    enable_lmq: bool = False
+    enable_multi_dispatch: bool = False
+    max_lmq_consume_queue_num: int = 20_000
+    broker_role: str = "ASYNC_MASTER"
+    os_page_cache_busy_time_out_mills: int = 1000
+    flush_disk_type: str = "ASYNC_FLUSH"
+    sync_flush_timeout: int = 5000
+    slave_timeout: int = 3000
+    flush_interval_commit_log: int = 500
+    flush_commit_log_timed: bool = True
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    commit_interval_commit_log: int = 200
+    commit_commit_log_least_pages: int = 4
+    commit_commit_log_thorough_interval: int = 200
+    flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    transient_store_pool_enable: bool = False
+    transient_store_pool_size: int = 5
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4096
+    max_transfer_bytes_on_message_in_memory: int = 256 * 1024
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 64 * 1024
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    store_path_commit_log: str = ""
+    read_only_commit_log_store_paths: str = ""
+    broker_name: str = ""
+    delete_when: str = "04"
+    file_reserved_time: int = 72
+    transaction_time_out: int = 6000
+    transaction_check_max: int = 15
+    disk_max_used_space_ratio: int = 75
+    clean_file_forcibly_enable: bool = True
+    explicit: frozenset[str] = field(default_factory=frozenset)
+    overruled: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def index_geometry(self) -> Geometry:
+        return Geometry(self.max_hash_slot_num, self.max_index_num)
+
+    @property
+    def is_transient_store_pool_enable(self) -> bool:
+        """Only asynchronous flushing, and no slave, makes use of the pool."""
+        return (
+            self.transient_store_pool_enable
+            and self.flush_disk_type == "ASYNC_FLUSH"
+            and self.broker_role != "SLAVE"
+        )
+
+    def is_explicit(self, name: str) -> bool:
+        return name in self.explicit
+
+    def delay_levels(self) -> list[int]:
+        """Delays in milliseconds; level ``i`` is item ``i - 1``
+        (``ScheduleMessageService#parseDelayLevel``)."""
+        levels = []
+        for text in self.message_delay_level.split():
+            number, unit = text[:-1], text[-1:]
+            if unit not in _UNITS or not number.isdecimal() or len(number) > _MOST_DIGITS:
+                reason = f"{text[:40]!r} is not a number and one of s m h d"
+                raise BrokerConfError(path="messageDelayLevel", reason=reason)
+            levels.append(int(number) * _UNITS[unit])
+        return levels
+
+    @property
+    def overruled_names(self) -> list[str]:
+        """:attr:`overruled` as ``broker.conf`` spells them."""
+        return sorted(map(_camel, self.overruled))
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+#: broker.conf's spelling → field; brokers have both spellings of "mapped" in the wild.
+_PROPERTIES = {
+    _camel(f.name): f for f in fields(MessageStoreConfig) if f.name not in ("explicit", "overruled")
+}
+_PROPERTIES |= {
+    name.replace("mappedFile", "mapedFile"): f
+    for name, f in _PROPERTIES.items()
+    if name.startswith("mappedFile")
+}
+_POSITIVE = ("mapped_file_size", "max_")
+_MOST_DIGITS = 19
+_CHOICES = {
+    "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
+    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+}
+
+
+def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreConfig:
+    """Reads ``name=value`` lines (Java properties); names that shape no file are passed over.
+
+    :raises BrokerConfError: a value that is not of its type, or not positive.
+    """
+    values: dict[str, object] = {}
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        name, separator, value = line.partition("=")
+        if not separator:
+            name, separator, value = line.partition(":")
+        known = _PROPERTIES.get(name.strip())
+        if known is None:
+            continue
+        values[known.name] = _value(known.name, str(known.type), value.strip(), source, number)
+    size = values.get("mapped_file_size_consume_queue")
+    if isinstance(size, int):
+        # MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up to a whole unit.
+        unit = constants.CQ_STORE_UNIT_SIZE
+        values["mapped_file_size_consume_queue"] = -(-size // unit) * unit
+    return replace(MessageStoreConfig(), explicit=frozenset(values), **values)  # type: ignore[arg-type]
+
+
+def load_broker_conf(path: str | Path) -> MessageStoreConfig:
+    """Reads a ``broker.conf``; :raises BrokerConfError: it cannot be read or is not one."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BrokerConfError(path=str(path), reason=reason) from error
+    return parse_broker_conf(text, str(path))
+
+
+def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise BrokerConfError(
+                path=source, reason=f"line {number}: {text!r} is neither true nor false"
+            )
+        return text.lower() == "true"
+    if kind == "int":
+        # No Java number has more digits, and Python refuses to read thousands.
+        is_number = text.isdecimal() and len(text) <= _MOST_DIGITS
+        if not is_number or (name.startswith(_POSITIVE) and int(text) == 0):
+            raise BrokerConfError(
+                path=source, reason=f"line {number}: {text[:40]!r} is not a positive whole number"
+            )
+        if int(text) > 0x7FFFFFFF:
+            raise BrokerConfError(path=source, reason=f"line {number}: {text} exceeds a Java int")
+        return int(text)
+    if "\0" in text:
+        raise BrokerConfError(path=source, reason=f"line {number}: there is a NUL in it")
+    choices = _CHOICES.get(name, (text,))
+    if text not in choices:
+        raise BrokerConfError(
+            path=source, reason=f"line {number}: {text!r} is none of {', '.join(choices)}"
+        )
+    return text

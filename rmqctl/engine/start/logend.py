@@ -1,0 +1,192 @@
+"""Where the log ends: its first place, behind what is known to be written, that holds no record.
+
+A store that was closed needs no walk of whole files: the newest record that a queue unit proves is
+near the end (:func:`find_end`). After a crash the log is read from a file on (:func:`end_behind`),
+as the engine's recovery reads it (``CommitLog#recoverAbnormally``); here a record must also name
+its own place. Both look behind the end: what a crash cut off leaves nothing that is newer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.constants import END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
+from rmqctl.engine.record.record import (
+    Blank,
+    Damage,
+    End,
+    Record,
+    body_seen,
+    crc_matches,
+    read_entry_of,
+)
+from rmqctl.errors import DamagedStore
+
+if TYPE_CHECKING:
+    from rmqctl.engine.dispatch.rules import Dispatcher
+    from rmqctl.engine.scan.scanner import Batch
+
+#: Bytes behind the end that are looked at when a store is opened.
+NEAR = 1 << 20
+#: Bytes that are walked record by record before the scanner, which starts slower, takes over.
+_FAR = 4 << 20
+#: Damage at which the engine's recovery goes on with the next file that is there.
+_PASSED_OVER = ("commitlog-file-missing", "blank-size-mismatch")
+
+
+class LogEnd(NamedTuple):
+    """The end of the log as an opening store sees it.
+
+    ``store_timestamp`` is that of the last record (ms; 0 when unknown); ``obstacle`` is damage
+    behind which newer records stand: a writer must not go on there.
+    """
+
+    offset: int
+    store_timestamp: int
+    obstacle: Damage | None
+
+
+def check_end(end: LogEnd) -> None:
+    """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
+    if end.obstacle is not None:
+        raise DamagedStore(
+            reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "
+            "would overwrite them, and a broker deletes them at its start",
+            physical_offset=end.obstacle.physical_offset,
+        )
+
+
+def find_end(
+    log: CommitLog, newest: Iterable[tuple[int, int]], dispatcher: Dispatcher | None = None
+) -> LogEnd:
+    """Finds the end from ``newest``: (physical offset, size) of each queue's last unit.
+
+    The newest unit that points to a record of its size is where a short walk starts; without one
+    it starts at the last file that holds anything. With a ``dispatcher`` a long walk is the
+    scanner's.
+    """
+    start, last = _proven_start(log, newest)
+    timestamp = 0 if last is None else last.store_timestamp
+    number, position = _place(log, start)
+    begin = log.offset_of(number, position)
+    while True:
+        if _ends_quietly(log, number, position):
+            return LogEnd(log.offset_of(number, position), timestamp, None)
+        offset = log.offset_of(number, position)
+        if dispatcher is not None and position >= 0 and offset - begin > _FAR:
+            return end_behind(log, offset, timestamp, dispatcher)
+        step = log.step(number, position)
+        entry = step.entry
+        if isinstance(entry, Record):
+            if not crc_matches(body_seen(log.files.file(number), entry), entry):
+                return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
+            timestamp = entry.store_timestamp
+        elif isinstance(entry, End):
+            return LogEnd(entry.physical_offset, timestamp, None)
+        elif isinstance(entry, Damage):
+            return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
+        number, position = step.number, step.position
+
+
+def end_behind(
+    log: CommitLog,
+    start: int,
+    timestamp: int,
+    dispatcher: Dispatcher,
+    seen: Callable[[Batch], None] = lambda batch: None,
+) -> LogEnd:
+    """The end of the log behind ``start``, the place of a record or blank: every record is read,
+    and its body compared with its CRC.
+
+    :param timestamp: store time of the record before, in ms; 0: not known.
+    :param seen: told of each batch of records; the last one may hold some from the end on.
+    """
+    from rmqctl.engine.scan.scanner import Batch, Scanner
+
+    for entry in Scanner(log, dispatcher, check=True, properties=False).scan(start):
+        if isinstance(entry, Batch):
+            seen(entry)
+            sound = len(entry) if entry.crc_matches.all() else int(entry.crc_matches.argmin())
+            if sound:
+                timestamp = int(entry.store_timestamp[sound - 1])
+            if sound < len(entry):
+                return _end_at(log, int(entry.physical_offset[sound]), timestamp)
+        elif isinstance(entry, End):
+            return LogEnd(entry.physical_offset, timestamp, None)
+        elif isinstance(entry, Damage) and entry.reason not in _PASSED_OVER:
+            return _end_at(log, entry.physical_offset, timestamp)
+    raise AssertionError("a scan is closed by its end")
+
+
+def _end_at(log: CommitLog, offset: int, timestamp: int) -> LogEnd:
+    """The end before a place that holds damage, or a record whose body is not what was stored."""
+    return LogEnd(offset, timestamp, _obstacle(log, log.step(*_place(log, offset)), timestamp))
+
+
+def _place(log: CommitLog, start: int | None) -> tuple[int, int]:
+    """File number and position of an offset; the place after the last file when none has it."""
+    if start is None:
+        return 0, 0
+    number = log.files.index_of(start)
+    if number < 0:
+        return len(log.files.entries), 0
+    return number, start - log.files.entries[number].file_from_offset
+
+
+def _ends_quietly(log: CommitLog, number: int, position: int) -> bool:
+    """Whether zeros stand here, for a good while and at the start of every later file.
+
+    A rest of gigabytes that was written as zeros is not read to open a store: ``verify`` reads it
+    all.
+    """
+    if number == len(log.files.entries):
+        return True
+    if position < 0:
+        return False
+    mapped = log.files.file(number)
+    if mapped.read_aside(position, RECORD_HEAD).strip(b"\0"):
+        return False  # Mostly a record: only what looks like the end is looked at closely.
+    near = min(position + NEAR, mapped.size)
+    return mapped.first_nonzero(position, near) == near and not any(
+        _starts_with_entry(log, later) for later in range(number + 1, len(log.files.entries))
+    )
+
+
+def _starts_with_entry(log: CommitLog, number: int) -> bool:
+    mapped = log.files.file(number)
+    if next(mapped.extents(0, END_FILE_MIN_BLANK_LENGTH), None) is None:
+        return False  # Touching the page of a hole costs a thousand times more than asking.
+    return isinstance(read_entry_of(mapped, 0), Record | Blank)
+
+
+def _proven_start(
+    log: CommitLog, newest: Iterable[tuple[int, int]]
+) -> tuple[int | None, Record | None]:
+    for physical_offset, size in sorted(newest, reverse=True):
+        record = log.find_record(physical_offset)
+        if record is not None and record.total_size == size:
+            return physical_offset + size, record
+    for number in range(len(log.files.entries) - 1, 0, -1):
+        if _starts_with_entry(log, number):
+            return log.files.entries[number].file_from_offset, None
+    return None, None
+
+
+def _obstacle(log: CommitLog, step: Step, timestamp: int) -> Damage | None:
+    """The entry of a step as an obstacle, when what stands behind it is newer than what stands
+    before it.
+
+    Older records behind the end are what a truncation by the engine left: its bytes stay until
+    they are overwritten.
+    """
+    entry = step.entry
+    number, position = step.number, step.position
+    while not isinstance((behind := log.step(number, position)).entry, Record | End):
+        number, position = behind.number, behind.position
+    if isinstance(behind.entry, End) or behind.entry.store_timestamp < timestamp:
+        return None
+    if isinstance(entry, Damage):
+        return entry
+    return Damage(entry.physical_offset, 0, "body-crc-mismatch", "", "")

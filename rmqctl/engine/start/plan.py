@@ -1,0 +1,407 @@
+"""What a start does with a store, from the facts on disk and the engine's rules.
+
+:func:`plan_start` only reads. It says where the log ends, what of queues and index goes because
+the log does not have it, where the dispatch begins again, and what a checkpoint may say meanwhile:
+``DefaultMessageStore#load`` and ``#start``, ``CommitLog#recoverNormally`` and
+``#recoverAbnormally``, ``IndexService#load``. A writing open applies it
+(:mod:`rmqctl.engine.write.recovery`) before its first append; ``verify`` judges by it what a start
+mends.
+
+Where the engine would delete what is there, or leave messages out of their queues for good, the
+plan goes further back in the log or has an obstacle; it never loses what the engine keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.index import recovery as indexrecovery
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.queue.extension import ConsumeQueueExt
+from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
+from rmqctl.engine.record.record import PREFIXES, Record
+from rmqctl.engine.start.logend import LogEnd, end_behind, find_end
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
+
+if TYPE_CHECKING:
+    from rmqctl.engine.index.indexservice import IndexService
+    from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+    from rmqctl.engine.scan.scanner import Batch
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+_STORE_TIMESTAMP = 11  # of a record's prefix, in the order of its fields
+_SYS_FLAG_POSITION = 36
+
+#: Told of the bytes of log that were read so far, and of all that are to be read.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """The files of one store, open for reading or for writing."""
+
+    root: Path
+    config: MessageStoreConfig
+    log: CommitLog
+    queues: ConsumeQueueTable
+    index: IndexService
+    dispatcher: Dispatcher
+
+
+class ScanStart(NamedTuple):
+    """Where an unclean start begins to read the log, and ``why``: ``checkpoint`` (the newest file
+    whose first record is older than the checkpoint) or ``first-file`` (no file is)."""
+
+    physical_offset: int
+    why: str
+
+
+class QueueCut(NamedTuple):
+    """Units of a queue that go, from queue offset ``end`` on, and files behind it.
+
+    Their records are behind the log's end, or places without a unit stand before them (``is_hole``)
+    and dispatch writes them again, or there are none in a file that was made ahead.
+    """
+
+    topic: str
+    queue_id: int
+    end: int
+    max_offset: int
+    is_hole: bool
+
+
+class Hole(NamedTuple):
+    """A place without a unit, before others, in a queue that no dispatch writes again."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """``end`` is the log's; ``dispatch_from`` the physical offset from which records are dispatched
+    again, the log's end when none is. ``newest`` is (physical offset, size) of the unit that stands
+    for the newest record, ``dispatched_to`` where that ends; -1 without units.
+
+    ``scan`` is None after a clean stop. ``hold_back`` is a store time (ms): until the plan is done
+    no checkpoint may say that queues and index are on disk beyond it; None: any may. ``doubtful``
+    are files that a crash may have left in memory only.
+    """
+
+    is_clean: bool
+    checkpoint: Checkpoint
+    scan: ScanStart | None
+    end: LogEnd
+    newest: tuple[int, int]
+    dispatch_from: int
+    queue_cuts: tuple[QueueCut, ...]
+    index_cuts: tuple[indexrecovery.IndexCut, ...]
+    holes: tuple[Hole, ...]
+    hold_back: int | None
+    doubtful: tuple[Path, ...]
+
+    @property
+    def dispatched_to(self) -> int:
+        offset, size = self.newest
+        return offset + size
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a start changes anything, or refuses to."""
+        some = self.queue_cuts or self.index_cuts or self.holes or self.end.obstacle
+        return not self.is_clean or bool(some) or self.dispatch_bytes > 0
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Bytes of log that an unclean start reads."""
+        return 0 if self.scan is None else self.end.offset - self.scan.physical_offset
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Bytes of log that are dispatched again."""
+        return max(self.end.offset - self.dispatch_from, 0)
+
+
+class _QueueFacts(NamedTuple):
+    """One queue: its units end at ``end``, ``last`` is the last one of a record before that."""
+
+    topic: str
+    queue_id: int
+    end: int
+    max_offset: int
+    last: Unit | None
+    is_hole: bool
+    #: Whether a file was made for units to come, behind others.
+    is_ahead: bool
+
+
+def plan_start(
+    files: StoreFiles, *, is_clean: bool, progress: Progress = lambda done, total: None
+) -> StartPlan:
+    """Looks at a store, and changes nothing.
+
+    A clean one costs a look at the end of each queue, whatever its size; an unclean one what its
+    checkpoint leaves to be read.
+
+    :raises FileLengthContradiction, CannotRead: a queue has irregular files, and is strict.
+    """
+    checkpoint = read_checkpoint(files.root / paths.CHECKPOINT) or Checkpoint()
+    if is_clean:
+        return _plan_clean(files, checkpoint)
+    return _plan_unclean(files, checkpoint, progress)
+
+
+def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfig) -> ScanStart:
+    """Where an unclean start begins (``CommitLog#isMappedFileMatchedRecover``)."""
+    before = checkpoint.min_timestamp
+    if config.message_index_enable and config.message_index_safe:
+        before = min(before, checkpoint.index_msg_timestamp)
+    for number in range(len(log.files.entries) - 1, -1, -1):
+        timestamp = _first_timestamp(log, number)
+        if timestamp is not None and 0 != timestamp <= before:
+            return ScanStart(log.files.entries[number].file_from_offset, "checkpoint")
+    return ScanStart(log.min_offset, "first-file")
+
+
+def _first_timestamp(log: CommitLog, number: int) -> int | None:
+    """Store time of a file's first record, by its magic code alone; None when it has none."""
+    mapped = log.files.file(number)
+    mapped.load_entry(0)
+    head = mapped.read_aside(0, max(prefix.size for prefix in PREFIXES.values()))
+    magic_code = int.from_bytes(head[4:8], "big")
+    if magic_code not in (constants.MESSAGE_MAGIC_CODE, constants.MESSAGE_MAGIC_CODE_V2):
+        return None
+    flags = int.from_bytes(head[_SYS_FLAG_POSITION : _SYS_FLAG_POSITION + 4], "big")
+    prefix = PREFIXES[flags & (constants.BORNHOST_V6_FLAG | constants.STOREHOSTADDRESS_V6_FLAG)]
+    if len(head) < prefix.size:
+        return None
+    timestamp: int = prefix.unpack_from(head)[_STORE_TIMESTAMP]
+    return timestamp
+
+
+# --- after a clean stop ----------------------------------------------------------------------
+
+
+def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
+    facts = [_facts(queue, queue.max_offset, is_hole=False) for queue in _queues(files)]
+    newest = [(one.last.physical_offset, one.last.size) for one in facts if one.last is not None]
+    end = find_end(files.log, newest, files.dispatcher)
+    cuts, facts = _cut(files, facts, end.offset)
+    newest_unit = _newest(facts)
+    dispatch_from, hold_back = _begin(files.log, sum(newest_unit), end)
+    # Queues that nothing will be written to need not be looked through.
+    holes = tuple(_holes(files)) if dispatch_from < end.offset else ()
+    return StartPlan(
+        is_clean=True,
+        checkpoint=checkpoint,
+        scan=None,
+        end=end,
+        newest=newest_unit,
+        dispatch_from=dispatch_from,
+        queue_cuts=cuts,
+        index_cuts=recovery.plan_clean(files.index, end.offset).cuts,
+        holes=holes,
+        hold_back=hold_back,
+        doubtful=(),
+    )
+
+
+def _holes(files: StoreFiles) -> Iterator[Hole]:
+    for queue in _queues(files):
+        end, goes_on = written_units(queue)
+        if goes_on:
+            yield Hole(queue.topic, queue.queue_id, end)
+
+
+# --- after a crash ---------------------------------------------------------------------------
+
+
+def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress) -> StartPlan:
+    log = files.log
+    start = scan_start(log, checkpoint, files.config)
+    facts = [_unclean_facts(queue, log, start) for queue in _queues(files)]
+    firsts: dict[tuple[str, int], int] = {}
+    total = max(log.files.end_offset - start.physical_offset, 1)
+
+    def seen(batch: Batch) -> None:
+        _note_firsts(batch, firsts)
+        progress(batch.end_offset - start.physical_offset, total)
+
+    end = LogEnd(start.physical_offset, 0, None)
+    if log.files.entries:
+        end = end_behind(log, start.physical_offset, 0, files.dispatcher, seen)
+    if end.store_timestamp == 0:
+        end = end._replace(store_timestamp=_timestamp_before(log, facts, end.offset))
+    cuts, facts = _cut(files, facts, end.offset)
+    index = indexrecovery.plan_unclean(
+        files.index, end.offset, min(checkpoint.index_msg_timestamp, end.store_timestamp)
+    )
+    begins = [start.physical_offset]
+    for one in facts:
+        first = firsts.get((one.topic, one.queue_id), -1)
+        # Where its units end before those that come next, the checkpoint said too much.
+        if one.is_hole or (one.last is not None and first > one.end):
+            begins.append(_behind(log, one.last))
+    if not any(one.last for one in facts):
+        begins.append(
+            log.min_offset
+        )  # As after a clean stop: who removes all queues wants them new.
+    if index.end is not None:
+        begins.append(_record_at(log, index.end))
+    dispatch_from, hold_back = _begin(log, min(begins), end)
+    return StartPlan(
+        is_clean=False,
+        checkpoint=checkpoint,
+        scan=start,
+        end=end,
+        newest=_newest(facts),
+        dispatch_from=dispatch_from,
+        queue_cuts=cuts,
+        index_cuts=index.cuts,
+        holes=(),
+        hold_back=hold_back,
+        doubtful=tuple(_doubtful(files, dispatch_from)),
+    )
+
+
+def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _QueueFacts:
+    end, is_hole = written_units(queue)
+    if queue.ext is not None:
+        # Units without their extension are as good as none: dispatch writes both again.
+        astray = first_astray(queue, log, start.physical_offset, end)
+        end, is_hole = astray, is_hole or astray < end
+    return _facts(queue, end, is_hole)
+
+
+def _note_firsts(batch: Batch, firsts: dict[tuple[str, int], int]) -> None:
+    """Notes the first queue offset of each queue that a scan comes by."""
+    import numpy as np
+
+    from rmqctl.engine.derive.writer import group_by_queue
+
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    rows = np.flatnonzero(~np.isin(kind, NO_UNIT) & (batch.queue_id >= 0))
+    for topic_id, queue_id, at in group_by_queue(batch.topic_id[rows], batch.queue_id[rows]):
+        key = batch.topics.names[topic_id], queue_id
+        if key not in firsts:
+            firsts[key] = int(batch.queue_offset[rows[at[0]]])
+
+
+def _behind(log: CommitLog, unit: Unit | None) -> int:
+    """Physical offset behind the record of a unit; the start of its file when it has none, and the
+    log's without a unit."""
+    if unit is None:
+        return log.min_offset
+    record = log.find_record(unit.physical_offset)
+    if record is not None and record.total_size == unit.size:
+        return unit.physical_offset + unit.size
+    return _record_at(log, unit.physical_offset)
+
+
+def _record_at(log: CommitLog, physical_offset: int) -> int:
+    """A record's own offset; the start of the file that holds the offset when there is none."""
+    if log.find_record(physical_offset) is not None:
+        return physical_offset
+    number = log.files.index_of(physical_offset)
+    return log.min_offset if number < 0 else log.files.entries[number].file_from_offset
+
+
+def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
+    """Files of queues with units of records from an offset on, and the index."""
+    for queue in _queues(files):
+        for entry in reversed(queue.files.entries):
+            yield entry.path
+            first = queue.unit(entry.file_from_offset // UNIT_SIZE)
+            if first is not None and first.is_written and first.physical_offset < dispatch_from:
+                break
+    yield from files.index.paths
+
+
+# --- both ------------------------------------------------------------------------------------
+
+
+def _queues(files: StoreFiles) -> Iterator[ConsumeQueue]:
+    """Every queue as its files are, each open only while it is looked at."""
+    table = files.queues
+    for where in table.directories():
+        ext = None
+        if table.ext_directory is not None:
+            ext_where = table.ext_directory / where.topic / str(where.queue_id)
+            ext = ConsumeQueueExt(ext_where) if ext_where.is_dir() else None
+        queue = ConsumeQueue(
+            where.path,
+            where.topic,
+            where.queue_id,
+            table.file_size,
+            ext=ext,
+            strict=table.is_strict,
+        )
+        try:
+            yield queue
+        finally:
+            queue.close()
+
+
+def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
+    last = queue.unit(end - 1)
+    if last is not None and (last.is_pre_blank or not last.is_written):
+        last = None
+    max_offset = max(queue.max_offset, end)
+    files = queue.files.entries
+    is_ahead = len(files) > 1 and files[-1].file_from_offset >= end * UNIT_SIZE
+    return _QueueFacts(queue.topic, queue.queue_id, end, max_offset, last, is_hole, is_ahead)
+
+
+def _cut(
+    files: StoreFiles, facts: list[_QueueFacts], log_end: int
+) -> tuple[tuple[QueueCut, ...], list[_QueueFacts]]:
+    """What goes of the queues when the log ends there, and the queues as they are then."""
+    cuts, kept = [], []
+    for one in facts:
+        end, last = one.end, one.last
+        if last is not None and last.physical_offset >= log_end:
+            table = files.queues
+            where = table.directory / one.topic / str(one.queue_id)
+            queue = ConsumeQueue(where, one.topic, one.queue_id, table.file_size)
+            try:
+                end = first_beyond(queue, log_end, one.end)
+                last = _facts(queue, end, one.is_hole).last
+            finally:
+                queue.close()
+        if end < one.end or one.is_hole or one.is_ahead:
+            cuts.append(QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole))
+        kept.append(one._replace(end=end, last=last))
+    return tuple(cuts), kept
+
+
+def _newest(facts: list[_QueueFacts]) -> tuple[int, int]:
+    """(physical offset, size) of the unit that ends last; (-1, 0) without units."""
+    units = [(one.last.physical_offset, one.last.size) for one in facts if one.last is not None]
+    return max(units, key=sum, default=(-1, 0))
+
+
+def _begin(log: CommitLog, physical_offset: int, end: LogEnd) -> tuple[int, int | None]:
+    """Where dispatch begins that is due from an offset on: that of the next record, and its store
+    time in ms; the log's end, and None, when there is none."""
+    for entry in log.walk(max(physical_offset, log.min_offset), end.offset):
+        if isinstance(entry, Record):
+            return entry.physical_offset, entry.store_timestamp
+    return end.offset, None
+
+
+def _timestamp_before(log: CommitLog, facts: list[_QueueFacts], end: int) -> int:
+    """Store time of the newest record before the end that a unit stands for; 0: none is known."""
+    units = [one.last for one in facts if one.last is not None]
+    for unit in sorted(units, reverse=True):
+        record = log.find_record(unit.physical_offset) if unit.physical_offset < end else None
+        if record is not None:
+            return record.store_timestamp
+    return 0

@@ -1,0 +1,102 @@
+"""What later versions of RocketMQ put into a store: what is not read, and the form of a record.
+
+Most of it can be passed over: the commit log stays the truth. Queues that live in RocksDB cannot:
+a writer that does not keep them up to date would hide its messages from every consumer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from formats import constants
+from rmqctl.engine.files.paths import CONSUME_QUEUE
+from rmqctl.engine.record.message import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import UnsupportedStore
+
+_QUEUES_IN_ROCKSDB = {
+    "consumequeue_r": "queues in RocksDB (5.x)",
+    "consumequeue_rocksdb": "queues in RocksDB (5.x)",
+}
+_BATCH_QUEUES = "batchconsumequeue"
+_PASSED_OVER = {
+    _BATCH_QUEUES: "batch queues (5.x)",
+    "timerwheel": "timer wheel (5.x)",
+    "timerlog": "timer log (5.x)",
+    "timercheck": "timer checkpoint (5.x)",
+    "compaction/compactionLog": "compacted topics (5.x)",
+    "transRocksDBStore": "transactions in RocksDB (5.x)",
+    "timerRocksDBStore": "timers in RocksDB (5.x)",
+    "indexRocksDBStore": "index in RocksDB (5.x)",
+    "rocksdb": "RocksDB (5.x)",
+    "epochFileCheckpoint": "controller epochs (5.x)",
+}
+#: RocksDB names the file of its current manifest so.
+_ROCKSDB_MARK = "CURRENT"
+
+
+def not_understood(root: Path) -> Iterator[tuple[str, str]]:
+    """``(name, what it is)`` of what stands in a store and is not read."""
+    for name, what in (_QUEUES_IN_ROCKSDB | _PASSED_OVER).items():
+        if _holds_something(root / name):
+            yield name, what
+    if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
+        yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether a file is there, or a directory with a file below it: 5.x makes some directories of
+    things that nobody has switched on."""
+    if not path.is_dir():
+        return path.exists()
+    return any(files for _, _, files in os.walk(path))
+
+
+def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
+    """Tells of a topic (None: of all) whether its queues are of a kind that is not read."""
+    kinds = {name for name, _ in not_understood(root)}
+    if kinds & {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB}:
+        return lambda topic: True
+    try:
+        batch_topics = {entry.name for entry in (root / _BATCH_QUEUES).iterdir()}
+    except OSError:
+        batch_topics = set()
+    return lambda topic: topic in batch_topics
+
+
+def check_understood(root: Path) -> None:
+    """:raises UnsupportedStore: messages put here would be in no queue that a broker reads."""
+    for name, what in not_understood(root):
+        if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
+            raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+
+
+def is_of_5(root: Path) -> bool:
+    """Whether a broker of 5.1.0 or later has run on the store: it makes a directory of its own."""
+    return (root / "compaction").is_dir()
+
+
+def abort_content(form: RecordForm) -> bytes:
+    """What a writer puts into its ``abort``: its process id where the store is of 5.x, which does
+    so (``DefaultMessageStore#createTempFile``), nothing as in 4.9.3 else. Nobody reads it but
+    people: that the file is there is what counts."""
+    return b"" if form == FORM_OF_4_9_3 else str(os.getpid()).encode()
+
+
+def record_form(root: Path, newest: Record | None) -> RecordForm:
+    """The form in which the store's own version writes, read off its newest record.
+
+    What a record without properties does not tell is written as 4.9.3 does: every version reads
+    that. Topics of more than 127 bytes only exist where 5.x has been: it has made ``compaction/``,
+    or written a record of that kind.
+    """
+    data = newest.properties_bytes if newest is not None else b""
+    crc_name = constants.PROPERTY_CRC32.encode()
+    return RecordForm(
+        property_separator=data.endswith(constants.PROPERTY_SEPARATOR.encode()),
+        property_crc=data[-CRC32_RESERVED_LENGTH:].startswith(crc_name),
+        long_topics=is_of_5(root)
+        or (newest is not None and newest.magic_code == constants.MESSAGE_MAGIC_CODE_V2),
+    )

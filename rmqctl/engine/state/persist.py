@@ -1,0 +1,93 @@
+"""How a file of ``config/`` is put in place of the one before (``ConfigManager#persist``).
+
+``MixAll#string2File`` writes ``NAME.tmp``, copies what stood in the file to ``NAME.bak``, deletes
+the file and renames. Here nothing is deleted: each name changes at once and durably, so a kill
+leaves the file before or the file after, never none. Owner and rights stay: a file that a broker
+cannot write any more would silently never be persisted again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from rmqctl.engine.files.paths import parent_directory
+from rmqctl.engine.state.brokerjson import BACKUP, CONFIG
+
+_TEMPORARY = ".tmp"
+
+
+def persist(root: Path, name: str, text: str, *, keep_backup: bool = False) -> None:
+    """Makes ``text`` the content of ``config/<name>`` and the content before it that of ``.bak``.
+
+    With ``keep_backup`` the ``.bak`` stays as it is: for a caller that has read it because the
+    file itself is broken, and would lose the last good copy.
+
+    :raises SymbolicLinkRefused: a part of the path is a link.
+    :raises StoreReadOnly, CannotWrite: what the system says; the file is as it was.
+    """
+    path = root / CONFIG / name
+    is_new = not path.parent.exists()
+    with parent_directory(root, path, True) as directory:
+        if is_new and os.geteuid() == 0:
+            owner = os.stat(root)
+            os.fchown(directory, owner.st_uid, owner.st_gid)
+        before = _content(directory, name)
+        if before is not None and not keep_backup:
+            _replace(directory, name + BACKUP, before, like=name)
+        _replace(directory, name, text.encode(), like=name)
+
+
+def _content(directory: int, name: str) -> bytes | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read()
+
+
+def _replace(directory: int, name: str, data: bytes, *, like: str) -> None:
+    """Puts ``data`` under ``name``, with the owner and rights of the file before it, else of the
+    file ``like``, else those of the directory's owner."""
+    status = _status(directory, name) or _status(directory, like)
+    owner = status or os.fstat(directory)
+    temporary = name + _TEMPORARY
+    with suppress(FileNotFoundError):  # What a killed writer has left.
+        os.unlink(temporary, dir_fd=directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            made = os.fstat(descriptor)
+            if (made.st_uid, made.st_gid) != (owner.st_uid, owner.st_gid):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(status.st_mode) if status else 0o644)
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def _status(directory: int, name: str) -> os.stat_result | None:
+    """:raises OSError: a link stands there (ELOOP), or something that is no file."""
+    try:
+        status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    return status

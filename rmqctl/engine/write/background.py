@@ -1,0 +1,44 @@
+"""``ReputMessageService``: dispatches, in the background, what was appended."""
+
+from __future__ import annotations
+
+from rmqctl.engine.flush.thread import ServiceThread
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.flags import RunningFlag, RunningFlags
+from rmqctl.errors import RmqctlError
+
+
+class ReputMessageService(ServiceThread):
+    """Runs the store's :class:`DispatchTail` behind its appends.
+
+    Queues and index that cannot be written, for want of room or whatever stands in the way, make
+    the store refuse messages (``makeLogicsQueueError``) until they can: the service goes on trying.
+    """
+
+    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
+        super().__init__()
+        self._tail = parts.tail
+        self._log = parts.log
+        self._lock = parts.lock
+        self._flags = flags
+
+    @property
+    def reput_from_offset(self) -> int:
+        """Up to where the log is dispatched."""
+        return self._tail.done
+
+    @property
+    def behind(self) -> int:
+        """Bytes of log that wait (``dispatchBehindBytes``)."""
+        return max(self._log.read_offset - self._tail.done, 0)
+
+    def work(self) -> None:
+        if not self.behind and not self._tail.failed:
+            return
+        try:
+            with self._lock:
+                self._tail.complete()
+        except (RmqctlError, OSError):
+            self._flags.make(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)
+        else:
+            self._flags.clear(RunningFlag.WRITE_LOGICS_QUEUE_ERROR)

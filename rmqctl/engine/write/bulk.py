@@ -1,0 +1,337 @@
+"""The append of a stream: what ``putMessage`` does, for thousands of messages at a time.
+
+Most messages of a stream are plain: no transaction, no delay, no extra queues, room in the file.
+Those are encoded and stored in one loop that keeps nothing but where they went. Every other one,
+and the first of each queue in a bulk, goes the way of a single put: that one decides about
+statuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from isal.isal_zlib import crc32
+
+from formats import constants
+from formats.text import decode_properties, hash_map_order
+from rmqctl.engine.derive.catchup import BULK_BYTES
+from rmqctl.engine.files.mappedfile import RESERVE_CHUNK, MappedFile
+from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.record.message import (
+    AppendMessageResult,
+    EncodedMessage,
+    Host,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+)
+from rmqctl.engine.record.record import PREFIXES, offset_msg_id
+from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+
+if TYPE_CHECKING:
+    from rmqctl.engine.write.put import MessagePutter
+
+#: A bulk is dispatched after so many records or BULK_BYTES of log, whichever comes first.
+BULK_RECORDS = 8192
+_RESERVE = 1 << 20
+_KNOWN_SHAPES = 4096
+#: Properties that make a message more than plain.
+SPECIAL = {
+    constants.PROPERTY_DELAY_TIME_LEVEL,
+    constants.PROPERTY_INNER_MULTI_DISPATCH,
+}
+
+
+class Appended(NamedTuple):
+    """One message that was stored; topic and queue are as stored, which a delay changes."""
+
+    topic: str
+    queue_id: int
+    store_host: Host
+    wrote_offset: int
+    wrote_bytes: int
+    queue_offset: int
+    store_timestamp: int
+
+    def result(self) -> PutMessageResult:
+        """As a single put answers."""
+        append = AppendMessageResult(
+            AppendMessageStatus.PUT_OK,
+            self.wrote_offset,
+            self.wrote_bytes,
+            offset_msg_id(*self.store_host, self.wrote_offset),
+            self.store_timestamp,
+            self.queue_offset,
+        )
+        return PutMessageResult(PutMessageStatus.PUT_OK, append, self.topic, self.queue_id)
+
+
+class PlainMessage(NamedTuple):
+    """A message without sys flag, delay and extra queues, with IPv4 hosts, whose properties are
+    encoded already: what most messages of a stream are."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties_bytes: bytes
+    flag: int
+    born_timestamp: int
+    born_host: Host
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+    def full(self) -> MessageExtBrokerInner:
+        return MessageExtBrokerInner(
+            self.topic,
+            self.body,
+            self.queue_id,
+            self.flag,
+            0,
+            decode_properties(self.properties_bytes),
+            self.properties_bytes,
+            self.born_timestamp,
+            self.born_host,
+            self.store_host,
+            self.reconsume_times,
+            self.prepared_transaction_offset,
+        )
+
+
+class Bulk(NamedTuple):
+    """What one bulk became: the messages stored, in order, and the answer to the one that was
+    refused and ended it."""
+
+    stored: list[Appended]
+    refused: PutMessageResult | None
+
+
+class PropertyEncoder:
+    """Encodes properties, remembering where each set of names puts its values."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[tuple[str, ...], tuple[str, Any]] = {}
+
+    def __call__(self, properties: dict[str, str]) -> bytes:
+        """``encode_properties``; :raises UnicodeEncodeError: a lone surrogate in a value."""
+        names = tuple(properties)
+        shape = self._shapes.get(names)
+        if shape is None:
+            if len(self._shapes) >= _KNOWN_SHAPES:
+                self._shapes.clear()
+            order = hash_map_order(names)
+            entries = [
+                f"{name.replace('%', '%%')}{constants.NAME_VALUE_SEPARATOR}%s" for name in order
+            ]
+            template = constants.PROPERTY_SEPARATOR.join(entries)
+            shape = self._shapes[names] = template, itemgetter(*order) if order else None
+        template, values = shape
+        return (template % values(properties)).encode() if values is not None else b""
+
+
+def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessage | None:
+    """The message as a plain one; None when it is not."""
+    data = message.properties_bytes
+    properties = message.properties
+    if message.sys_flag or not SPECIAL.isdisjoint(properties):
+        return None
+    if len(message.born_host[0]) != 4 or len(message.store_host[0]) != 4:
+        return None
+    try:
+        data = encode(properties) if data is None else data
+    except UnicodeEncodeError:
+        return None
+    return PlainMessage(
+        message.topic,
+        message.queue_id,
+        message.body,
+        data,
+        message.flag,
+        message.born_timestamp,
+        message.born_host,
+        message.store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+    )
+
+
+Message = MessageExtBrokerInner | PlainMessage
+
+
+class BulkAppender:
+    """Appends what ``source`` gives, a bulk at a time. None in the source ends a bulk."""
+
+    def __init__(self, putter: MessagePutter, source: Iterator[Message | None]) -> None:
+        self._putter = putter
+        self._origin = self._source = source
+        self._encode = PropertyEncoder()
+        self._tails: dict[tuple[str, int], bytes] = {}
+        self._unit_limits: dict[tuple[str, int], int] = {}
+        self.exhausted = False
+        self.failure: Exception | None = None
+
+    def wait(self) -> bool:
+        """Waits for the source, which needs no lock; whether there is something to append."""
+        try:
+            for message in self._origin:
+                if message is not None:
+                    self._source = chain((message,), self._origin)
+                    return True
+        except Exception as error:
+            self.failure = error
+            return False
+        self.exhausted = True
+        return False
+
+    def fill(self) -> Bulk:
+        """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,
+        after which everything before it is stored."""
+        stored: list[Appended] = []
+        refused = None
+        self._tails.clear()
+        limit = self._putter.log.write_offset + BULK_BYTES
+        try:
+            while refused is None and len(stored) < BULK_RECORDS:
+                special = self._fill_plain(stored, limit)
+                if special is None:
+                    break
+                refused = self._put_special(special, stored)
+        except Exception as error:
+            self.failure = error
+        return Bulk(stored, refused)
+
+    def _put_special(self, message: Message, stored: list[Appended]) -> PutMessageResult | None:
+        """The way of a single put, which knows every case; the result when it is refused."""
+        if isinstance(message, PlainMessage):
+            message = message.full()
+        encoded = self._putter.check(message)
+        result = self._putter.append(encoded) if isinstance(encoded, EncodedMessage) else encoded
+        if not result.is_ok or result.stored is None or not isinstance(encoded, EncodedMessage):
+            return result
+        append = result.stored
+        stored.append(
+            Appended(
+                encoded.message.topic,
+                encoded.message.queue_id,
+                encoded.message.store_host,
+                append.wrote_offset,
+                append.wrote_bytes,
+                append.queue_offset,
+                append.store_timestamp,
+            )
+        )
+        # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
+        # records in the form of 4.9.3 only.
+        plain_form = self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
+        plain_form = plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
+        has_unit = not encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
+        if encoded.message is message and has_unit and plain_form:
+            topic = message.topic.encode()
+            key = message.topic, message.queue_id
+            self._tails[key] = bytes((len(topic),)) + topic
+            self._unit_limits[key] = append.queue_offset + self._units_reserved(append.queue_offset)
+        return None
+
+    def _units_reserved(self, queue_offset: int) -> int:
+        """How many units from one on have disk space when that one has: space is reserved in
+        chunks of a file."""
+        file_size = self._putter.queues.file_size
+        position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
+        end = min((position // RESERVE_CHUNK + 1) * RESERVE_CHUNK, file_size)
+        return (end - position) // constants.CQ_STORE_UNIT_SIZE
+
+    def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
+        """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
+        message needs a closer look, which is returned."""
+        putter, log = self._putter, self._putter.log
+        table, clock = putter.topic_queue_table, putter.clock
+        tails, unit_limits = self._tails, self._unit_limits
+        pack = PREFIXES[0].pack
+        fixed = PREFIXES[0].size + 2
+        mapped = log.files.find(log.write_offset) if log.files.entries else None
+        offset = log.write_offset
+        base = mapped.file_from_offset if mapped is not None else 0
+        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH if mapped else 0
+        buffer: Any = log.buffer_of(mapped) if mapped is not None else b""
+        start, end_of_reserve = offset, offset
+        largest, longest = putter.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
+        # Of a message without properties the check has a word to say (MessagePutter.check).
+        shortest = int(putter.config.enable_multi_dispatch)
+        encode, stale_end = self._encode, log.stale_end
+        room = BULK_RECORDS - len(stored)
+        timestamp = log.store_timestamp
+        new_tuple, join, magic = tuple.__new__, b"".join, constants.MESSAGE_MAGIC_CODE
+        try:
+            for message in self._source:
+                if message is None:
+                    return None
+                known = message if isinstance(message, PlainMessage) else plain(message, encode)
+                if known is None:
+                    return message
+                (
+                    topic, queue_id, body, data, flag, born_timestamp, (born_address, born_port),
+                    store_host, reconsume_times, prepared_offset,
+                ) = known  # fmt: skip
+                key = topic, queue_id
+                tail = tails.get(key)
+                if tail is None:
+                    return message
+                store_address, store_port = store_host
+                body_length, data_length = len(body), len(data)
+                size = fixed + body_length + len(tail) + data_length
+                if (
+                    not shortest <= data_length <= longest
+                    or size > largest
+                    or offset + size > end
+                    or offset < stale_end
+                    or (born_port | store_port) >> 16  # Neither is a port (MAX_PORT).
+                ):
+                    return message
+                if offset + size > end_of_reserve:
+                    end_of_reserve = self._reserve(mapped, offset, size)
+                    if not end_of_reserve:
+                        return message
+                queue_offset = table[key]
+                if queue_offset >= unit_limits[key]:
+                    return message
+                timestamp = clock()
+                prefix = pack(
+                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset,
+                    offset, 0, born_timestamp, born_address, born_port, timestamp,
+                    store_address, store_port, reconsume_times, prepared_offset, body_length,
+                )  # fmt: skip
+                position = offset - base
+                # Size and magic code last, as CommitLogWriter.store does.
+                buffer[position + RECORD_HEAD : position + size] = join(
+                    (prefix[RECORD_HEAD:], body, tail, data_length.to_bytes(2, "big"), data)
+                )
+                buffer[position : position + RECORD_HEAD] = prefix[:RECORD_HEAD]
+                table[key] = queue_offset + 1
+                row = (topic, queue_id, store_host, offset, size, queue_offset, timestamp)
+                stored.append(new_tuple(Appended, row))
+                offset += size
+                room -= 1
+                if not room or offset >= limit:
+                    return None
+            self.exhausted = True
+            return None
+        finally:
+            if mapped is not None and offset > start:
+                log.advance(mapped, offset - base, timestamp, offset)
+
+    @staticmethod
+    def _reserve(mapped: MappedFile | None, offset: int, size: int) -> int:
+        """Makes sure of disk space for the next records; the offset up to which there is some, 0
+        when it is not to be had."""
+        if mapped is None:
+            return 0
+        position = offset - mapped.file_from_offset
+        length = min(max(size, _RESERVE), mapped.size - position)
+        try:
+            mapped.reserve(position, length)
+        except OSError:
+            return 0
+        return offset + length

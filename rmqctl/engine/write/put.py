@@ -1,0 +1,335 @@
+"""The put path: ``CommitLog#asyncPutMessage`` and what ``DefaultMessageStore`` checks before it.
+
+In the engine's order: the message's own checks, delay, host flags and encoding without the lock;
+then, under it, place, queue offsets and store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from formats import constants
+from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.record.message import (
+    FORM_OF_4_9_3,
+    AppendMessageResult,
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+    check_lengths,
+    delay_rewritten,
+    encode,
+    illegal,
+    port_problem,
+)
+from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.errors import CannotWrite
+
+#: What the engine takes for no time at all (``isOSPageCacheBusy``).
+_NOT_IN_LOCK = 10_000_000
+_BARE = (
+    "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
+    "dispatching for good at such a one: give it a property, as tags or keys"
+)
+
+
+def room_of(file_size: int) -> int:
+    """The longest record, or batch, that a log file can hold."""
+    return file_size - constants.END_FILE_MIN_BLANK_LENGTH
+
+
+def check_message(
+    message: MessageExtBrokerInner,
+    config: MessageStoreConfig,
+    dispatcher: Dispatcher,
+    file_size: int,
+    form: RecordForm = FORM_OF_4_9_3,
+    *,
+    as_stored: bool = False,
+    check_lmq: Callable[[], PutMessageResult | None] = lambda: None,
+) -> EncodedMessage | PutMessageResult:
+    """What needs no lock, in the engine's order: names, lengths, light queues, delay rewriting,
+    host flags, encoding; a result when the message is refused.
+
+    :param file_size: of the log's files. :param as_stored: the message is a record of another
+        store: a delay level delays nothing, and nothing is put into the queues that it names.
+    :param check_lmq: what there is to say of a message that names further queues.
+    :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
+    """
+    paths.check_topic_directory(message.topic)
+    if message.queue_id < 0:
+        return illegal(f"queue id {message.queue_id} is negative")
+    problem = port_problem(message)
+    if problem:
+        return illegal(problem)
+    refused = check_lengths(message, form)
+    if refused is not None:
+        return refused
+    if not as_stored:
+        names = multi_queue_names(message) if config.enable_multi_dispatch else []
+        for name in names:
+            paths.check_topic_directory(name)
+        refused = check_lmq() if names else None
+        if refused is not None:
+            return refused
+        kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
+        stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
+        if stops_at_bare and kind not in NO_UNIT and not message.properties_data():
+            return illegal(_BARE)
+        if message.delay_time_level > 0 and kind not in NO_UNIT:
+            message = delay_rewritten(message, len(dispatcher.delay_levels))
+    encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
+    if isinstance(encoded, EncodedMessage) and encoded.size > room:
+        return illegal(f"the record has {encoded.size} bytes, a commit log file holds {room}")
+    return encoded
+
+
+class MessagePutter:
+    """Appends checked messages to the log of a store.
+
+    :param before_append: told of the store time before the first bytes are stored.
+    """
+
+    def __init__(self, parts: StoreParts, before_append: Callable[[int], None]) -> None:
+        self.config = parts.config
+        self.log = parts.log
+        self.queues = parts.queues
+        self.clock = parts.clock
+        #: How the store's own version ends a record; set when its newest record is known.
+        self.form = RecordForm()
+        #: Next queue offset of each queue that was put to, light queues included.
+        self.topic_queue_table: dict[tuple[str, int], int] = {}
+        self._dispatcher = parts.reput.dispatcher
+        self._tail = parts.tail
+        self._lock = parts.lock
+        self._before_append = before_append
+        self._begin_time_in_lock = 0.0
+        self._lmq_queues: set[str] | None = None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the put lock, and the time since when."""
+        with self._lock:
+            self._begin_time_in_lock = perf_counter()
+            try:
+                yield
+            finally:
+                self._begin_time_in_lock = 0.0
+
+    @property
+    def is_os_page_cache_busy(self) -> bool:
+        """Whether a put has held the lock for too long (``isOSPageCacheBusy``)."""
+        begin = self._begin_time_in_lock
+        held = (perf_counter() - begin) * 1000 if begin else 0
+        return self.config.os_page_cache_busy_time_out_mills < held < _NOT_IN_LOCK
+
+    # --- before the lock -----------------------------------------------------------------
+
+    def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+        """:func:`check_message`, with the number of light queues."""
+        return check_message(
+            message,
+            self.config,
+            self._dispatcher,
+            self.log.file_size,
+            self.form,
+            check_lmq=self._check_lmq,
+        )
+
+    @property
+    def _room(self) -> int:
+        return room_of(self.log.file_size)
+
+    def _check_lmq(self) -> PutMessageResult | None:
+        """``checkLmqMessage``. The engine of 4.9.3 asks this too, and then looks at another answer:
+        there the limit has no effect on a put."""
+        if not self.config.enable_lmq:
+            return None
+        with self._lock:
+            if self._lmq_queues is None:
+                names = paths.scan_names(self.queues.directory)
+                self._lmq_queues = {n for n in names if n.startswith(constants.LMQ_PREFIX)}
+            if len(self._lmq_queues) <= self.config.max_lmq_consume_queue_num:
+                return None
+        return PutMessageResult(
+            PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED,
+            reason=f"the store has more than {self.config.max_lmq_consume_queue_num} light "
+            "queues (maxLmqConsumeQueueNum)",
+        )
+
+    # --- under the lock ------------------------------------------------------------------
+
+    def append(self, encoded: EncodedMessage) -> PutMessageResult:
+        """One message: place, queue offsets, store."""
+        message = encoded.message
+        key = message.topic, message.queue_id
+        counts = _has_unit(encoded)
+        start, queue_offset = self.log.write_offset, 0
+        try:
+            if self._tail.failed:
+                self._tail.complete()
+            queue_offset = self._next_queue_offset(*key)
+            multi: list[tuple[tuple[str, int], int]] = []
+            if self.config.enable_multi_dispatch:
+                # Also of a prepared message, which takes no place: it has the offsets of the next.
+                multi = [(name, self._next_queue_offset(*name)) for name in self._multi(message)]
+                if multi:
+                    rewritten = add_queue_offsets(message, [offset for _, offset in multi])
+                    again = encode(rewritten, self.config.max_message_size, self.form)
+                    if isinstance(again, PutMessageResult) or again.size > self._room:
+                        # MultiDispatch#wrapMultiDispatch, whatever stands in the way.
+                        return PutMessageResult(
+                            PutMessageStatus.UNKNOWN_ERROR,
+                            AppendMessageResult(AppendMessageStatus.UNKNOWN_ERROR),
+                            reason="with the offsets of its light queues the message is too long",
+                        )
+                    encoded = again
+            mapped, position = self.log.file_for(encoded.size)
+            if counts:
+                for place, unit_offset in ((key, queue_offset), *multi):
+                    self.queues.find_or_create(*place).reserve(unit_offset)
+            timestamp = self.clock()
+            self._before_append(timestamp)
+        except (CannotWrite, OSError) as error:
+            return self._refused(error, start, encoded, queue_offset)
+        queue_offset = queue_offset if counts else 0
+        record = encoded.record(queue_offset, mapped.file_from_offset + position, timestamp)
+        result = self._store(encoded, mapped, position, record, queue_offset, timestamp)
+        if counts:
+            self.topic_queue_table[key] = queue_offset + 1
+            for name, multi_offset in multi:
+                self.topic_queue_table[name] = multi_offset + 1
+                self._note_queue(name[0])
+        return result
+
+    def append_batch(self, encoded: list[EncodedMessage]) -> list[PutMessageResult]:
+        """A batch (``MessageExtBatch``): in one file, one store time, consecutive queue offsets;
+        one result when it is refused.
+
+        As in the engine its messages go to no light queues.
+        """
+        problem = self._batch_problem(encoded)
+        if problem:
+            return [illegal(problem)]
+        key = encoded[0].message.topic, encoded[0].message.queue_id
+        start, first = self.log.write_offset, 0
+        try:
+            if self._tail.failed:
+                self._tail.complete()
+            first = self._next_queue_offset(*key)
+            mapped, position = self.log.file_for(sum(one.size for one in encoded))
+            queue = self.queues.find_or_create(*key)
+            for queue_offset in range(first, first + len(encoded)):
+                queue.reserve(queue_offset)
+            timestamp = self.clock()
+            self._before_append(timestamp)
+        except (CannotWrite, OSError) as error:
+            return [self._refused(error, start, encoded[0], first)]
+        # All before the first is stored: a value that no record can hold stops them all.
+        records, offset = [], mapped.file_from_offset + position
+        for queue_offset, one in enumerate(encoded, first):
+            records.append(one.record(queue_offset, offset, timestamp))
+            offset += one.size
+        results = []
+        for queue_offset, (one, record) in enumerate(zip(encoded, records, strict=True), first):
+            results.append(self._store(one, mapped, position, record, queue_offset, timestamp))
+            position += one.size
+        self.topic_queue_table[key] = first + len(encoded)
+        return results
+
+    def _refused(
+        self, error: Exception, start: int, encoded: EncodedMessage, queue_offset: int
+    ) -> PutMessageResult:
+        """:func:`refused` for an append that was to go to ``start``. Where a blank has filled the
+        file, and the next one cannot be made, the append's own status is END_OF_FILE: its bytes
+        are the blank's."""
+        result, end = refused(error), self.log.write_offset
+        if end > start and self.log.files.find(end) is None:
+            result.append = AppendMessageResult(
+                AppendMessageStatus.END_OF_FILE,
+                start,
+                end - start,
+                encoded.msg_id(start),
+                self.clock(),
+                queue_offset,
+            )
+        return result
+
+    def _store(
+        self,
+        encoded: EncodedMessage,
+        mapped: MappedFile,
+        position: int,
+        record: bytes,
+        queue_offset: int,
+        timestamp: int,
+    ) -> PutMessageResult:
+        """Stores one record at its place."""
+        offset = mapped.file_from_offset + position
+        begin = perf_counter()
+        self.log.store(mapped, position, record, timestamp)
+        append = AppendMessageResult(
+            AppendMessageStatus.PUT_OK,
+            offset,
+            encoded.size,
+            encoded.msg_id(offset),
+            timestamp,
+            queue_offset,
+            page_cache_rt=int((perf_counter() - begin) * 1000),
+        )
+        message = encoded.message
+        return PutMessageResult(PutMessageStatus.PUT_OK, append, message.topic, message.queue_id)
+
+    def _batch_problem(self, encoded: list[EncodedMessage]) -> str:
+        """Why messages can be no batch; empty when they can."""
+        size = sum(one.size for one in encoded)
+        if not encoded:
+            return "a batch holds a message at least"
+        if any(one.sys_flag & constants.TRANSACTION_TYPE_MASK for one in encoded):
+            return "a batch holds no transactional messages"
+        if any(one.message.delay_time_level > 0 for one in encoded):
+            return "a batch holds no delayed messages"
+        if len({(one.message.topic, one.message.queue_id) for one in encoded}) > 1:
+            return "a batch goes to one queue"
+        if size > min(self.config.max_message_size, self._room):
+            return f"the batch has {size} bytes, more than a message or a commit log file may"
+        return ""
+
+    def _multi(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
+        """The extra queues that a message names, with their queue ids."""
+        return [
+            (name, self._dispatcher.multi_queue_id(name, message.queue_id))
+            for name in multi_queue_names(message)
+        ]
+
+    def _next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """``topicQueueTable``: the end of the queue, then counted here."""
+        known = self.topic_queue_table.get((topic, queue_id))
+        if known is None:
+            known = self.queues.next_offset(topic, queue_id)
+            self.topic_queue_table[topic, queue_id] = known
+        return known
+
+    def _note_queue(self, name: str) -> None:
+        if self._lmq_queues is not None and name.startswith(constants.LMQ_PREFIX):
+            self._lmq_queues.add(name)
+
+
+def _has_unit(encoded: EncodedMessage) -> bool:
+    return encoded.sys_flag & constants.TRANSACTION_TYPE_MASK not in NO_UNIT
+
+
+def refused(error: Exception) -> PutMessageResult:
+    """The status of an append for which there was no room."""
+    if isinstance(error, CannotWrite):
+        return PutMessageResult(PutMessageStatus.CREATE_MAPEDFILE_FAILED, reason=str(error))
+    reason = getattr(error, "strerror", None) or str(error)
+    return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)

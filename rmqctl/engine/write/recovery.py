@@ -1,0 +1,84 @@
+"""Brings a store to where a broker's start would bring it, before anything is put into it.
+
+What is done is the plan's (:mod:`rmqctl.engine.start.plan`); here is the order, in which a kill at
+any moment leaves a store that the next start, the engine's too, brings to the same place:
+
+1. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
+2. what the log does not have goes from index and queues;
+3. the records that the plan names are dispatched again;
+4. with the first flush of everything what a crash may have left in memory is forced to disk, too:
+   only then may the checkpoint move on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.recovery import apply_cuts
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.start.logend import check_end
+from rmqctl.engine.start.plan import Progress, StartPlan
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.storeflusher import StoreFlusher
+from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
+
+
+def check(plan: StartPlan, root: Path, log: CommitLog) -> None:
+    """Refuses what would lose something; nothing was changed.
+
+    :raises CommitLogMissing: there are units, and no log.
+    :raises DamagedStore: as of :func:`~rmqctl.engine.start.logend.check_end`.
+    :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
+    """
+    if not log.files.entries and (plan.queue_cuts or plan.dispatched_to >= 0):
+        raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
+    check_end(plan.end)
+    for hole in plan.holes:
+        raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)
+
+
+class Recovery:
+    """Does a plan to a store whose lock is held."""
+
+    def __init__(
+        self, plan: StartPlan, parts: StoreParts, index: IndexService, flusher: StoreFlusher
+    ) -> None:
+        self._plan = plan
+        self._parts = parts
+        self._index = index
+        self._flusher = flusher
+
+    def begin(self, abort: bytes, *, from_first: bool = False) -> None:
+        """Steps 1 and 2. With ``from_first`` the caller dispatches all of the log.
+
+        :param abort: what a new ``abort`` holds. :raises CannotWrite: the disk failed.
+        """
+        plan, parts = self._plan, self._parts
+        parts.tail.is_due = True
+        try:
+            self._flusher.begin(plan, 0 if from_first else plan.hold_back)
+            if plan.is_clean:
+                path = parts.root / paths.ABORT
+                MappedFile.create(parts.root, path, len(abort), head=abort).close()
+            apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
+            for cut in plan.queue_cuts:
+                parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
+        except OSError as error:
+            raise CannotWrite(path=str(parts.root), reason=str(error.strerror)) from error
+
+    def dispatch(self, progress: Progress = lambda done, total: None) -> None:
+        """Step 3. :raises CannotWrite: the disk failed; the next start goes on."""
+        plan, parts = self._plan, self._parts
+        try:
+            unclean = not plan.is_clean
+            parts.tail.recover(plan.dispatch_from, unclean=unclean, progress=progress)
+        except OSError as error:
+            raise CannotWrite(path=str(parts.root), reason=str(error.strerror)) from error
+
+    def _store_timestamp_at(self, physical_offset: int) -> int | None:
+        record = self._parts.log.find_record(physical_offset)
+        return record.store_timestamp if isinstance(record, Record) else None

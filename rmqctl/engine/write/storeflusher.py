@@ -1,0 +1,280 @@
+"""What brings a writing store to disk: its flushes, its checkpoint, its background services.
+
+Without :meth:`StoreFlusher.start` no thread runs: putters that wait flush for themselves and each
+other, and closing flushes the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import sync_files
+from rmqctl.engine.flush.services import (
+    CommitRealTimeService,
+    FlushConsumeQueueService,
+    FlushRealTimeService,
+    GroupCommitService,
+)
+from rmqctl.engine.flush.thread import ServiceThread
+from rmqctl.engine.start.plan import StartPlan
+from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.engine.write.background import ReputMessageService
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.flags import RunningFlags
+
+#: What can be flushed for itself.
+STRUCTURES = ("commitlog", "queues", "index")
+
+
+class FlushedRange(NamedTuple):
+    """One structure that was flushed: what it says of the log between two physical offsets was
+    perhaps not on disk before, and is now."""
+
+    structure: str
+    from_offset: int
+    to_offset: int
+
+
+class StoreFlusher:
+    """Flushes one store that is open for writing.
+
+    ``checkpoint`` is what the file says when the store is closed.
+    """
+
+    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
+        config, log = parts.config, parts.log
+        self._root = parts.root
+        self._config = config
+        self._log = log
+        self._queues = parts.queues
+        self._reput = parts.reput
+        self._tail = parts.tail
+        self._lock = parts.lock
+        self._lost: OSError | None = None
+        self._hold_back: int | None = None
+        self._doubtful: tuple[Path, ...] = ()
+        #: What the file says; None: there is none.
+        self._written: Checkpoint | None = None
+        self._flushed = dict.fromkeys(STRUCTURES, parts.tail.done)
+        self._checkpoint_lock = threading.Lock()
+        self.checkpoint = Checkpoint()
+        self._is_first = False
+        self.group_commit = GroupCommitService(log, self._physic_flushed)
+        self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
+        self.reput_message = ReputMessageService(parts, flags)
+        self.commit_real_time = CommitRealTimeService(
+            log, config, (self.flush_real_time, self.reput_message)
+        )
+        self.flush_consume_queue = FlushConsumeQueueService(config, self._flush_queues)
+        #: In the order in which they end: each one makes the last work for those behind it.
+        self._services: tuple[ServiceThread, ...] = (
+            self.commit_real_time,
+            self.reput_message,
+            self.group_commit,
+            self.flush_real_time,
+            self.flush_consume_queue,
+        )
+
+    def begin(self, plan: StartPlan, hold_back: int | None) -> None:
+        """Before anything is changed: the checkpoint says no more than what is true while it is,
+        and what a start after a kill needs to know.
+
+        :param hold_back: store time (ms) from which on queues and index are written anew; None:
+            only what is put is written. :raises OSError: the disk is full.
+        """
+        self._flushed = dict.fromkeys(STRUCTURES, max(plan.dispatched_to, self._log.min_offset))
+        self.checkpoint = plan.checkpoint.until(plan.end.store_timestamp)
+        self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
+        self._hold_back = hold_back
+        self._doubtful = plan.doubtful
+        if self._reput.index is not None:
+            # The newest file, unless it is full, is written to: a start after a kill must not trust
+            # it (``IndexService#load``).
+            filled = self._reput.index.filled_timestamp()
+            if filled < self.checkpoint.index_msg_timestamp:
+                self.checkpoint = self.checkpoint._replace(index_msg_timestamp=max(filled, 0))
+        if plan.is_clean:
+            self._note_index_on_disk()
+        else:
+            self._log.doubt_flushed(self.checkpoint.physic_msg_timestamp)
+        self._written = plan.checkpoint
+        # What a start after a crash throws away of the index anyhow need not be held back for.
+        trusts_less = self.checkpoint.index_msg_timestamp < plan.checkpoint.index_msg_timestamp
+        if plan.is_clean or trusts_less:
+            self._write(self._held_back())
+        else:
+            self._write(self.checkpoint.held_back(hold_back))
+        if not (self._root / paths.CHECKPOINT).exists():
+            self._written = None
+
+    def _end_recovery(self) -> None:
+        """When all is dispatched: forces to disk what a crash may have left in memory; then the
+        checkpoint may move on. :raises OSError: the disk failed."""
+        sync_files(path for path in self._doubtful if path.exists())
+        self._doubtful = ()
+        self._hold_back = None
+
+    def _note_index_on_disk(self) -> None:
+        """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
+        after its next crash (``IndexService#load``)."""
+        index = self._reput.index
+        if index is not None and index.filled_timestamp() > self.checkpoint.index_msg_timestamp:
+            sync_files(index.paths)
+            self._advance(index=index.filled_timestamp())
+
+    def _held_back(self) -> Checkpoint:
+        """What may be said while the store is open. A start after a kill throws the newest index
+        file away, and indexes again only what its recovery comes by: it has to begin before that
+        file does."""
+        index = self._reput.index
+        unsafe = None
+        if index is not None:
+            unsafe = index.unsafe_since(self.checkpoint.index_msg_timestamp)
+        return self.checkpoint.held_back(self._hold_back, unsafe)
+
+    # --- services ------------------------------------------------------------------------
+
+    def start(self, *, dispatch: bool) -> None:
+        """Starts the flush services of the configuration's flush type; with ``dispatch`` also
+        those that dispatch and flush the queues."""
+        if self._config.flush_disk_type == "SYNC_FLUSH":
+            self.group_commit.start()
+        else:
+            self.flush_real_time.start()
+        if self._config.is_transient_store_pool_enable:
+            self.commit_real_time.start()
+        if dispatch:
+            self.reput_message.start()
+            self.flush_consume_queue.start()
+
+    def shutdown(self, *, finish: bool = True) -> None:
+        """Ends all services. With ``finish`` each does the rest of its work first."""
+        for service in self._services:
+            service.shutdown(finish=finish)
+
+    def appended(self) -> None:
+        """Something was appended: its way to the files, and to the queues, begins."""
+        self.commit_real_time.wakeup()
+        self.reput_message.wakeup()
+
+    def wakeup(self) -> None:
+        """Something was appended, and nobody waits for its flush."""
+        self.group_commit.wakeup()
+        self.flush_real_time.wakeup()
+
+    # --- flushing ------------------------------------------------------------------------
+
+    def before_append(self, timestamp: int) -> None:
+        """A store has a checkpoint before its first record; a broker writes one with its start.
+        The time of the first record is always safe: a recovery starts before it."""
+        if self._is_first:
+            self.checkpoint = Checkpoint(timestamp, timestamp)
+            self._write(self.checkpoint)
+            self._is_first = False
+
+    def _physic_flushed(self, timestamp: int) -> None:
+        self._advance(physic=timestamp)
+
+    def _advance(self, physic: int = 0, logics: int = 0, index: int = 0) -> None:
+        """Store times up to which something is on disk; none ever goes back."""
+        with self._checkpoint_lock:
+            old = self.checkpoint
+            self.checkpoint = old._replace(
+                physic_msg_timestamp=max(old.physic_msg_timestamp, physic),
+                logics_msg_timestamp=max(old.logics_msg_timestamp, logics),
+                index_msg_timestamp=max(old.index_msg_timestamp, index),
+            )
+
+    def closed(self) -> None:
+        """After a flush of everything, when ``abort`` is gone: nothing is held back any more."""
+        self._write_unless_full(self.checkpoint)
+
+    def _write_unless_full(self, checkpoint: Checkpoint) -> None:
+        """:meth:`_write`; on a full disk the older one stays, which is as safe."""
+        try:
+            self._write(checkpoint)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        """Writes what the file does not say yet. :raises OSError: the disk failed, or is full."""
+        with self._checkpoint_lock:
+            if checkpoint != self._written:
+                write_checkpoint(self._root, self._root / paths.CHECKPOINT, checkpoint)
+                self._written = checkpoint
+
+    def _flush_queues(self, least_pages: int) -> None:
+        """The queues that have grown by so many pages; with 0 all, and the checkpoint
+        (``FlushConsumeQueueService#doFlush``)."""
+        with self._lock:
+            timestamp = self._reput.logics_msg_timestamp
+            index_timestamp = self._reput.index_msg_timestamp
+            unsynced = self._queues.take_unsynced(least_pages)
+        # Not under the lock: putters go on meanwhile.
+        self._sync(lambda: sync_files(unsynced))
+        if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
+            self._sync(self._end_recovery)
+            # Files of the index are on disk when the next one is made.
+            self._advance(logics=timestamp, index=index_timestamp)
+            with self._lock:
+                checkpoint = self._held_back()
+            self._write_unless_full(checkpoint)
+
+    def _sync(self, sync: Callable[[], None]) -> None:
+        """Forces queues or index to disk; once that has failed it fails for good, as the flush of
+        the log does (:meth:`CommitLogWriter.flush`). :raises OSError: it did."""
+        if self._lost is not None:
+            raise OSError(*self._lost.args)
+        try:
+            sync()
+        except OSError as error:
+            self._lost = error
+            raise
+
+    def flush(
+        self, structures: Iterable[str] = STRUCTURES, *, is_closing: bool = False
+    ) -> list[FlushedRange]:
+        """Forces structures to disk, dispatching first what was not yet, and advances the
+        checkpoint, which of a store that ``is_closing`` is written by :meth:`closed`; what that
+        changed.
+
+        :raises OSError: the disk failed, now or before. :raises CannotWrite: the disk is full. What
+            a service has met since the last call is raised, too.
+        """
+        for service in self._services:
+            failure = service.take_failure()
+            if failure is not None:
+                raise failure
+        ranges, structures = [], tuple(structures)
+        with self._lock:
+            self._log.commit_all()
+            if not self._tail.is_due:
+                self._tail.complete()
+            end = self._log.read_offset
+            for structure in structures:
+                start = self._flushed[structure]
+                if structure == "commitlog":
+                    start = self._log.flushed_where
+                    self._log.force(end)
+                    self._advance(physic=self._log.store_timestamp)
+                elif structure == "queues":
+                    self._sync(self._queues.flush)
+                    self._advance(logics=self._log.store_timestamp)
+                elif structure == "index" and self._reput.index is not None:
+                    self._sync(self._reput.index.flush)
+                    self._advance(index=self._reput.index_msg_timestamp)
+                    self._note_index_on_disk()
+                self._flushed[structure] = end
+                # A damaged unit may claim what lies behind the log.
+                ranges.append(FlushedRange(structure, min(start, end), end))
+            if "queues" in structures and not self._tail.is_due:
+                self._sync(self._end_recovery)
+            if not is_closing or self._written is None or not self._written.min_timestamp:
+                self._write(self._held_back())
+        return ranges

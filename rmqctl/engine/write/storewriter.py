@@ -1,0 +1,259 @@
+"""The writing half of a store: puts, from the check of the store's status to the flushed result.
+
+``DefaultMessageStore#putMessage`` around ``CommitLog#asyncPutMessage``: store status, the message's
+own checks, append under the lock, dispatch, statistics, flush request, result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import Protocol
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.flush.services import GroupCommitRequest
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+)
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.write.bulk import Bulk, BulkAppender, PlainMessage
+from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.flags import RunningFlags
+from rmqctl.engine.write.put import MessagePutter, refused
+from rmqctl.engine.write.stats import StoreStats
+from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
+from rmqctl.errors import CannotWrite
+
+
+class ReplicaService(Protocol):
+    """Who waits for slaves (``HAService``). A store that no broker runs has none: slaves take what
+    they lack when it does."""
+
+    def submit(self, next_offset: int, timeout_millis: int) -> PutMessageStatus:
+        """PUT_OK, SLAVE_NOT_AVAILABLE, or FLUSH_SLAVE_TIMEOUT."""
+
+
+class StoreWriter:
+    """Writes to one store; safe for many threads."""
+
+    def __init__(self, parts: StoreParts) -> None:
+        self.root = parts.root
+        self.config = parts.config
+        self.running_flags = RunningFlags()
+        self.stats = StoreStats()
+        self.replica: ReplicaService | None = None
+        self.is_shutdown = False
+        self._log = parts.log
+        self._tail = parts.tail
+        self._log.on_flush = self.stats.flushed
+        self.flusher = StoreFlusher(parts, self.running_flags)
+        self._putter = MessagePutter(parts, self.flusher.before_append)
+
+    @property
+    def form(self) -> RecordForm:
+        """How records that are put end."""
+        return self._putter.form
+
+    def write_in(self, form: RecordForm) -> None:
+        """Records are put in this form from now on; without, in 4.9.3's."""
+        self._putter.form = form
+
+    def check_store_status(self) -> PutMessageResult | None:
+        """Why no message can be put now (``checkStoreStatus``); None when one can."""
+        reason = ""
+        if self.is_shutdown:
+            reason = "the store is closed"
+        elif self.config.broker_role == "SLAVE":
+            reason = "the store is a slave's (brokerRole): its master puts"
+        elif not self.running_flags.is_writeable:
+            reason = f"the store is not writeable: {self.running_flags}"
+        if reason:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+        if self._putter.is_os_page_cache_busy:
+            return PutMessageResult(
+                PutMessageStatus.OS_PAGECACHE_BUSY,
+                reason="another put holds the lock for longer than "
+                f"{self.config.os_page_cache_busy_time_out_mills} ms (osPageCacheBusyTimeOutMills)",
+            )
+        return None
+
+    def put_messages(
+        self, messages: list[MessageExtBrokerInner], *, batch: bool, flush: bool
+    ) -> list[PutMessageResult]:
+        """``MessageStore.put_messages``."""
+        begin = perf_counter()
+        results = self._put(messages, batch)
+        stored = [result for result in results if result.stored is not None]
+        if stored:
+            self._await_disk(stored, flush, any(one.is_wait_store_msg_ok for one in messages))
+        failed = sum(not result.is_ok for result in results)
+        self.stats.put_ended((perf_counter() - begin) * 1000, failed)
+        return results
+
+    def put_batch(self, messages: list[MessageExtBrokerInner], *, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_batch``."""
+        results = self.put_messages(messages, batch=True, flush=flush)
+        appends = [result.stored for result in results if result.stored is not None]
+        if not appends:
+            return results[0]
+        whole = replace(
+            appends[0],
+            wrote_bytes=sum(append.wrote_bytes for append in appends),
+            msg_id=",".join(append.msg_id for append in appends),
+            msg_num=len(appends),
+        )
+        return replace(results[0], append=whole)
+
+    def _put(self, messages: list[MessageExtBrokerInner], batch: bool) -> list[PutMessageResult]:
+        """Checks, then appends and dispatches under the lock."""
+        answers = 1 if batch else len(messages)
+        unable = self.check_store_status()
+        if unable is not None:
+            return [unable] * answers
+        checked = [self._putter.check(message) for message in messages]
+        whole = [one for one in checked if isinstance(one, EncodedMessage)]
+        if batch and len(whole) < len(checked):
+            return [one for one in checked if isinstance(one, PutMessageResult)][:1]
+        with self._putter.locked():
+            if self.is_shutdown and (unable := self.check_store_status()) is not None:
+                return [unable] * answers
+            if batch:
+                results = self._putter.append_batch(whole)
+            else:
+                results = [
+                    one if isinstance(one, PutMessageResult) else self._putter.append(one)
+                    for one in checked
+                ]
+            stored = [
+                (result.topic, result.stored) for result in results if result.stored is not None
+            ]
+            if not stored:
+                return results
+            self.stats.stored((topic, append.wrote_bytes) for topic, append in stored)
+            failure = self._dispatch(stored[0][1].wrote_offset, len(stored))
+        if failure is not None:
+            return [failure if result.stored is not None else result for result in results]
+        return results
+
+    def append_stream(
+        self, messages: Iterator[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
+    ) -> Iterator[Bulk]:
+        """``MessageStore.append_stream``."""
+        appender = BulkAppender(self._putter, messages)
+        while appender.failure is None and appender.wait():
+            unable = self.check_store_status()
+            bulk = Bulk([], unable) if unable is not None else self._append_bulk(appender, flush)
+            if bulk.stored or bulk.refused:
+                yield bulk
+        if appender.failure is not None:
+            raise appender.failure
+
+    def _append_bulk(self, appender: BulkAppender, flush: bool) -> Bulk:
+        """One bulk: appended and dispatched under the lock, then flushed."""
+        begin = perf_counter()
+        with self._putter.locked():
+            if self.is_shutdown:
+                return Bulk([], self.check_store_status())
+            bulk = appender.fill()
+            if not bulk.stored:
+                return bulk
+            self.stats.stored((row.topic, row.wrote_bytes) for row in bulk.stored)
+            first, last = bulk.stored[0], bulk.stored[-1]
+            failure = self._dispatch(first.wrote_offset, len(bulk.stored))
+        if failure is None:
+            failure = self._flush_up_to(last.wrote_offset + last.wrote_bytes, flush)
+        if failure is not None:
+            bulk = Bulk([], failure)
+        self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
+        return bulk
+
+    def _dispatch(self, start: int, count: int) -> PutMessageResult | None:
+        """Dispatches the ``count`` records appended from ``start`` on (and what an error before
+        them has left), unless a service does that. The answer when the disk is too full for units
+        or index items."""
+        if self.flusher.reput_message.is_running:
+            self.flusher.appended()
+            return None
+        try:
+            self._log.commit_all()
+            self._tail.appended(start, count)
+        except (CannotWrite, OSError) as error:
+            result = refused(error)
+            result.reason += (
+                f". The log has the message (from {start} on): it appears in its queue and index "
+                "as soon as there is room"
+            )
+            return result
+        return None
+
+    def _await_disk(self, stored: list[PutMessageResult], flush: bool, waits: bool) -> None:
+        """Waits for the disk, and for slaves, as far as a put of these must; what does not come in
+        time becomes their status. ``waits`` says whether one of their putters waits at all (WAIT);
+        without the service nobody else would flush for one that does not."""
+        last = stored[-1].stored
+        assert last is not None
+        next_offset = last.wrote_offset + last.wrote_bytes
+        flush = flush and (waits or not self.flusher.group_commit.is_running)
+        failure = self._flush_up_to(next_offset, flush)
+        if waits and self.replica is not None and self.config.broker_role == "SYNC_MASTER":
+            status = self.replica.submit(next_offset, self.config.slave_timeout)
+            if status is not PutMessageStatus.PUT_OK:
+                failure = PutMessageResult(status, reason="the message is stored here alone")
+        if failure is not None:
+            for result in stored:
+                result.status, result.reason = failure.status, failure.reason
+
+    def _flush_up_to(self, next_offset: int, flush: bool) -> PutMessageResult | None:
+        """Waits until the log is on disk up to an offset (``submitFlushRequest``); without
+        ``flush`` only wakes who does it in the background. The answer when it takes too long.
+
+        :raises CannotWrite: the disk failed.
+        """
+        if not flush:
+            self.flusher.wakeup()
+            return None
+        timeout = self.config.sync_flush_timeout
+        try:
+            status = self.flusher.group_commit.submit(GroupCommitRequest(next_offset, timeout))
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+        # The flush has committed what buffers held, so that dispatch can go on.
+        self.flusher.reput_message.wakeup()
+        if status is PutMessageStatus.PUT_OK:
+            return None
+        return PutMessageResult(
+            status,
+            reason=f"the disk took longer than {timeout} ms (syncFlushTimeout). The log has the "
+            f"message (up to {next_offset}), and it may be on disk or not",
+        )
+
+    def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
+        """``MessageStore.flush_structures``."""
+        try:
+            return self.flusher.flush(structures)
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
+
+    def close(self) -> None:
+        """A clean stop: services ended, everything on disk, ``abort`` removed, then the checkpoint
+        that only a store without ``abort`` may have; ``abort`` stays with a store that was not
+        writeable to the end, or whose recovery did not end.
+
+        :raises CannotWrite: the disk failed; ``abort`` stays, unless only the checkpoint is not the
+            newest.
+        """
+        with self._putter.locked():
+            self.is_shutdown = True
+        self.flusher.shutdown()
+        is_clean = self.running_flags.is_writeable and not self._tail.is_due
+        try:
+            self.flusher.flush(is_closing=is_clean)
+            if is_clean:
+                paths.remove_file(self.root, self.root / paths.ABORT)
+                self.flusher.closed()
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error

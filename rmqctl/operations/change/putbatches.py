@@ -1,0 +1,110 @@
+"""put --batch: a stream's messages in batches, each in one log file and flushed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from formats import constants
+from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
+from rmqctl.engine.write.bulk import Message, PlainMessage
+from rmqctl.engine.write.stats import PUT_TIME_CLASSES
+from rmqctl.errors import BadInputLine, TopicNotAllowed
+from rmqctl.operations.change.put import BulkPut, MessageMaker, NotAMessage, messages_of
+from rmqctl.operations.look.rows import Row, append_result_row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.write.stats import StoreStats
+
+
+def put_batches(
+    store: MessageStore,
+    lines: Iterable[bytes | None],
+    run: BulkPut,
+    *,
+    size: int,
+    maker: MessageMaker | None = None,
+    flush: bool = True,
+) -> Iterator[Iterator[Row]]:
+    """``put_lines`` in batches: a row, with all message ids, stands for up to ``size`` lines that
+    follow each other with one topic and queue. Delayed and transactional messages go singly.
+
+    :raises BadInputLine: as there.
+    """
+    messages = messages_of(lines, run, maker or MessageMaker())
+    room = store.commit_log.file_size - constants.END_FILE_MIN_BLANK_LENGTH
+    longest, form = min(store.config.max_message_size, room), store.writer.form
+    try:
+        for batch in _batches(messages, size, longest, form):
+            if len(batch) > 1:
+                result = store.put_batch(batch, flush=flush)
+            else:
+                result = store.put_message(batch[0], flush=flush)
+            row = append_result_row(result)
+            if not result.is_ok:
+                run.refused = row
+                yield iter((row,))
+                return
+            run.stored += len(batch)
+            yield iter((row | {"messages": len(batch)},))
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise BadInputLine(
+            source=run.source, line=run.line, reason=str(error), stored=run.stored
+        ) from None
+
+
+def _batches(
+    messages: Iterable[Message | None], size: int, longest: int, form: RecordForm
+) -> Iterator[list[MessageExtBrokerInner]]:
+    """Messages in batches of at most ``longest`` bytes; when the input pauses (None), or fails,
+    what has come is a batch."""
+    batch: list[MessageExtBrokerInner] = []
+    length = 0
+    try:
+        for message in messages:
+            one = message.full() if isinstance(message, PlainMessage) else message
+            own = 0 if one is None else encoded_size(one, form)
+            goes_on = one is not None and _can_follow(batch, one) and len(batch) < size
+            if batch and not (goes_on and length + own <= longest):
+                yield batch
+                batch, length = [], 0
+            if one is not None:
+                batch.append(one)
+                length += own
+    except (NotAMessage, TopicNotAllowed):
+        if batch:
+            yield batch
+        raise
+    if batch:
+        yield batch
+
+
+def _can_follow(batch: list[MessageExtBrokerInner], one: MessageExtBrokerInner) -> bool:
+    """Whether a message goes into the same batch as those before it."""
+    if not batch:
+        return True
+    first = batch[0]
+    same = (one.topic, one.queue_id) == (first.topic, first.queue_id)
+    return same and not any(
+        each.delay_time_level > 0 or each.sys_flag & constants.TRANSACTION_TYPE_MASK
+        for each in (first, one)
+    )
+
+
+def stats_lines(stats: StoreStats) -> Iterator[str]:
+    """The statistics of a store as lines for a reader."""
+    for topic, count in sorted(stats.put_message_topic_times_total.items()):
+        size = stats.put_message_topic_size_total[topic]
+        yield f"stats: topic {topic}: {count} messages, {size} bytes"
+    yield (
+        f"stats: {stats.put_message_times_total} messages, {stats.put_message_size_total} bytes, "
+        f"{stats.put_message_failed_times} failed, longest put "
+        f"{stats.put_message_entire_time_max:.1f} ms"
+    )
+    puts = zip(PUT_TIME_CLASSES, stats.put_message_distribute_time, strict=True)
+    yield "stats: puts by time: " + " ".join(f"[{name}]:{count}" for name, count in puts)
+    yield (
+        f"stats: {stats.flush_times} flushes of the log, {stats.flush_time_total:.1f} ms in all, "
+        f"longest {stats.flush_time_max:.1f} ms"
+    )

@@ -1,0 +1,289 @@
+"""transaction ls, commit, rollback: half messages, and what ends them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from formats import constants
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner
+from rmqctl.engine.record.record import Record, body_seen, crc_matches
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.services import transaction
+from rmqctl.engine.services.search import records_of_sizes
+from rmqctl.engine.write.bulk import Bulk
+from rmqctl.operations.look.rows import Row
+
+PENDING, ENDED, CHECKED = "pending", "ended", "checked"
+
+
+class Half(NamedTuple):
+    """A half message and where it stands: ``pending``; ``ended`` by an op message; ``checked``: the
+    broker's check has passed it, and has put it back as a later one or discarded it. ``successor``
+    is that later one's physical offset, where one was found."""
+
+    record: Record
+    state: str
+    successor: int | None
+
+
+def halves(store: MessageStore, *, everything: bool = False) -> Iterator[Half]:
+    """Half messages from the progress of the broker's check on; with ``everything`` all of them."""
+    for queue_id in transaction.half_queue_ids(store):
+        progress = transaction.check_progress(store, queue_id)
+        ended = transaction.ended_halves(store, queue_id, 0 if everything else progress.op)
+        start = 0 if everything else progress.half
+        records = transaction.records_of(store, transaction.HALF_TOPIC, queue_id, start)
+        put_back: dict[str, int] = {}
+        found: list[tuple[int, Record]] = []
+        for queue_offset, record in records:
+            found.append((queue_offset, record))
+            properties = record.properties
+            if transaction.check_times(properties):
+                put_back[properties.get(constants.PROPERTY_UNIQ_KEY, "")] = record.physical_offset
+        put_back.pop("", None)
+        for queue_offset, record in found:
+            properties = record.properties
+            last = put_back.get(properties.get(constants.PROPERTY_UNIQ_KEY, ""), -1)
+            successor = last if last > record.physical_offset else None
+            if queue_offset in ended or transaction.original_queue_offset(properties) in ended:
+                state = ENDED
+            elif queue_offset < progress.half or successor is not None:
+                state = CHECKED
+            else:
+                state = PENDING
+            yield Half(record, state, successor)
+
+
+def half_messages(
+    store: MessageStore, now: int, *, everything: bool = False, group: str | None = None
+) -> Iterator[Row]:
+    """Rows ``half_message``, pending ones or with ``everything`` all, then ``summary``."""
+    counts = dict.fromkeys((PENDING, ENDED, CHECKED), 0)
+    for half in halves(store, everything=everything):
+        row = half_row(store, half, now)
+        if group not in (None, row["producer_group"]):
+            continue
+        counts[half.state] += 1
+        if everything or half.state == PENDING:
+            yield row
+    yield {"type": "summary", **counts}
+
+
+def half_row(store: MessageStore, half: Half, now: int) -> Row:
+    record = half.record
+    properties = record.properties
+    return {
+        "type": "half_message",
+        "physical_offset": record.physical_offset,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "state": half.state,
+        "real_topic": properties.get(constants.PROPERTY_REAL_TOPIC),
+        "real_queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),
+        "producer_group": properties.get(constants.PROPERTY_PRODUCER_GROUP),
+        "unique_key": properties.get(constants.PROPERTY_UNIQ_KEY),
+        "keys": properties.get(constants.PROPERTY_KEYS),
+        "check_times": transaction.check_times(properties),
+        "born_timestamp": record.born_timestamp,
+        "store_timestamp": record.store_timestamp,
+        "age_milliseconds": now - record.born_timestamp,
+        "broker_does": _broker_does(store, record, now) if half.state == PENDING else None,
+    }
+
+
+def _broker_does(store: MessageStore, record: Record, now: int) -> str:
+    """What the check of a broker does with a pending half: ``wait``, ``ask`` its producer, or
+    ``discard`` it to ``TRANS_CHECK_MAX_TIME_TOPIC``."""
+    properties, age = record.properties, now - record.born_timestamp
+    reserved = store.config.file_reserved_time * 3_600_000
+    checks = store.config.transaction_check_max
+    if transaction.check_times(properties) >= checks or age > reserved:
+        return "discard"
+    time_out = transaction.time_out_of(properties, store.config.transaction_time_out)
+    return "wait" if 0 <= age < time_out else "ask"
+
+
+# --- commit and rollback -------------------------------------------------------------------------
+
+Action = Literal["commit", "rollback"]
+#: Statuses in rows of a store that takes no more messages.
+STORE_REFUSED = {status.value for status in PutMessageStatus if status.is_of_store}
+
+
+class Ending(NamedTuple):
+    """How transactions are ended. ``group``: refuse half messages of any other producer group, as
+    a broker does with the group of the request."""
+
+    action: Action
+    now: int
+    group: str | None = None
+    dry_run: bool = False
+
+
+def end_transactions(
+    store: MessageStore, physical_offsets: Iterable[int], ending: Ending
+) -> Iterator[Row]:
+    """Commits or rolls back half messages; a row ``transaction`` for each, then ``summary``.
+
+    A commit puts the final message, then the op message; a rollback the op message. A kill in
+    between leaves a final message without op: it is found by its PREPAREDTRANSACTIONOFFSET, and the
+    next commit puts the op message alone. A status of the store's other than PUT_OK ends the run.
+    """
+    work = _Work(store, list(dict.fromkeys(physical_offsets)), ending)
+    yield from work.rows()
+    yield {
+        "type": "summary",
+        "done": work.done,
+        "refused": work.refused,
+        "not_tried": len(work.offsets) - work.done - work.refused,
+    }
+
+
+@dataclass(slots=True)
+class _End:
+    """A transaction on its way: what was put for it so far, of what has to be."""
+
+    row: Row
+    to_put: int
+    offsets: list[int] = field(default_factory=list)
+
+
+class _Work:
+    def __init__(self, store: MessageStore, offsets: list[int], ending: Ending) -> None:
+        self.offsets = offsets
+        self.done = 0
+        self.refused = 0
+        self._store = store
+        self._ending = ending
+        self._pending = {half.record.physical_offset: half for half in halves(store)}
+        self._finals = self._finals_before() if ending.action == "commit" else {}
+        self._under_way: deque[_End] = deque()
+        self._rows: list[Row] = []
+
+    def rows(self) -> Iterator[Row]:
+        if self._ending.dry_run:
+            for _ in self._messages():
+                pass
+            while self._under_way:
+                self._finish(self._under_way.popleft(), "DRY_RUN")
+        else:
+            for bulk in self._store.append_stream(self._messages()):
+                self._settle(bulk)
+                yield from self._rows
+                self._rows.clear()
+                if bulk.refused is not None:
+                    break
+        yield from self._rows
+
+    def _settle(self, bulk: Bulk) -> None:
+        for appended in bulk.stored:
+            end = self._under_way[0]
+            end.offsets.append(appended.wrote_offset)
+            if len(end.offsets) == end.to_put:
+                self._finish(self._under_way.popleft(), "PUT_OK")
+        if bulk.refused is not None:
+            # More than one where the log has them, and something behind the append has failed.
+            while self._under_way:
+                end = self._under_way.popleft()
+                self._finish(end, bulk.refused.status.value, bulk.refused.reason)
+
+    def _messages(self) -> Iterator[MessageExtBrokerInner]:
+        """What has to be put, in order; what is refused before that is a row."""
+        for offset in self.offsets:
+            half = self._store.commit_log.find_record(offset)
+            status, reason = self._refusal(offset, half)
+            if half is None or status:
+                self._finish(_End(self._row(offset, half), 0), status, reason)
+                continue
+            row = self._row(offset, half)
+            commits = self._ending.action == "commit"
+            row["final_offset"] = self._finals.get(offset) if commits else None
+            puts_final = commits and row["final_offset"] is None
+            self._under_way.append(_End(row, 1 + puts_final))
+            if puts_final:
+                yield transaction.commit_message(half, self._store.body(half))
+            yield transaction.op_message(half, self._ending.now)
+
+    def _refusal(self, offset: int, half: Record | None) -> tuple[str, str]:
+        """Status and reason; two empty strings when the transaction can be ended."""
+        if half is None:
+            return "NOT_FOUND", "no record starts there: `rmqctl transaction ls` shows the offsets"
+        commits = self._ending.action == "commit"
+        problem = transaction.half_problem(half)
+        if problem is None and commits:
+            problem = transaction.commit_problem(half)
+        if problem is not None:
+            return "ILLEGAL", problem
+        group = half.properties[constants.PROPERTY_PRODUCER_GROUP]
+        if self._ending.group not in (None, group):
+            return "PRODUCER_GROUP_WRONG", f"its producer group is {group}"
+        known = self._pending.get(offset)
+        if known is None:
+            return "NOT_PENDING", (
+                "it lies before the progress of the broker's check: it has ended, was put back as "
+                "a later half message or was discarded (`rmqctl transaction ls --all`)"
+            )
+        if known.state == ENDED:
+            return "NOT_PENDING", "an op message has ended it"
+        if known.state == CHECKED:
+            return "NOT_PENDING", f"the broker's check has put it back at {known.successor}"
+        mapped, _ = self._store.commit_log.locate(offset)
+        if commits and not crc_matches(body_seen(mapped, half), half):
+            return "BODY_DAMAGED", "its body is not what was stored: take it from a replica"
+        return "", ""
+
+    def _row(self, offset: int, half: Record | None) -> Row:
+        properties = {} if half is None else half.properties
+        return {
+            "type": "transaction",
+            "action": self._ending.action,
+            "status": "",
+            "physical_offset": offset,
+            "queue_offset": None if half is None else half.queue_offset,
+            "real_topic": properties.get(constants.PROPERTY_REAL_TOPIC),
+            "real_queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),
+            "producer_group": properties.get(constants.PROPERTY_PRODUCER_GROUP),
+            "final_offset": None,
+            "op_offset": None,
+        }
+
+    def _finish(self, end: _End, status: str, reason: str = "") -> None:
+        row = end.row
+        row["status"] = status
+        if end.to_put == 2 and end.offsets:
+            row["final_offset"] = end.offsets[0]
+        if end.offsets and len(end.offsets) == end.to_put:
+            row["op_offset"] = end.offsets[-1]
+        if reason:
+            row["reason"] = reason
+        self.done += status in ("PUT_OK", "DRY_RUN")
+        self.refused += status not in ("PUT_OK", "DRY_RUN")
+        self._rows.append(row)
+
+    def _finals_before(self) -> dict[int, int]:
+        """Final messages that stand in their queue already, by the offset of their half: one pass
+        over each target queue, reading what has the size of one of them."""
+        wanted: dict[tuple[str, int], dict[int, int]] = {}
+        for offset in self.offsets:
+            known = self._pending.get(offset)
+            if known is None or transaction.commit_problem(known.record) is not None:
+                continue
+            final = transaction.commit_message(known.record, self._store.body(known.record))
+            encoded = self._store.check_message(final)
+            if isinstance(encoded, EncodedMessage):
+                stored = encoded.message  # A delay level takes it to another queue.
+                wanted.setdefault((stored.topic, stored.queue_id), {})[offset] = encoded.size
+        found = {}
+        for (topic, queue_id), sizes in wanted.items():
+            first = min(sizes)
+            for record in records_of_sizes(
+                self._store, topic, queue_id, first, set(sizes.values())
+            ):
+                is_commit = record.transaction_type == constants.TRANSACTION_COMMIT_TYPE
+                if is_commit and record.prepared_transaction_offset in sizes:
+                    found[record.prepared_transaction_offset] = record.physical_offset
+        return found

@@ -1,0 +1,293 @@
+"""du: where the bytes of a store are, by topic, queue, tag, producer host and day.
+
+One pass of the scanner; a batch of records is summed by numpy before anything of it is kept. What
+is kept are the groups and the names in them, both bounded: what comes when the bound is reached is
+counted without a group.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from formats import layouts
+from formats.constants import BORNHOST_V6_FLAG
+from formats.text import decode_utf8
+from rmqctl.engine.files import paths
+from rmqctl.engine.record.record import Blank, Damage
+from rmqctl.engine.scan.columns import Bytes, Ints
+from rmqctl.engine.scan.properties import tags
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.topics import TopicTable
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import CannotRead, UsageError
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+#: What can be grouped by, and the field of a row that says it.
+FIELDS = {
+    "topic": "topic",
+    "queue": "queue_id",
+    "tag": "tag",
+    "producer-host": "producer_host",
+    "day": "day",
+}
+#: Groups, and tags or hosts, that are kept apart; what the tags take together. All of it stays
+#: below some hundred megabytes.
+MAX_GROUPS = 200_000
+MAX_NAME_BYTES = 64 << 20
+#: No field has these numbers: no such property; a name beyond the bound.
+_NONE, _REST = -1 << 40, -2 << 40
+_BORN_ADDRESS = layouts.RECORD_PREFIX[0].fields[9].offset
+_V4_BYTES, _V6_BYTES = 4, 16
+#: Zones differ from UTC by multiples of this, so all of it is one day.
+_QUARTER = 900_000
+
+Key = tuple[int, ...]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What is asked: names of :data:`FIELDS` to group by; a topic, and store times (inclusive), to
+    count only; how many groups to show."""
+
+    by: tuple[str, ...] = ("topic",)
+    topic: str | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """:raises UsageError: there is no such field, or one stands twice."""
+        for name in self.by:
+            if name not in FIELDS:
+                raise UsageError(
+                    reason=f"{name!r} is nothing to group by: give some of {', '.join(FIELDS)}."
+                )
+        if len(set(self.by)) < len(self.by):
+            raise UsageError(reason="--by names something twice.")
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise UsageError(reason="--since is behind --until: swap them.")
+
+
+class NameTable(TopicTable):
+    """Names as small numbers from 1, up to a bound; number 0 stands for all others. Addresses are
+    names, too, and no text."""
+
+    joins_names = False
+
+    def __init__(self, max_names: int, max_bytes: int) -> None:
+        super().__init__()
+        self._max_names = max_names
+        self._room = max_bytes
+        self.stored: list[bytes] = []
+        self._add(b"")
+
+    def _add(self, topic: bytes) -> int:
+        if len(self.stored) > self._max_names or len(topic) > self._room:
+            return 0
+        self._room -= len(topic)
+        self.stored.append(topic)
+        return super()._add(topic)
+
+    def numbers(self, data: Bytes, start: Ints, length: Ints) -> Ints:
+        """Numbers of the names (none empty) at places; ``_REST`` for those beyond the bound."""
+        found = self.lookup(data, start, length) if len(start) else np.empty(0, np.int64)
+        return np.where(found == 0, _REST, found)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Messages and bytes of each group; of the groups beyond the bound together."""
+
+    groups: dict[Key, list[int]] = field(default_factory=dict)
+    rest: list[int] = field(default_factory=lambda: [0, 0])
+
+    def add(self, columns: list[Ints], total_size: Ints) -> None:
+        """Adds records: parallel arrays, one for each field that is grouped by."""
+        code = np.zeros(len(total_size), np.int64)
+        for column in columns:
+            # Renumbered at each step, so that the product stays below the square of a batch.
+            values, number = np.unique(column, return_inverse=True)
+            _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
+            code = code.reshape(-1)
+        _, first, group = np.unique(code, return_index=True, return_inverse=True)
+        messages = np.bincount(group.reshape(-1))
+        # Exact: a batch has far less than 2^53 bytes.
+        sizes = np.bincount(group.reshape(-1), total_size).astype(np.int64)
+        keys = zip(*(column[first].tolist() for column in columns), strict=True)
+        for key, count, size in zip(keys, messages.tolist(), sizes.tolist(), strict=True):
+            counts = self.groups.get(key)
+            if counts is None:
+                if len(self.groups) >= MAX_GROUPS or _REST in key:
+                    counts = self.rest
+                else:
+                    counts = self.groups[key] = [0, 0]
+            counts[0] += count
+            counts[1] += size
+
+
+class _Columns:
+    """The fields of a batch as numbers, and what the numbers stand for."""
+
+    def __init__(self, topics: TopicTable) -> None:
+        self._topics = topics
+        self._tags = NameTable(MAX_GROUPS, MAX_NAME_BYTES)
+        self._hosts = NameTable(MAX_GROUPS, MAX_NAME_BYTES)
+
+    def of(self, name: str, batch: Batch, rows: Ints) -> Ints:
+        data = np.frombuffer(batch.mapped.buffer, np.uint8)
+        if name == "topic":
+            return batch.topic_id[rows]
+        if name == "queue":
+            return batch.queue_id[rows]
+        if name == "tag":
+            place, length = batch.properties_position[rows], batch.properties_length[rows]
+            tagged, start, size = tags(data, place, length)
+            numbers = np.full(len(rows), _NONE, np.int64)
+            numbers[tagged] = self._tags.numbers(data, start, size)
+            return numbers
+        if name == "producer-host":
+            is_v6 = (batch.sys_flag[rows] & BORNHOST_V6_FLAG) != 0
+            length = np.where(is_v6, _V6_BYTES, _V4_BYTES)
+            return self._hosts.numbers(data, batch.position[rows] + _BORN_ADDRESS, length)
+        return _days(batch.store_timestamp[rows])
+
+    def text(self, name: str, number: int) -> str | int | None:
+        """What a number stands for; None for a message without it."""
+        if name == "queue":
+            return number
+        if number == _NONE:
+            return None
+        if name == "topic":
+            return self._topics.names[number]
+        if name == "tag":
+            return decode_utf8(self._tags.stored[number])
+        if name == "producer-host":
+            return str(ip_address(self._hosts.stored[number]))
+        return f"{number // 10000:04d}-{number // 100 % 100:02d}-{number % 100:02d}"
+
+
+def _days(timestamps: Ints) -> Ints:
+    """Local days as numbers of the form 20240501; ``_NONE`` for times that no calendar has."""
+    quarters, number = np.unique(timestamps // _QUARTER, return_inverse=True)
+    days = np.array([_day(quarter * _QUARTER) for quarter in quarters.tolist()], np.int64)
+    found: Ints = days[number.reshape(-1)]
+    return found
+
+
+def _day(timestamp: int) -> int:
+    try:
+        day = datetime.fromtimestamp(timestamp / 1000)
+    except (ValueError, OverflowError, OSError):
+        return _NONE
+    return day.year * 10000 + day.month * 100 + day.day
+
+
+def usage(store: MessageStore, what: Usage, progress: Progress | None = None) -> Iterator[Row]:
+    """Rows ``usage``, most bytes first, rows ``disk``, then ``summary``. Bytes are those of the
+    records, damaged stretches and blanks apart; what came when the bound was reached is ungrouped.
+    """
+    scanner = Scanner(store.commit_log, store.dispatcher, properties=False)
+    columns, counts = _Columns(scanner.topics), _Counts()
+    messages = size = blank = damages = damaged = 0
+    for entry in scanner.scan():
+        if isinstance(entry, Batch):
+            rows = _shown(entry, what)
+            if len(rows):
+                sizes = entry.total_size[rows]
+                messages, size = messages + len(rows), size + int(sizes.sum())
+                counts.add([columns.of(name, entry, rows) for name in what.by], sizes)
+        elif isinstance(entry, Blank):
+            blank += entry.total_size
+        elif isinstance(entry, Damage):
+            damages, damaged = damages + 1, damaged + entry.length
+        if progress is not None:
+            reached = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+            progress(reached - store.min_offset)
+    for key, (count, total) in _largest(counts, what.limit):
+        named = {FIELDS[n]: columns.text(n, v) for n, v in zip(what.by, key, strict=True)}
+        yield {"type": "usage", **named, "messages": count, "bytes": total}
+    disks = disk_usage(store.root)
+    yield from disks
+    yield {
+        "type": "summary",
+        "groups": len(counts.groups),
+        "messages": messages,
+        "bytes": size,
+        "ungrouped_messages": counts.rest[0],
+        "ungrouped_bytes": counts.rest[1],
+        "blank_bytes": blank,
+        "damages": damages,
+        "damaged_bytes": damaged,
+        "allocated_bytes": sum(row["allocated_bytes"] for row in disks),
+    }
+
+
+def _largest(counts: _Counts, limit: int | None) -> list[tuple[Key, list[int]]]:
+    ordered = sorted(counts.groups.items(), key=lambda group: (-group[1][1], group[0]))
+    return ordered[:limit]
+
+
+def _shown(batch: Batch, what: Usage) -> Ints:
+    """The rows of a batch that are counted."""
+    shown = np.ones(len(batch), bool)
+    if what.topic is not None:
+        shown &= batch.topic_id == batch.topics.id_of(what.topic)
+    if what.since is not None:
+        shown &= batch.store_timestamp >= what.since
+    if what.until is not None:
+        shown &= batch.store_timestamp <= what.until
+    return np.flatnonzero(shown)
+
+
+_STRUCTURES = (
+    paths.COMMIT_LOG,
+    paths.CONSUME_QUEUE,
+    paths.CONSUME_QUEUE_EXT,
+    paths.INDEX,
+    brokerjson.CONFIG,
+)
+
+
+def disk_usage(root: Path) -> list[Row]:
+    """Rows ``disk``: the files of each directory of a store, their length, and the space that they
+    take on disk (holes take none). Everything else in the store is one row. Links are not followed.
+
+    :raises CannotRead: a part of the store cannot be read.
+    """
+    rows: dict[str, Row] = {}
+
+    def refused(error: OSError) -> None:
+        # What a broker has deleted just now takes no space, and lost+found is not the store's.
+        top = Path(error.filename).relative_to(root).parts[:1]
+        if not isinstance(error, FileNotFoundError) and (not top or top[0] in _STRUCTURES):
+            raise CannotRead(path=error.filename, reason=error.strerror) from error
+
+    for directory, _, files in os.walk(root, onerror=refused):
+        relative = Path(directory).relative_to(root)
+        top = relative.parts[0] if relative.parts else ""
+        name = top if top in _STRUCTURES else "other"
+        row = rows.setdefault(
+            name, {"type": "disk", "structure": name, "files": 0, "size": 0, "allocated_bytes": 0}
+        )
+        for file in files:
+            try:
+                status = os.lstat(os.path.join(directory, file))
+            except OSError as error:
+                refused(error)
+                continue
+            row["files"] += 1
+            row["size"] += status.st_size
+            row["allocated_bytes"] += status.st_blocks * 512
+    return [rows[name] for name in (*_STRUCTURES, "other") if name in rows]

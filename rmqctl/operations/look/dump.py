@@ -1,0 +1,253 @@
+"""dump: one structure of the store, field by field with its bytes, explained by its schema.
+
+Damaged structures are explained as far as their lengths can be followed; the summary's
+``problems`` say what does not fit. Nothing here trusts a length: at most ``_WINDOW`` bytes are
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from construct import Construct, ConstructError, Container, Struct, ValidationError
+
+from formats import checkpoint, commitlog, consumequeue, indexfile
+from formats.constants import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from formats.declare import Bound, Field
+from formats.text import decode_properties, decode_utf8
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.record.bodies import decompress
+from rmqctl.engine.record.record import (
+    Damage,
+    Record,
+    body_crc_of,
+    body_seen,
+    host_text,
+    read_entry_of,
+)
+from rmqctl.errors import UsageError
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+_WINDOW = 16 << 20
+_MAGIC_NAMES = {
+    MESSAGE_MAGIC_CODE: "record",
+    MESSAGE_MAGIC_CODE_V2: "record with a two-byte topic length",
+    BLANK_MAGIC_CODE: "blank",
+}
+
+
+def dump_record(
+    store: MessageStore, physical_offset: int, decompress_limit: int | None = None
+) -> Iterator[Row]:
+    """Rows ``field`` of what stands in the log at an offset, record, blank or damage, then
+    ``summary``. With ``decompress_limit`` a row ``body`` of a record's body as a consumer gets it.
+
+    :raises NoRecordAt: the offset lies in no file.
+    """
+    mapped, position = store.commit_log.locate(physical_offset)
+    data = mapped.read(position, min(mapped.size - position, _WINDOW))
+    is_blank = data[4:8] == BLANK_MAGIC_CODE.to_bytes(4, "big")
+    schema = commitlog.BLANK if is_blank else commitlog.RECORD
+    problems: list[str] = []
+    yield from _fields(schema, data, problems)
+    if not is_blank:
+        problems += _record_problems(mapped, position, physical_offset)
+    entry = read_entry_of(mapped, position)
+    if decompress_limit is not None and isinstance(entry, Record):
+        yield _body(store, entry, decompress_limit)
+    name = "blank" if is_blank else "record"
+    yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
+
+
+def _body(store: MessageStore, record: Record, limit: int) -> Row:
+    body = decompress(store.body(record), record.sys_flag, limit)
+    text: str | None = None
+    if body.data is not None:
+        try:
+            text = body.data.decode()
+        except UnicodeDecodeError:
+            text = None
+    return {
+        "type": "body",
+        "size": None if body.data is None else len(body.data),
+        "bytes": None if body.data is None else body.data.hex(),
+        "value": text,
+        "body_compression": body.compression,
+        "body_status": body.status.value,
+        "body_reason": body.reason,
+    }
+
+
+def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
+    """What the engine has against the record."""
+    entry = read_entry_of(mapped, position)
+    if isinstance(entry, Damage):
+        yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
+    elif not isinstance(entry, Record):
+        yield "nothing was written here"
+    elif entry.body_length:
+        actual = body_crc_of(body_seen(mapped, entry), entry)
+        if actual != entry.body_crc:
+            yield f"body-crc-mismatch: expected {entry.body_crc}, found {actual}"
+
+
+def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> Iterator[Row]:
+    """Rows ``field`` of a queue unit, then ``summary``; :raises UsageError: there is none."""
+    paths.check_topic_directory(topic)
+    directory = store.root / paths.CONSUME_QUEUE / topic / str(queue_id)
+    if not directory.is_dir():
+        raise UsageError(
+            reason=f"there is no queue {queue_id} of topic {topic!r}. `rmqctl queues` lists them."
+        )
+    queue = ConsumeQueue(directory, topic, queue_id, store.queues.file_size)
+    try:
+        mapped = queue.files.find(queue_offset * UNIT_SIZE)
+        if mapped is None:
+            raise UsageError(
+                reason=f"no file of {topic!r} queue {queue_id} holds queue offset {queue_offset}: "
+                f"its units are {max(queue.files.min_offset, 0) // UNIT_SIZE} to "
+                f"{queue.max_offset - 1}."
+            )
+        position = queue_offset * UNIT_SIZE - mapped.file_from_offset
+        yield from _structure("unit", consumequeue.UNIT, UNIT_SIZE, mapped, position)
+    finally:
+        queue.close()
+
+
+def dump_index_header(store: MessageStore, file: str) -> Iterator[Row]:
+    """Rows ``field`` of an index file's header, then ``summary``."""
+    mapped = _index_file(store, file)
+    try:
+        yield from _structure("index-header", indexfile.HEADER, 40, mapped, 0)
+    finally:
+        mapped.close()
+
+
+def dump_index_item(store: MessageStore, file: str, index_no: int) -> Iterator[Row]:
+    """Rows ``field`` of an index item, then ``summary``; items count from 1."""
+    geometry = store.index.geometry
+    if not 0 < index_no < geometry.index_num:
+        raise UsageError(
+            reason=f"an index file has items 1 to {geometry.index_num - 1} (maxIndexNum), "
+            f"not {index_no}."
+        )
+    mapped = _index_file(store, file)
+    try:
+        position = geometry.item_position(index_no)
+        yield from _structure("index-item", indexfile.ITEM, 20, mapped, position)
+    finally:
+        mapped.close()
+
+
+def _index_file(store: MessageStore, file: str) -> MappedFile:
+    name = file.rpartition("/")[2]
+    for path in store.index.paths:
+        if path.name == name:
+            return MappedFile.open(path)
+    raise UsageError(reason=f"there is no index file {name!r}. `rmqctl index info` lists them.")
+
+
+def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
+    """Rows ``field`` of the checkpoint, then ``summary``."""
+    path = store.root / paths.CHECKPOINT
+    if not path.exists():
+        raise UsageError(reason=f"{path} does not exist. `rmqctl flush` writes it.")
+    mapped = MappedFile.open(path)
+    try:
+        yield from _structure("checkpoint", checkpoint.CHECKPOINT, 40, mapped, 0)
+    finally:
+        mapped.close()
+
+
+def _structure(
+    name: str, schema: Struct, size: int, mapped: MappedFile, position: int
+) -> Iterator[Row]:
+    data = mapped.read(position, size)
+    problems: list[str] = []
+    yield from _fields(schema, data, problems)
+    if not any(data):
+        problems.append("nothing was written here")
+    yield _summary(name, mapped, position, problems)
+
+
+def _summary(
+    structure: str, mapped: MappedFile, position: int, problems: list[str], **more: Any
+) -> Row:
+    return {
+        "type": "summary",
+        "structure": structure,
+        "path": str(mapped.path),
+        "position": position,
+        **more,
+        "problems": list(dict.fromkeys(problems)),
+    }
+
+
+def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[Row]:
+    """Rows of a schema's fields until the bytes end or a length cannot be followed."""
+    stream = BytesIO(data)
+    context = Container(_io=stream, _parsing=True, _building=False, _sizing=False, _params=None)
+    context._root = context
+    for part in schema.subcons:
+        start = stream.tell()
+        try:
+            value = part._parsereport(stream, context, "")
+        except ValidationError as error:
+            problems.append(str(error).splitlines()[-1])
+            if not _can_go_on(part, context, len(data)):
+                return
+            continue
+        except ConstructError:
+            problems.append(f"the bytes end within {part.name}")
+            return
+        if isinstance(part, Field):
+            context[part.name] = value
+            taken = data[start : stream.tell()]
+            yield _field_row(part, start, taken, value, context)
+
+
+def _can_go_on(part: Construct, context: Container, room: int) -> bool:
+    """Whether a wrong value leaves the fields after it in their places. A wrong total size does:
+    the other lengths are then bounded by the file alone."""
+    if not isinstance(part, Bound) or part.field_name not in ("magic_code", "total_size"):
+        return False
+    if part.field_name == "total_size":
+        context.total_size = room
+    return True
+
+
+def _field_row(part: Field, offset: int, taken: bytes, value: Any, context: Container) -> Row:
+    return {
+        "type": "field",
+        "offset": offset,
+        "size": len(taken),
+        "bytes": taken.hex(),
+        "name": part.name,
+        "value": _value(part.name, taken, value),
+        "meaning": part.docs,
+    }
+
+
+def _value(name: str, taken: bytes, value: Any) -> Any:
+    if name.endswith("_address"):
+        return host_text(taken, 0).rpartition(":")[0]
+    if name == "magic_code":
+        known = _MAGIC_NAMES.get(value)
+        return f"{value:#010x}" + (f" ({known})" if known else "")
+    if name == "topic":
+        return decode_utf8(taken)
+    if name == "properties":
+        return decode_properties(taken)
+    if isinstance(value, bytes):
+        try:
+            return taken.decode()
+        except UnicodeDecodeError:
+            return None
+    return int(value)

@@ -1,0 +1,104 @@
+"""index: messages by key, with hash collisions told apart, and what the index files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.look.rows import Row, index_item_row, message_row_with_body
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.record.record import Record
+
+_MAX_TIME = 0x7FFFFFFFFFFFFFFF
+DEFAULT_MAX = 64
+
+
+def query(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    *,
+    max_messages: int = DEFAULT_MAX,
+    since: int | None = None,
+    until: int | None = None,
+    body: str = "none",
+    decompress_limit: int | None = None,
+) -> Iterator[Row]:
+    """Rows ``message`` whose topic and key really match, in log order, then ``summary``.
+
+    The newest ``max_messages`` hits are taken, as the engine does, and a message that has the
+    same key twice is two hits, as with the engine. ``collisions`` are hits of another
+    topic or key with the same hash, ``missing`` hits where the log has no record.
+    """
+    found: list[Record] = []
+    collisions = missing = 0
+    for match in store.query_message(topic, key, since or 0, _MAX_TIME if until is None else until):
+        if match.record is None:
+            missing += 1
+        elif not match.matches:
+            collisions += 1
+        else:
+            found.append(match.record)
+        if len(found) == max_messages:
+            break
+    for record in sorted(found, key=itemgetter(0)):
+        yield message_row_with_body(store, record, body, decompress_limit)
+    yield {
+        "type": "summary",
+        "messages": len(found),
+        "collisions": collisions,
+        "missing": missing,
+        "index_files": len(store.index.paths),
+    }
+
+
+def query_items(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    *,
+    max_items: int = DEFAULT_MAX,
+    since: int | None = None,
+    until: int | None = None,
+) -> Iterator[Row]:
+    """Rows ``index_item`` of the key's hash, newest first, then ``summary``.
+
+    ``matches`` says whether the record has that topic and key; null: there is no record.
+    """
+    items = 0
+    for match in store.query_message(topic, key, since or 0, _MAX_TIME if until is None else until):
+        hit = match.hit
+        row = index_item_row(hit.path.name, hit.index_no, hit.item, hit.store_time)
+        row["matches"] = None if match.record is None else match.matches
+        yield row
+        items += 1
+        if items == max_items:
+            break
+    yield {"type": "summary", "items": items, "index_files": len(store.index.paths)}
+
+
+def index_info(store: MessageStore) -> Iterator[Row]:
+    """Rows ``index_file``: header and fill of every file, in order, then ``summary``."""
+    files = items = 0
+    for file in store.index.files():
+        files += 1
+        items += file.item_count
+        header, geometry = file.header, file.geometry
+        yield {
+            "type": "index_file",
+            "file": file.path.name,
+            "begin_timestamp": header.begin_timestamp,
+            "end_timestamp": header.end_timestamp,
+            "begin_phy_offset": header.begin_phy_offset,
+            "end_phy_offset": header.end_phy_offset,
+            "hash_slot_count": header.hash_slot_count,
+            "index_count": header.index_count,
+            "items": file.item_count,
+            "max_hash_slot_num": geometry.hash_slot_num,
+            "max_index_num": geometry.index_num,
+            "is_full": file.is_full,
+        }
+    yield {"type": "summary", "index_files": files, "items": items}

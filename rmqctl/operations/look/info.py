@@ -1,0 +1,97 @@
+"""info: the store at a glance, without a walk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.constants import MESSAGE_MAGIC_CODE_V2
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state import laterversions
+from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+def info(store: MessageStore) -> Row:
+    """One row ``store``: files, sizes, offsets, state, and what is not understood."""
+    log, index, end = store.commit_log.files, store.index, store.obstacle
+    directories = list(store.queues.directories())
+    checkpoint = read_checkpoint(store.root / paths.CHECKPOINT)
+    return {
+        "type": "store",
+        "path": str(store.root),
+        "commitlog_files": len(log.entries),
+        "commitlog_file_size": store.commit_log.file_size,
+        "min_physical_offset": store.min_offset,
+        "max_physical_offset": store.max_offset,
+        "oldest_store_timestamp": _timestamp_at(store, store.min_offset),
+        "newest_store_timestamp": end.store_timestamp or None,
+        "damage_at": None if end.obstacle is None else end.obstacle.physical_offset,
+        "topics": len({where.topic for where in directories}),
+        "queues": len(directories),
+        "consumequeue_file_size": store.queues.file_size,
+        "index_files": len(index.paths),
+        "max_hash_slot_num": index.geometry.hash_slot_num,
+        "max_index_num": index.geometry.index_num,
+        "abort": store.had_abort,
+        "locked": is_locked(store.root),
+        "checkpoint_physic_msg_timestamp": checkpoint and checkpoint.physic_msg_timestamp,
+        "checkpoint_logics_msg_timestamp": checkpoint and checkpoint.logics_msg_timestamp,
+        "checkpoint_index_msg_timestamp": checkpoint and checkpoint.index_msg_timestamp,
+        "allocated_bytes": allocated_bytes(store.root),
+        "foreign": [f"commitlog/{n}" for n in log.foreign] + [f"index/{n}" for n in index.foreign],
+        "irregular": irregular_files(store),
+        "not_understood": list(not_understood(store)),
+    }
+
+
+def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
+    record = store.commit_log.find_record(physical_offset)
+    return None if record is None else record.store_timestamp
+
+
+def irregular_files(store: MessageStore) -> list[str]:
+    """Files of another length than the others of their kind, and what stands in place of a file.
+
+    A reader has what is there of them; a broker does not start, and a writer refuses.
+    """
+    sizes = {paths.CONSUME_QUEUE: store.queues.file_size}
+    shown = []
+    for entry in store.irregular:
+        path, expected = entry.path, store.commit_log.file_size
+        if path.is_relative_to(store.root):
+            path = path.relative_to(store.root)
+            expected = sizes.get(path.parts[0], expected)
+        is_file = entry.size >= 0
+        what = f"{entry.size} bytes, not {expected}" if is_file else "not a regular file"
+        shown.append(f"{path}: {what}")
+    return shown
+
+
+def not_understood(store: MessageStore) -> list[str]:
+    """What belongs to versions or options beyond 4.9.3's files."""
+    names = [f"{name}: {what}" for name, what in laterversions.not_understood(store.root)]
+    for offset in {store.min_offset, *(offset for offset, _ in store.newest_units())}:
+        entry = store.commit_log.find_record(offset)
+        if isinstance(entry, Record) and entry.magic_code == MESSAGE_MAGIC_CODE_V2:
+            return [*names, "commitlog: records with two-byte topic lengths (5.1 and later)"]
+    return names
+
+
+def allocated_bytes(root: Path) -> int:
+    """Disk space of the files below ``root``: holes do not count. Links are not followed."""
+    import os
+
+    total = 0
+    for directory, _, files in os.walk(root):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,72 @@
+"""message: one message by its offset message id or physical offset, or those of a unique key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from formats.constants import PROPERTY_UNIQ_KEY
+from rmqctl.errors import UsageError
+from rmqctl.operations.look.recordstarts import require_record
+from rmqctl.operations.look.rows import Row, message_row_with_body
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+_LONG_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def parse_place(text: str) -> int:
+    """The physical offset in an offset message id, or the offset itself.
+
+    :raises UsageError: the text is neither.
+    """
+    offset = -1
+    if re.fullmatch(r"([0-9a-fA-F]{32}|[0-9a-fA-F]{56})", text):
+        offset = int(text[-16:], 16)
+    elif re.fullmatch(r"[0-9]{1,19}", text):
+        offset = int(text)
+    if 0 <= offset <= _LONG_MAX:
+        return offset
+    raise UsageError(
+        reason=f"{text[:80]!r} is no message id (32 or 56 hexadecimal digits) and no physical "
+        "offset. A UNIQ_KEY is found with `rmqctl message --unique-key KEY`."
+    )
+
+
+def look_message(
+    store: MessageStore, place: str, body: str = "none", decompress_limit: int | None = None
+) -> Row:
+    """The message at a place; :raises NoRecordAt: there is none."""
+    record = require_record(store, parse_place(place))
+    return message_row_with_body(store, record, body, decompress_limit)
+
+
+def messages_by_unique_key(
+    store: MessageStore,
+    key: str,
+    topic: str | None = None,
+    body: str = "none",
+    decompress_limit: int | None = None,
+) -> Iterator[Row]:
+    """Rows ``message`` whose UNIQ_KEY is ``key``, found in the index, newest first in each topic,
+    then ``summary``.
+
+    The index is by topic and key: without ``topic`` it is asked for every topic that has a queue.
+    A message that was sent again has the same key.
+    """
+    if topic is None:
+        topics = dict.fromkeys(where.topic for where in store.queues.directories())
+    else:
+        topics = {topic: None}
+    messages = 0
+    for name in topics:
+        for match in store.query_message(name, key):
+            record = match.record
+            if record is None or not match.matches:
+                continue
+            if record.properties.get(PROPERTY_UNIQ_KEY) == key:
+                messages += 1
+                yield message_row_with_body(store, record, body, decompress_limit)
+    yield {"type": "summary", "topics": len(topics), "messages": messages}

@@ -1,0 +1,54 @@
+"""offset: which message of a queue was stored at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.read.bytime import Boundary, bisect, scan, store_times
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+def offset_by_time(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    time: int,
+    boundary: str = Boundary.NEAREST.value,
+    *,
+    every: bool = False,
+) -> Row:
+    """One row ``offset``; its ``queue_offset``, ``store_timestamp`` and ``physical_offset`` are
+    None when no message answers. ``every`` reads every message of the queue.
+
+    :raises TopicNotAllowed: no queue can have this topic.
+    """
+    row: Row = {
+        "type": "offset",
+        "topic": topic,
+        "queue_id": queue_id,
+        "timestamp": time,
+        "boundary": boundary,
+        "queue_offset": None,
+        "store_timestamp": None,
+        "physical_offset": None,
+        "min_offset": 0,
+        "max_offset": 0,
+    }
+    queue = store.consume_queue(topic, queue_id)
+    if queue is None:
+        return row
+    times = store_times(store.commit_log, queue)
+    search = scan if every else bisect
+    found = search(times, queue.min_offset, queue.max_offset, time, Boundary(boundary))
+    row |= {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
+    unit = None if found is None else queue.unit(found)
+    if found is not None and unit is not None:
+        row |= {
+            "queue_offset": found,
+            "store_timestamp": times(found),
+            "physical_offset": unit.physical_offset,
+        }
+    return row

@@ -1,0 +1,41 @@
+"""queues: one row a consume queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+def queues(
+    store: MessageStore, topic: str | None = None, queue_id: int | None = None
+) -> Iterator[Row]:
+    """Rows ``queue``, sorted by topic and number, then ``summary``.
+
+    ``max_offset`` is the queue offset of the next message, ``messages`` how many are within reach
+    (the log may have lost its oldest), ``max_physical_offset`` where the last one ends.
+    """
+    count = messages = 0
+    for where in store.queues.directories():
+        if topic not in (None, where.topic) or queue_id not in (None, where.queue_id):
+            continue
+        queue = store.consume_queue(where.topic, where.queue_id)
+        if queue is None:
+            continue
+        count += 1
+        held = max(queue.max_offset - queue.min_offset, 0)
+        messages += held
+        yield {
+            "type": "queue",
+            "topic": where.topic,
+            "queue_id": where.queue_id,
+            "min_offset": queue.min_offset,
+            "max_offset": queue.max_offset,
+            "max_physical_offset": queue.max_physical_offset,
+            "messages": held,
+        }
+    yield {"type": "summary", "queues": count, "messages": messages}

@@ -1,0 +1,60 @@
+"""Places in the log that a user names: a record's start, or the next one after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.record.record import Damage, End, Record, find_next
+from rmqctl.errors import NoRecordAt, NotARecordStart
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+def next_entry_offset(store: MessageStore, physical_offset: int) -> int | None:
+    """Offset of the next record or blank after a place; None when none follows."""
+    files = store.commit_log.files
+    for number, entry in enumerate(files.entries):
+        if entry.file_from_offset + entry.size <= physical_offset:
+            continue
+        mapped = files.file(number)
+        position = find_next(mapped, max(physical_offset + 1 - mapped.file_from_offset, 0))
+        if position < mapped.size:
+            return mapped.file_from_offset + position
+    return None
+
+
+def _no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecordAt:
+    following = next_entry_offset(store, physical_offset)
+    if following is None:
+        reason = f"{reason}; none follows, the log ends at {store.max_offset}"
+        return NoRecordAt(physical_offset=physical_offset, reason=reason)
+    return NotARecordStart(physical_offset=physical_offset, reason=reason, next_offset=following)
+
+
+def require_record(store: MessageStore, physical_offset: int) -> Record:
+    """The record at an offset.
+
+    :raises NotARecordStart: none starts there; the error names the next place where one does.
+    :raises NoRecordAt: none starts there nor after it, or the log does not reach there.
+    """
+    store.commit_log.locate(physical_offset)
+    try:
+        return store.look_message_by_offset(physical_offset)
+    except NoRecordAt as error:
+        raise _no_record(store, physical_offset, str(error.values["reason"])) from None
+
+
+def require_walk_start(store: MessageStore, physical_offset: int) -> None:
+    """Refuses a start from which a walk would read nonsense; errors as :func:`require_record`.
+
+    A blank and the end of the log are places that a walk can start at, too.
+    """
+    if physical_offset == store.max_offset:
+        return
+    entry = store.commit_log.entry_at(physical_offset)
+    if isinstance(entry, Damage):
+        reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
+        raise _no_record(store, physical_offset, reason)
+    if isinstance(entry, End):
+        raise _no_record(store, physical_offset, "nothing was written there")

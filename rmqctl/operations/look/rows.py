@@ -1,0 +1,147 @@
+"""Rows: the facts of a store as plain dicts, with the field names that scripts rely on."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, Protocol
+
+from formats.constants import PROPERTY_TAGS
+from formats.text import decode_utf8, tags_code
+
+if TYPE_CHECKING:
+    from rmqctl.engine.index.indexfile import IndexItem
+    from rmqctl.engine.queue.consumequeue import Unit
+    from rmqctl.engine.record.message import PutMessageResult
+    from rmqctl.engine.record.record import Blank, Damage, Record
+
+Row = dict[str, Any]
+
+
+def message_row(record: Record) -> Row:
+    """A record without its body."""
+    properties = record.properties
+    tags = properties.get(PROPERTY_TAGS)
+    return {
+        "type": "message",
+        "physical_offset": record.physical_offset,
+        "total_size": record.total_size,
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "body_crc": record.body_crc,
+        "born_timestamp": record.born_timestamp,
+        "born_host": record.born_host,
+        "store_timestamp": record.store_timestamp,
+        "store_host": record.store_host,
+        "reconsume_times": record.reconsume_times,
+        "prepared_transaction_offset": record.prepared_transaction_offset,
+        "body_length": record.body_length,
+        "tags_code": tags_code(tags) if tags else 0,
+        "msg_id": record.msg_id,
+        "properties": properties,
+    }
+
+
+class BodySource(Protocol):
+    """What gives the stored body of a record: a store, opened or followed."""
+
+    def body(self, record: Record) -> bytes: ...
+
+
+def message_row_with_body(
+    store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
+) -> Row:
+    """A record, with its stored body in a spelling of :func:`body_text`; ``none``: without.
+
+    With ``decompress_limit`` the body is what a consumer gets, of at most so many bytes, and null
+    where that cannot be made; ``body_status`` and ``body_reason`` tell.
+    """
+    row = message_row(record)
+    if spelling == "none":
+        return row
+    stored = store.body(record)
+    if decompress_limit is None:
+        row["body"] = body_text(stored, spelling)
+        return row
+    from rmqctl.engine.record.bodies import decompress
+
+    body = decompress(stored, record.sys_flag, decompress_limit)
+    row["body"] = None if body.data is None else body_text(body.data, spelling)
+    row["body_compression"] = body.compression
+    row["body_status"] = body.status.value
+    row["body_reason"] = body.reason
+    return row
+
+
+def body_text(body: bytes, spelling: str) -> str:
+    """A body as ``base64``, ``hex`` or ``utf8`` (malformed bytes become U+FFFD)."""
+    if spelling == "base64":
+        return b64encode(body).decode("ascii")
+    return body.hex() if spelling == "hex" else decode_utf8(body)
+
+
+def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> Row:
+    """A queue unit as it is stored."""
+    return {
+        "type": "unit",
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "physical_offset": unit.physical_offset,
+        "size": unit.size,
+        "tags_code": unit.tags_code,
+    }
+
+
+def index_item_row(file: str, index_no: int, item: IndexItem, store_timestamp: int) -> Row:
+    """An index item as it is stored; ``store_timestamp`` is what it says, to the second."""
+    return {
+        "type": "index_item",
+        "file": file,
+        "index_no": index_no,
+        "key_hash": item.key_hash,
+        "physical_offset": item.physical_offset,
+        "time_diff_seconds": item.time_diff_seconds,
+        "prev_index_no": item.prev_index_no,
+        "store_timestamp": store_timestamp,
+    }
+
+
+def blank_row(blank: Blank) -> Row:
+    return {
+        "type": "blank",
+        "physical_offset": blank.physical_offset,
+        "total_size": blank.total_size,
+    }
+
+
+def damage_row(damage: Damage) -> Row:
+    return {
+        "type": "damage",
+        "physical_offset": damage.physical_offset,
+        "length": damage.length,
+        "reason": damage.reason,
+        "expected": damage.expected,
+        "found": damage.found,
+    }
+
+
+def append_result_row(result: PutMessageResult) -> Row:
+    """What became of a put; offsets are None when nothing was stored."""
+    append = result.stored
+    row: Row = {
+        "type": "append_result",
+        "status": result.status.value,
+        "msg_id": append.msg_id if append else None,
+        "topic": result.topic,
+        "queue_id": result.queue_id,
+        "wrote_offset": append.wrote_offset if append else None,
+        "wrote_bytes": append.wrote_bytes if append else None,
+        "queue_offset": append.queue_offset if append else None,
+        "store_timestamp": append.store_timestamp if append else None,
+    }
+    if result.reason:
+        row["reason"] = result.reason
+    return row

@@ -1,0 +1,262 @@
+"""Walks: every record, queue unit or index item in order, damage included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.text import encode_utf8
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.record.record import Blank, Damage, End, Record
+from rmqctl.errors import UsageError
+from rmqctl.operations.look.recordstarts import require_walk_start
+from rmqctl.operations.look.rows import (
+    BodySource,
+    Row,
+    blank_row,
+    damage_row,
+    index_item_row,
+    message_row_with_body,
+    unit_row,
+)
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.read.getmessage import MessageFilter
+
+_LONG_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a walk shows; None is no limit. ``start``, ``end`` are physical offsets, the end
+    exclusive; ``since``, ``until`` store times, both inclusive; ``limit`` counts rows."""
+
+    start: int | None = None
+    end: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """:raises UsageError: the range is none."""
+        check_range("--start", self.start, "--end", self.end)
+        check_range("--since", self.since, "--until", self.until)
+
+    @property
+    def filters(self) -> bool:
+        """Whether some messages in the range are not shown."""
+        return any(
+            given is not None for given in (self.topic, self.queue_id, self.since, self.until)
+        )
+
+    def shows_time(self, timestamp: int) -> bool:
+        return (self.since is None or timestamp >= self.since) and (
+            self.until is None or timestamp <= self.until
+        )
+
+    def shows_offset(self, physical_offset: int) -> bool:
+        return (self.start is None or physical_offset >= self.start) and (
+            self.end is None or physical_offset < self.end
+        )
+
+
+def check_range(low_name: str, low: int | None, high_name: str, high: int | None) -> None:
+    """:raises UsageError: nothing can lie between the two."""
+    if low is not None and high is not None and low > high:
+        raise UsageError(reason=f"{low_name} {low} is behind {high_name} {high}: swap them.")
+
+
+def walk_commit_log(
+    store: MessageStore,
+    what: Selection,
+    body: str = "none",
+    *,
+    decompress_limit: int | None = None,
+    message_filter: MessageFilter | None = None,
+) -> Iterator[Row]:
+    """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter`` only
+    messages that match it, and no blanks.
+
+    The summary's ``next_offset`` is where the walk stopped, ``residue`` the bytes behind the end
+    of the log that are not zero (a crashed append, or what a truncation left).
+
+    :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
+    """
+    if what.start is not None:
+        require_walk_start(store, what.start)
+    counts = {"message": 0, "blank": 0, "damage": 0}
+    next_offset, residue = what.start or store.min_offset, 0
+    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    for entry in store.commit_log.walk(what.start, what.end):
+        if rows_left == 0:
+            break
+        if isinstance(entry, End):
+            next_offset, residue = entry.physical_offset, entry.residue
+            break
+        row = log_row(store, entry, what, body, decompress_limit, message_filter)
+        if row is not None:
+            counts[row["type"]] += 1
+            rows_left -= 1
+            yield row
+        length = entry.length if isinstance(entry, Damage) else entry.total_size
+        next_offset = entry.physical_offset + length
+    yield {
+        "type": "summary",
+        "messages": counts["message"],
+        "blanks": counts["blank"],
+        "damages": counts["damage"],
+        "next_offset": next_offset,
+        "residue": residue,
+    }
+
+
+def log_row(
+    store: BodySource,
+    entry: Record | Blank | Damage,
+    what: Selection,
+    body: str,
+    decompress_limit: int | None,
+    message_filter: MessageFilter | None,
+) -> Row | None:
+    """The row of an entry; None: it is not selected."""
+    if isinstance(entry, Damage):
+        return damage_row(entry)
+    filters = what.filters or message_filter is not None
+    if isinstance(entry, Blank):
+        return None if filters else blank_row(entry)
+    if what.filters and not _is_shown(entry, what):
+        return None
+    if message_filter is not None and not message_filter.matches(entry):
+        return None
+    return message_row_with_body(store, entry, body, decompress_limit)
+
+
+def _is_shown(record: Record, what: Selection) -> bool:
+    return (
+        (what.queue_id is None or record.queue_id == what.queue_id)
+        and (what.topic is None or record.topic_bytes == encode_utf8(what.topic))
+        and what.shows_time(record.store_timestamp)
+    )
+
+
+def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
+    """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
+    later ones were, and first of a queue for what its files lack; then ``summary``."""
+    units = damages = queues = 0
+    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    for where in store.queues.directories():
+        if rows_left == 0:
+            break
+        if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
+            continue
+        queues += 1
+        queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+        try:
+            for queue_offset, unit in chain(_file_holes(queue), written_units(queue)):
+                if isinstance(unit, int):
+                    row = _hole_row(queue, queue_offset, Hole(unit))
+                elif isinstance(unit, Hole):
+                    row = _hole_row(queue, queue_offset, unit)
+                elif what.shows_offset(unit.physical_offset):
+                    row = unit_row(where.topic, where.queue_id, queue_offset, unit)
+                else:
+                    continue
+                units += row["type"] == "unit"
+                damages += row["type"] == "damage"
+                yield row
+                rows_left -= 1
+                if rows_left == 0:
+                    break
+        finally:
+            queue.close()
+    yield {"type": "summary", "queues": queues, "units": units, "damages": damages}
+
+
+def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
+    """``(queue offset, unit)`` up to the last unit written; a stretch that was never written
+    before it is one ``(queue offset, number of units)``."""
+    pending: tuple[int, int] | None = None
+    for entry in queue.files.entries:
+        start = entry.file_from_offset // UNIT_SIZE
+        end = start + queue.units_from(start, entry)
+        while start < end:
+            for queue_offset, unit in queue.units(start, end):
+                start = queue_offset
+                if unit == (0, 0, 0):
+                    break
+                if pending is not None:
+                    yield pending[0], queue_offset - pending[0]
+                    pending = None
+                yield queue_offset, unit
+            else:
+                break
+            # Holes are skipped without being read: a queue file is mostly empty.
+            mapped = queue.files.find(entry.file_from_offset)
+            assert mapped is not None
+            pending = pending or (start, 0)
+            position = mapped.first_nonzero(start * UNIT_SIZE - entry.file_from_offset, mapped.size)
+            start = (entry.file_from_offset + position) // UNIT_SIZE
+
+
+class Hole(NamedTuple):
+    """Units, ``length`` of them, that are not where later ones are, or might be."""
+
+    length: int
+    reason: str = "units-never-written"
+    expected: str = "units"
+    found: str = "zeros"
+
+
+def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
+    """``(queue offset, hole)`` for what files of a wrong length lack, and for missing files."""
+    file_size = queue.files.file_size
+    end = None
+    for entry in queue.files.entries:
+        start = entry.file_from_offset // UNIT_SIZE
+        if end is not None and start > end:
+            missing = f"{end * UNIT_SIZE:020d}"
+            yield end, Hole(start - end, "consumequeue-file-missing", missing, "no file")
+        held, end = start + queue.units_from(start, entry), start + file_size // UNIT_SIZE
+        if entry.size != file_size:
+            reason = "file-length-mismatch"
+            yield held, Hole(end - held, reason, f"{file_size} bytes", f"{entry.size} bytes")
+
+
+def _hole_row(queue: ConsumeQueue, queue_offset: int, hole: Hole) -> Row:
+    return {
+        "type": "damage",
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "queue_offset": queue_offset,
+        **hole._asdict(),
+    }
+
+
+def walk_index(store: MessageStore, what: Selection) -> Iterator[Row]:
+    """Rows ``index_item`` of every file in the order of their numbers, then ``summary``."""
+    items = files = 0
+    for file in store.index.files():
+        files += 1
+        begin = file.header.begin_timestamp
+        for index_no in range(1, file.item_count + 1):
+            item = file.item(index_no)
+            timestamp = begin + item.time_diff_seconds * 1000
+            # The item knows whole seconds only: it is shown when its second meets the range.
+            near = what.since is None or timestamp + 999 >= what.since
+            if (
+                near
+                and what.shows_offset(item.physical_offset)
+                and (what.until is None or timestamp <= what.until)
+            ):
+                yield index_item_row(file.path.name, index_no, item, timestamp)
+                items += 1
+                if items == what.limit:
+                    break
+        if items == what.limit:
+            break
+    yield {"type": "summary", "index_files": files, "items": items}

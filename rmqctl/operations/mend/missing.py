@@ -1,0 +1,150 @@
+"""rebuild --missing: adds to queues and index what the log has and they lack, and nothing else.
+
+A queue gets the units behind its last one, or all when it is not there; the index gets the keys
+behind its last item. What stands in them is not looked at: that is ``verify``'s, and what is wrong
+there is mended by a whole rebuild.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.constants import MIN_RECORD_SIZE
+from rmqctl.engine.derive.writer import Reput, group_by_queue
+from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.record.record import Damage
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuild import MOST_FILLED
+from rmqctl.operations.mend.recovery import planned_row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.scan.scanner import Batch
+
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class MissingSummary:
+    """What was added, or with a dry run would be; ``damage`` is what the log has lost itself."""
+
+    records: int = 0
+    units: int = 0
+    index_items: int = 0
+    queues: set[tuple[str, int]] = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
+
+
+def add_missing(
+    root: Path,
+    config: MessageStoreConfig,
+    what: str,
+    progress: Progress | None = None,
+    *,
+    dry_run: bool = False,
+) -> MissingSummary:
+    """Adds to ``queues``, ``index`` or ``all``; with ``dry_run`` only counts.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CannotWrite: the disk is full; what was added stays, and doing it again goes on.
+    """
+    paths.check_store(root)
+    config = as_written(root, config)
+    with MessageStore(root, config) as store:
+        known = _Known(store)
+        planned_row(store)  # Where a writing store would refuse to open, a dry run does too.
+        if dry_run:
+            return _run(store, known, what, None, progress)
+    # Opening must not catch up: a queue that is not there would begin with its last units.
+    with MessageStore(root, config, writable=True, catches_up=False) as store:
+        reput = Reput(
+            store.dispatcher,
+            store.queues if what in ("queues", "all") else None,
+            store.index if what in ("index", "all") else None,
+        )
+        reput.restoring = not store.plan.is_clean
+        try:
+            summary = _run(store, known, what, reput, progress)
+            # What was not asked for is caught up with as by any opening.
+            store.catch_up()
+        except OSError as error:
+            raise paths.writing_error(root, error) from error
+        return summary
+
+
+class _Known:
+    """Up to where the queues and the index of a store go: physical offsets."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.queues: dict[tuple[str, int], int] = {}
+        for where in store.queues.directories():
+            queue = ConsumeQueue(
+                where.path, where.topic, where.queue_id, store.queues.file_size, strict=True
+            )
+            queue.cut(store.min_offset, store.max_offset)
+            self.queues[where.topic, where.queue_id] = queue.max_physical_offset
+            queue.close()
+        self.index = -1
+        for file in store.index.files():
+            self.index = max(self.index, file.header.end_phy_offset if file.item_count else -1)
+
+
+def _run(
+    store: MessageStore, known: _Known, what: str, reput: Reput | None, progress: Progress | None
+) -> MissingSummary:
+    from rmqctl.engine.scan.scanner import Batch, Scanner
+
+    summary = MissingSummary()
+    lost = 0
+    for entry in Scanner(store.commit_log, store.dispatcher).scan(None, store.max_offset):
+        if isinstance(entry, Batch):
+            _count(store, entry, known, what, summary)
+            if reput is not None:
+                reput.dispatch_batch(entry)
+            if progress is not None:
+                progress(entry.end_offset - store.min_offset)
+        elif isinstance(entry, Damage):
+            summary.damage.append(entry)
+            lost += entry.length
+            if reput is not None:
+                reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+    return summary
+
+
+def _count(
+    store: MessageStore, batch: Batch, known: _Known, what: str, summary: MissingSummary
+) -> None:
+    """Counts what a batch adds."""
+    from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+
+    summary.records += len(batch)
+    if what in ("queues", "all"):
+        units = unit_batch(batch, store.dispatcher)
+        for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
+            key = batch.topics.names[topic_id], queue_id
+            ends = units.physical_offset[rows] + units.size[rows]
+            missing = int((ends > known.queues.get(key, -1)).sum())
+            if missing:
+                summary.units += missing
+                summary.queues.add(key)
+    if what in ("index", "all"):
+        summary.index_items += int((key_batch(batch).physical_offset > known.index).sum())
+
+
+def summary_row(what: str, summary: MissingSummary) -> dict[str, object]:
+    """The summary's fields."""
+    names = {"queues": [paths.CONSUME_QUEUE], "index": [paths.INDEX]}
+    return {
+        "structures": names.get(what, [paths.CONSUME_QUEUE, paths.INDEX]),
+        "output": None,
+        "records": summary.records,
+        "queues": len(summary.queues),
+        "units": summary.units,
+        "index_items": summary.index_items,
+        "damages": len(summary.damage),
+    }

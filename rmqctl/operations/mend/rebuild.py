@@ -1,0 +1,321 @@
+"""rebuild: queues and index from the log, byte for byte what RocketMQ would have written.
+
+Everything is built aside, then put in place by renaming; what stood there before is kept until it
+is purged. A gap that damage left in a queue is filled with pre-blank units, so that the messages
+behind it keep their queue offsets and consumers their progress.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.constants import MIN_RECORD_SIZE
+from rmqctl.engine.derive.writer import Reput, bulk_units
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.errors import (
+    CannotWrite,
+    CommitLogMissing,
+    DamagedStore,
+    FileLengthContradiction,
+    FileLengthUnproven,
+)
+from rmqctl.operations.mend.rebuildplan import (
+    RebuildPlan,
+    ask_consent,
+    check_explained,
+    plan_rebuild,
+    plan_row,
+)
+from rmqctl.operations.mend.recovery import bring_in_order
+from rmqctl.operations.mend.swap import kept_directories, kept_name, purge, refuse_links, swap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.dispatch.rules import UnitBatch
+    from rmqctl.engine.scan.scanner import Batch, Scanner
+
+__all__ = [
+    "Build",
+    "RebuildPlan",
+    "RebuildSummary",
+    "ask_consent",
+    "damage_rows",
+    "kept_directories",
+    "plan_rebuild",
+    "plan_row",
+    "purge",
+    "rebuild_in_place",
+    "rebuild_to",
+    "summary_row",
+]
+
+#: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
+MOST_FILLED = 1 << 24
+_STAGING = "rmqctl-new"
+
+#: Called with the bytes of log done so far.
+Progress = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class RebuildSummary:
+    """What a rebuild did; ``damage`` are the stretches of the log that it had to leave out."""
+
+    records: int = 0
+    units: int = 0
+    index_items: int = 0
+    queues: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    refused_topics: list[str] = field(default_factory=list)
+    kept: list[Path] = field(default_factory=list)
+    #: Why a store that was not closed cleanly is not in order now; empty: it is.
+    not_in_order: str = ""
+
+
+#: Builds the structures of a plan below a directory.
+Build = Callable[[RebuildPlan, Path, Progress | None], RebuildSummary]
+
+
+def rebuild_to(
+    plan: RebuildPlan,
+    output: Path,
+    progress: Progress | None = None,
+    build: Build | None = None,
+) -> RebuildSummary:
+    """Builds ``consumequeue/`` and ``index/`` in the new directory ``output``, which appears when
+    they are whole; the store is only read.
+
+    ``build`` does it in another way than one pass in this process.
+
+    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises CannotWrite: the disk is full.
+    :raises QueuesUnexplained: queues that are there would not be built.
+    """
+    check_explained(plan)
+    with new_directory(output) as building:
+        return (build or _build)(plan, building, progress)
+
+
+def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
+    return _Builder(plan, output).run(progress)
+
+
+def rebuild_in_place(
+    plan: RebuildPlan, progress: Progress | None = None, build: Build | None = None
+) -> RebuildSummary:
+    """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.mend.swap`). A
+    store that was not closed cleanly is then brought in order as by a start, which would throw a
+    new index away; where that is refused the summary says why, and the store stays as a crash left
+    it.
+
+    The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
+    each directory old or new; the next one removes what it had built. A failed one removes that
+    itself: on a full disk it would be in the way.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CommitLogMissing: the log is not there; nothing was changed.
+    :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
+    :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
+    """
+    summary = _replace(plan, progress, build)
+    try:
+        bring_in_order(plan.root, plan.config)
+    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
+        summary.not_in_order = str(error)
+    return summary
+
+
+def _replace(plan: RebuildPlan, progress: Progress | None, build: Build | None) -> RebuildSummary:
+    """:func:`rebuild_in_place` itself."""
+    root = plan.root
+    check_understood(root)
+    if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
+        raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
+    lock = StoreLock(root)
+    staging = root / _STAGING
+    try:
+        for name in (*plan.structures, _STAGING):
+            refuse_links(root, Path(name))
+        check_explained(plan)
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        summary = (build or _build)(plan, staging, progress)
+        kept = root / kept_name()
+        for relative in _swapped(plan, staging):
+            swap(root, staging, kept, relative)
+        if kept.exists():
+            summary.kept.append(kept)
+        return summary
+    except OSError as error:
+        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
+    finally:
+        if not staging.is_symlink():
+            shutil.rmtree(staging, ignore_errors=True)
+        lock.release()
+
+
+def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
+    """Directories that change places: whole ones, or the queues that were asked for."""
+    if plan.topic is None and plan.queue_id is None:
+        return [Path(name) for name in plan.structures]
+    queues = {
+        where.path.relative_to(base)
+        for base in (staging, plan.root)
+        for name in plan.structures
+        for where in paths.queue_directories(base / name)
+        if plan.includes(where.topic, where.queue_id)
+    }
+    return sorted(queues)
+
+
+class _Builder:
+    """One pass over the log into new queues and index."""
+
+    def __init__(self, plan: RebuildPlan, output: Path) -> None:
+        self._plan = plan
+        self._output = output
+        self._summary = RebuildSummary()
+        self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
+        self._dispatcher = Dispatcher(plan.config)
+        queues = index = None
+        if plan.queues:
+            queues = ConsumeQueueTable(
+                output / paths.CONSUME_QUEUE,
+                plan.consume_queue_file_size,
+                ext_directory=output / paths.CONSUME_QUEUE_EXT,
+                ext_file_size=plan.consume_queue_ext_file_size,
+                writable_root=output,
+                is_new=True,
+            )
+        if plan.index:
+            index = IndexService(
+                output / paths.INDEX, plan.config.index_geometry, writable_root=output
+            )
+        self._queues, self._index = queues, index
+        self._reput = Reput(self._dispatcher, queues, index)
+        self._pending: list[UnitBatch] = []
+        self._pending_ext: list[NDArray[np.int64]] = []
+        self._pending_units = 0
+        self._queue_count = 0
+
+    def run(self, progress: Progress | None) -> RebuildSummary:
+        from rmqctl.engine.scan.scanner import Batch, Scanner
+
+        scanner = Scanner(self._log, self._dispatcher)
+        lost = 0
+        try:
+            for entry in scanner.scan():
+                if isinstance(entry, Batch):
+                    self._batch(entry, scanner)
+                elif isinstance(entry, Damage):
+                    self._put_pending(scanner)
+                    self._summary.damage.append(entry)
+                    lost += entry.length
+                    # A file's name may claim a gap of any size: no disk holds such a queue.
+                    self._reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                if progress is not None and not isinstance(entry, End):
+                    done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+                    progress(done - self._plan.log_min_offset)
+            self._put_pending(scanner)
+            self._reput.flush()
+            paths.sync_directories(self._output)
+        finally:
+            self._reput.close()
+            self._log.close()
+        return self._finish(scanner)
+
+    def _batch(self, batch: Batch, scanner: Scanner) -> None:
+        from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+
+        self._summary.records += len(batch)
+        if self._queues is not None:
+            units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
+            self._pending.append(units)
+            ext_timestamps = self._reput.ext_timestamps(batch, units)
+            if ext_timestamps is not None:
+                self._pending_ext.append(ext_timestamps)
+            self._pending_units += len(units.size)
+            if self._pending_units >= bulk_units(self._queue_count):
+                self._put_pending(scanner)
+        if self._index is not None:
+            keys = key_batch(batch)
+            self._reput.put_keys(keys, int(batch.physical_offset[-1]))
+            self._summary.index_items += len(keys.key_hash)
+
+    def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:
+        """The units of the queues that were asked for."""
+        import numpy as np
+
+        plan = self._plan
+        keep = np.ones(len(units.size), bool)
+        if plan.topic is not None:
+            keep &= units.topic_id == scanner.topics.id_of(plan.topic)
+        if plan.queue_id is not None:
+            keep &= units.queue_id == plan.queue_id
+        return type(units)(*(column[keep] for column in units))
+
+    def _put_pending(self, scanner: Scanner) -> None:
+        import numpy as np
+
+        if not self._pending:
+            return
+        columns = zip(*self._pending, strict=True)
+        bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
+        ext = np.concatenate(self._pending_ext) if self._pending_ext else None
+        self._pending, self._pending_ext, self._pending_units = [], [], 0
+        self._queue_count = self._reput.put_units(bulk, scanner.topics, ext)
+        self._summary.units += len(bulk.size)
+
+    def _finish(self, scanner: Scanner) -> RebuildSummary:
+        allowed = scanner.topics.allowed_array()
+        names = scanner.topics.names
+        self._summary.refused_topics = [n for n, ok in zip(names, allowed, strict=True) if not ok]
+        if self._queues is not None:
+            self._summary.queues = sum(1 for _ in self._queues.directories())
+        return self._summary
+
+
+def damage_rows(summary: RebuildSummary) -> Iterator[dict[str, object]]:
+    """What had to be left out, as rows."""
+    for damage in summary.damage:
+        yield {"type": "damage", **damage._asdict()}
+    for topic in summary.refused_topics:
+        yield {
+            "type": "damage",
+            "physical_offset": None,
+            "length": None,
+            "reason": "topic-not-allowed",
+            "expected": "a topic that can be a directory",
+            "found": topic,
+        }
+
+
+def summary_row(
+    plan: RebuildPlan, summary: RebuildSummary, output: Path | None, purged: list[Path]
+) -> dict[str, object]:
+    """The summary's fields."""
+    return {
+        "structures": plan.structures,
+        "output": str(output if output is not None else plan.root),
+        "records": summary.records,
+        "queues": summary.queues,
+        "units": summary.units,
+        "index_items": summary.index_items,
+        "damages": len(summary.damage) + len(summary.refused_topics),
+        "kept": [path.name for path in summary.kept],
+        "purged": [path.name for path in purged],
+    }

@@ -1,0 +1,168 @@
+"""The plan of a rebuild: what it will write, what is in its way, and the consent that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.services.multiqueues import UnexplainedQueue, as_written, unexplained
+from rmqctl.engine.settings.filesizes import (
+    check_queue_file_size,
+    commit_log_file_size,
+    consume_queue_ext_file_size,
+    consume_queue_file_size,
+)
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import FileLengthContradiction, NeedsConsent, QueuesUnexplained, UsageError
+from rmqctl.operations.mend.swap import kept_directories
+
+#: Queues that an error names.
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildPlan:
+    """What a rebuild will do. ``topic`` and ``queue_id`` narrow it to some queues; ``unexplained``
+    are those of them that stand in its way (:exc:`QueuesUnexplained`)."""
+
+    root: Path
+    config: MessageStoreConfig
+    queues: bool
+    index: bool
+    topic: str | None
+    queue_id: int | None
+    commit_log_file_size: int
+    consume_queue_file_size: int
+    #: Size of the extension files that the queues get; None: they have plain tags codes.
+    consume_queue_ext_file_size: int | None
+    #: Whether the store has an extension, which goes with the queues that it belongs to.
+    has_consume_queue_ext: bool
+    log_min_offset: int
+    log_bytes: int
+    unexplained: tuple[UnexplainedQueue, ...] = ()
+
+    def includes(self, topic: str, queue_id: int) -> bool:
+        return (self.topic is None or topic == self.topic) and (
+            self.queue_id is None or queue_id == self.queue_id
+        )
+
+    @property
+    def structures(self) -> list[str]:
+        ext = self.has_consume_queue_ext or self.consume_queue_ext_file_size is not None
+        queues = [paths.CONSUME_QUEUE] + [paths.CONSUME_QUEUE_EXT] * ext
+        return queues * self.queues + [paths.INDEX] * self.index
+
+
+def plan_rebuild(
+    root: Path,
+    config: MessageStoreConfig,
+    what: str,
+    topic: str | None = None,
+    queue_id: int | None = None,
+) -> RebuildPlan:
+    """Looks at the store and says what a rebuild of ``queues``, ``index`` or ``all`` will do.
+
+    :raises StoreNotFound, NotAStore, FileLengthContradiction, QueueFilesTooSmall, UsageError: it
+        cannot be done.
+    """
+    paths.check_store(root)
+    if topic is not None:
+        paths.check_topic_directory(topic)
+    if what == "index" and (topic is not None or queue_id is not None):
+        raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
+    narrowed = topic is not None or queue_id is not None
+    config = as_written(root, config)
+    has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
+    is_said = config.is_explicit("enable_consume_queue_ext")
+    writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
+    log = open_commit_log(root, config, commit_log_file_size(root, config))
+    plan = RebuildPlan(
+        root=root,
+        config=config,
+        queues=what in ("queues", "all"),
+        index=what in ("index", "all") and not narrowed,
+        topic=topic,
+        queue_id=queue_id,
+        commit_log_file_size=log.file_size,
+        consume_queue_file_size=consume_queue_file_size(root, config),
+        consume_queue_ext_file_size=(
+            consume_queue_ext_file_size(root, config) if writes_ext else None
+        ),
+        has_consume_queue_ext=has_ext,
+        log_min_offset=log.min_offset,
+        log_bytes=log.files.end_offset - log.min_offset,
+    )
+    if plan.index:
+        _check_index_geometry(root, config)
+    if plan.queues:
+        check_queue_file_size(plan.consume_queue_file_size)
+        kept = [one for one in unexplained(root, config) if plan.includes(one.topic, one.queue_id)]
+        plan = replace(plan, unexplained=tuple(kept))
+    return plan
+
+
+def _check_index_geometry(root: Path, config: MessageStoreConfig) -> None:
+    """An index of other sizes than the broker's would be unreadable to it. Where one of the files
+    has the size that is taken, others are cut or strangers, and replaced."""
+    geometry = config.index_geometry
+    if config.is_explicit("max_hash_slot_num") or config.is_explicit("max_index_num"):
+        return
+    files = IndexService(root / paths.INDEX, geometry).paths
+    sizes = {path: size for path in files if (size := path.stat().st_size)}
+    if not sizes or geometry.file_size in sizes.values():
+        return
+    path, size = next(iter(sizes.items()))
+    raise FileLengthContradiction(
+        path=str(path),
+        found=size,
+        expected=geometry.file_size,
+        why=f"an index file of {geometry.hash_slot_num} slots (maxHashSlotNum) and "
+        f"{geometry.index_num} items (maxIndexNum)",
+    )
+
+
+def check_explained(plan: RebuildPlan) -> None:
+    """:raises QueuesUnexplained: queues that are there would not be built."""
+    queues = plan.unexplained
+    if queues:
+        named = ", ".join(f"{one.topic!r}/{one.queue_id}" for one in queues[:_MOST_NAMED])
+        more = len(queues) - _MOST_NAMED
+        raise QueuesUnexplained(
+            queues=named + (f" and {more} more queues" if more > 0 else ""),
+            units=sum(one.units for one in queues),
+        )
+
+
+def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
+    """:raises NeedsConsent: says what would be replaced or removed."""
+    if in_place:
+        names = " and ".join(plan.structures)
+        some = "" if plan.topic is None and plan.queue_id is None else "some queues of "
+        raise NeedsConsent(
+            reason=f"--in-place replaces {some}{names} in {plan.root} (the old files are kept)."
+        )
+    if purge and (kept := kept_directories(plan.root)):
+        raise NeedsConsent(reason=f"--purge removes {', '.join(path.name for path in kept)}.")
+
+
+def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> dict[str, object]:
+    """The plan as a row."""
+    return {
+        "type": "plan",
+        "store": str(plan.root),
+        "output": str(output) if output is not None else "in place",
+        "structures": plan.structures,
+        "topic": plan.topic,
+        "queue_id": plan.queue_id,
+        "log_min_offset": plan.log_min_offset,
+        "log_bytes": plan.log_bytes,
+        "consume_queue_file_size": plan.consume_queue_file_size,
+        "max_hash_slot_num": plan.config.max_hash_slot_num,
+        "max_index_num": plan.config.max_index_num,
+        "overruled": plan.config.overruled_names,
+        "unexplained": [f"{one.topic}/{one.queue_id}" for one in plan.unexplained],
+        "purges": [path.name for path in kept_directories(plan.root)] if purge else [],
+    }

@@ -1,0 +1,60 @@
+"""What opening a store for writing does with it first, as a row; and doing only that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.filesizes import commit_log_file_size
+from rmqctl.engine.start.plan import Progress, StartPlan
+from rmqctl.engine.write import recovery
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+
+def _silent(done: int, total: int) -> None:
+    """No progress."""
+
+
+def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None:
+    """What opening a store for writing would do, of one that is open for reading; None: nothing.
+
+    :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
+    """
+    commit_log_file_size(store.root, store.config, writes=True)
+    store.commit_log.check_lengths()
+    plan = store.start_plan(progress)
+    recovery.check(plan, store.root, store.commit_log)
+    return recovery_row(plan) if plan.is_needed else None
+
+
+def recovery_row(plan: StartPlan) -> Row:
+    """A plan's fields."""
+    return {
+        "type": "recovery",
+        "clean_shutdown": plan.is_clean,
+        "scan_from": None if plan.scan is None else plan.scan.physical_offset,
+        "scan_why": None if plan.scan is None else plan.scan.why,
+        "bytes_to_scan": plan.scanned_bytes,
+        "log_end": plan.end.offset,
+        "dispatch_from": plan.dispatch_from,
+        "bytes_to_dispatch": plan.dispatch_bytes,
+        "queues_cut": len(plan.queue_cuts),
+        "units_removed": sum(cut.max_offset - cut.end for cut in plan.queue_cuts),
+        "index_files_changed": len(plan.index_cuts),
+        "index_items_removed": sum(cut.counted - cut.kept for cut in plan.index_cuts),
+    }
+
+
+def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
+    """Does what a start does with a store that needs it, and closes it; of another one nothing.
+    Errors as of a store that is opened for writing."""
+    with MessageStore(root, config) as store:
+        store.commit_log.check_lengths()
+        plan = store.start_plan()
+    said = plan.checkpoint.until(plan.end.store_timestamp)
+    if plan.is_needed or said != plan.checkpoint:
+        MessageStore(root, config, writable=True).close()

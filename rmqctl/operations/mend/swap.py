@@ -1,0 +1,119 @@
+"""Puts directories that were built aside into the place of those of a store.
+
+The two change places at once where the kernel and the file system can do that
+(``renameat2(RENAME_EXCHANGE)``): a kill leaves the old one or the new one there, each whole. Else
+they do so by two renames, between which neither stands there. What stood there before is kept until
+it is purged.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+from datetime import datetime
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.errors import SymbolicLinkRefused
+
+_KEPT = "rmqctl-old-"
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: A system that cannot exchange: no such call, or a file system without it.
+_CANNOT = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
+
+
+def kept_name() -> str:
+    """The directory in which one run keeps what it replaces."""
+    return _KEPT + datetime.now().strftime("%Y%m%d%H%M%S%f")
+
+
+def kept_directories(root: Path) -> list[Path]:
+    """What former runs have kept."""
+    return [root / name for name in paths.scan_names(root) if name.startswith(_KEPT)]
+
+
+def purge(root: Path) -> list[Path]:
+    """Removes what was kept; the directories removed."""
+    kept = kept_directories(root)
+    for path in kept:
+        if not path.is_symlink():
+            shutil.rmtree(path)
+    return kept
+
+
+def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
+    """Moves the directory ``relative`` of ``root`` to ``kept``, and that of ``staging`` into its
+    place; either may be absent.
+
+    :raises SymbolicLinkRefused: a part of the way there is a link.
+    """
+    place, fresh, old = root / relative, staging / relative, kept / relative
+    refuse_links(root, relative)
+    if place.exists():
+        old.parent.mkdir(parents=True, exist_ok=True)
+        if fresh.exists():
+            # The new one waits where the old one goes: a next run clears only ``staging``.
+            fresh.rename(old)
+            _change_places(old, place, aside=fresh)
+        else:
+            place.rename(old)
+    elif fresh.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(place)
+    for directory in {place.parent, old.parent, kept, root}:
+        if directory.exists():
+            _sync(directory)
+
+
+def _change_places(new: Path, place: Path, aside: Path) -> None:
+    """``new`` and ``place`` change places; ``aside`` is a free name beside. When that fails ``new``
+    is there, and ``place`` is as it was."""
+    try:
+        if exchange(new, place):
+            return
+        new.rename(aside)
+        place.rename(new)
+    except OSError:
+        if not aside.exists():
+            new.rename(aside)
+        raise
+    try:
+        aside.rename(place)
+    except OSError:
+        new.rename(place)
+        raise
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Two names change what they stand for, at once; False: this system cannot do that.
+
+    :raises OSError: it can, and refuses.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # A C library without the call.
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _CANNOT:
+        return False
+    raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+def refuse_links(root: Path, relative: Path) -> None:
+    """:raises SymbolicLinkRefused: a part of ``relative`` is a link."""
+    for part in (relative, *relative.parents):
+        if (root / part).is_symlink() and part != Path("."):
+            raise SymbolicLinkRefused(path=str(root / part))
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

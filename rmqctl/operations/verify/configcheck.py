@@ -1,0 +1,361 @@
+"""config check: the files of ``config/`` by themselves, against their ``.bak`` copies, and against
+the queues. Nothing ends it but a system that refuses to read, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
+from rmqctl.engine.files.paths import scan_names
+from rmqctl.engine.state import brokerjson as files
+from rmqctl.errors import ConfigFileUnreadable
+from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
+from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+_SUFFIX, _TEMPORARY = ".json", ".tmp"
+#: What a broker persists there, with the tables that each file must have.
+_TABLES = {
+    files.TOPICS: ("topicConfigTable",),
+    **files.OFFSET_TABLES,
+    files.SUBSCRIPTION_GROUP: ("subscriptionGroupTable",),
+    files.CONSUMER_FILTER: ("filterDataByTopic",),
+    files.DELAY_OFFSET: ("offsetTable",),
+}
+#: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
+_SYSTEM_TOPICS = frozenset(
+    (
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "CID_RMQ_SYS_"
+#: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
+_PERM_INHERIT = 1
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What was looked at, and how many findings of each severity there were."""
+
+    files: int = 0
+    topics: int = 0
+    groups: int = 0
+    offsets: int = 0
+    severities: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_clean(self) -> bool:
+        """No errors and no warnings; what is only worth knowing does not count."""
+        return not self.severities[ERROR] and not self.severities[WARNING]
+
+    def row(self) -> dict[str, object]:
+        """The summary's fields."""
+        return {
+            "files": self.files,
+            "topics": self.topics,
+            "groups": self.groups,
+            "offsets": self.offsets,
+            "errors": self.severities[ERROR],
+            "warnings": self.severities[WARNING],
+            "infos": self.severities[INFO],
+        }
+
+
+def check(store: MessageStore, summary: Summary) -> Iterator[Finding]:
+    """Findings file by file, then those between files and queues; fills ``summary``.
+
+    :raises CannotRead: the system refuses to read a file.
+    """
+    for found in _Check(store, summary).run():
+        summary.severities[found.severity] += 1
+        yield found
+
+
+class _Parsed(NamedTuple):
+    """One file: its value (None when it is absent, empty or broken) and what is wrong with it."""
+
+    value: Any
+    is_broken: bool
+    findings: list[Finding]
+
+
+class _Check:
+    def __init__(self, store: MessageStore, summary: Summary) -> None:
+        self._store = store
+        self._summary = summary
+        self._directory = store.root / files.CONFIG
+        self._ranges = {
+            (where.topic, where.queue_id): (queue.min_offset, queue.max_offset)
+            for where in store.queues.directories()
+            if (queue := store.consume_queue(where.topic, where.queue_id)) is not None
+        }
+        self._values: dict[str, Any] = {}
+        self._groups: set[str] = set()
+
+    def run(self) -> Iterator[Finding]:
+        yield from check_queue_size(self._store.queues.file_size)
+        yield from check_is_directory(self._store.root, files.CONFIG)
+        names = scan_names(self._directory)
+        known = {name for name in names if name.endswith(_SUFFIX)}
+        known |= {n.removesuffix(files.BACKUP) for n in names if n.endswith(_SUFFIX + files.BACKUP)}
+        for name in sorted(known | {files.TOPICS, files.SUBSCRIPTION_GROUP, files.CONSUMER_OFFSET}):
+            yield from self._file(name)
+        for name in names:
+            if name.endswith(_SUFFIX + _TEMPORARY):
+                yield finding("config-temporary-left", path=self._path(name))
+        yield from self._topics()
+        for name, tables in files.OFFSET_TABLES.items():
+            for table in tables:
+                yield from self._consumer_offsets(name, table)
+        yield from self._group_configs()
+        yield from self._delay_offsets()
+
+    def _path(self, name: str) -> Path:
+        return Path(files.CONFIG) / name
+
+    # --- one file --------------------------------------------------------------------------
+
+    def _file(self, name: str) -> Iterator[Finding]:
+        """Parses a file and its copy; what a broker would take is kept."""
+        file = self._parsed(name, "config-unreadable")
+        malformed = list(self._tables(name, name, file.value))
+        # A broker that finds nothing in the file, or fails on it, takes the copy.
+        is_needed = file.value is None or bool(malformed)
+        copy_code = "config-unreadable" if is_needed else "config-backup-unreadable"
+        backup = self._copy(name, copy_code)
+        yield from (*file.findings, *backup.findings)
+        if file.value is None and not file.is_broken:
+            if backup.value is not None:
+                yield finding("config-missing", path=self._path(name), found=name + files.BACKUP)
+            elif not backup.is_broken and any(low < high for low, high in self._ranges.values()):
+                yield finding("config-absent", path=self._path(name))
+        self._values[name] = backup.value if file.value is None else file.value
+        if file.value is not None:
+            yield from malformed
+            yield from self._age(name, file.value, backup.value)
+
+    def _copy(self, name: str, code: str) -> _Parsed:
+        """Reads the copy of a file, which is broken too when it has other tables."""
+        backup = self._parsed(name + files.BACKUP, code)
+        malformed = self._tables(name, name + files.BACKUP, backup.value)
+        known = CODES[code]
+        bad = [
+            one._replace(code=code, severity=known.severity, advice=known.advice)
+            for one in malformed
+        ]
+        return _Parsed(None, True, backup.findings + bad) if bad else backup
+
+    def _parsed(self, name: str, code: str) -> _Parsed:
+        """Reads one file; ``code`` says what it means that it is broken."""
+        duplicates: list[files.DuplicateKey] = []
+        path = self._path(name)
+        try:
+            value = files.read(self._directory / name, duplicates)
+        except ConfigFileUnreadable as error:
+            where = f"line {error.line}, column {error.column}: {error.reason}"
+            bad = finding(code, path=path, expected="a broker's JSON", found=where)
+            return _Parsed(None, True, [bad])
+        self._summary.files += value is not None
+        places = [f"{key!r} in line {line}, column {column}" for key, line, column in duplicates]
+        return _Parsed(
+            value,
+            False,
+            [finding("config-duplicate-key", path=path, found=place) for place in places],
+        )
+
+    def _tables(self, name: str, path: str, value: Any) -> Iterator[Finding]:
+        """What is no object of the tables of ``name``; nothing of a file that has no value."""
+        for table in _TABLES.get(name, ()) if value is not None else ():
+            found = value.get(table, {}) if isinstance(value, dict) else value
+            if not isinstance(found, dict):
+                kind = "null" if found is None else f"a value of type {type(found).__name__}"
+                yield self._malformed(path, f"an object {table!r}", kind)
+
+    def _malformed(self, name: str, expected: str, found: object) -> Finding:
+        return finding(
+            "config-entry-malformed", path=self._path(name), expected=expected, found=found
+        )
+
+    def _age(self, name: str, value: Any, backup: Any) -> Iterator[Finding]:
+        """``dataVersion`` only grows, and so do offsets but for a reset."""
+        mine, other = _version(value), _version(backup)
+        if mine < other:
+            yield finding(
+                "config-older-than-backup",
+                path=self._path(name),
+                expected=f"dataVersion of at least {other}",
+                found=mine,
+            )
+        is_offsets = name in files.OFFSET_TABLES
+        for key, offsets in files.table_of(value, "offsetTable").items() if is_offsets else ():
+            before = files.offset_table(files.table_of(backup, "offsetTable").get(key))
+            for queue_id, offset in files.offset_table(offsets).items():
+                if offset < before.get(queue_id, offset):
+                    topic, group = files.topic_and_group(key) or (str(key), "?")
+                    yield finding(
+                        "consumer-offset-moved-back",
+                        path=self._path(name),
+                        topic=topic,
+                        queue_id=queue_id,
+                        queue_offset=offset,
+                        expected=f"at least {before[queue_id]}, as in the .bak",
+                        found=f"group {group} at {offset}",
+                    )
+
+    # --- topics and queues -----------------------------------------------------------------
+
+    def _topics(self) -> Iterator[Finding]:
+        table = files.table_of(self._values[files.TOPICS], "topicConfigTable")
+        configured = {str(topic): config for topic, config in table.items()}
+        self._summary.topics = len(configured)
+        with_queues: dict[str, list[int]] = {}
+        for topic, queue_id in self._ranges:
+            with_queues.setdefault(topic, []).append(queue_id)
+        path = self._path(files.TOPICS)
+        for topic, config in configured.items():
+            numbers = [_number(config, name) for name in ("readQueueNums", "writeQueueNums")]
+            if None in numbers:
+                yield self._malformed(files.TOPICS, "readQueueNums and writeQueueNums", f"{topic}")
+            elif topic in with_queues:
+                yield from self._queue_numbers(topic, with_queues[topic], numbers)
+            elif not _is_system_topic(topic) and not (_number(config, "perm") or 0) & _PERM_INHERIT:
+                yield finding("topic-without-queue", path=path, topic=topic)
+        for topic in with_queues if self._values[files.TOPICS] is not None else ():
+            if topic not in configured and not _is_system_topic(topic):
+                yield finding("queue-without-topic-config", path=path, topic=topic)
+
+    def _queue_numbers(
+        self, topic: str, queue_ids: list[int], numbers: list[int | None]
+    ) -> Iterator[Finding]:
+        readable, writable = numbers
+        for queue_id in queue_ids:
+            low, high = self._ranges[topic, queue_id]
+            for code, name, limit in (
+                ("queue-not-readable", "readQueueNums", readable if low < high else None),
+                ("queue-not-writable", "writeQueueNums", writable),
+            ):
+                if limit is not None and queue_id >= limit and not _is_system_topic(topic):
+                    yield finding(
+                        code,
+                        path=self._path(files.TOPICS),
+                        topic=topic,
+                        queue_id=queue_id,
+                        expected=f"below {name} {limit}",
+                        found=f"{high - low} messages",
+                    )
+                    break
+
+    # --- offsets ---------------------------------------------------------------------------
+
+    def _consumer_offsets(self, name: str, table: str) -> Iterator[Finding]:
+        for key, value in files.table_of(self._values.get(name), table).items():
+            owner = files.topic_and_group(key)
+            is_light = table != "offsetTable"
+            offsets = files.offset_table({0: value} if is_light else value)
+            count = len(value) if isinstance(value, dict) else int(is_light)
+            if owner is None or len(offsets) != count or not (is_light or isinstance(value, dict)):
+                yield self._malformed(name, "topic@group, and numbers of queues and offsets", key)
+            if owner is None:
+                continue
+            self._groups.add(owner[1])
+            self._summary.offsets += len(offsets)
+            for queue_id, offset in offsets.items():
+                yield from self._consumer_offset(name, *owner, queue_id, offset)
+
+    def _group_configs(self) -> Iterator[Finding]:
+        value = self._values[files.SUBSCRIPTION_GROUP]
+        known = set(map(str, files.table_of(value, "subscriptionGroupTable")))
+        self._summary.groups = len(self._groups | known)
+        for group in sorted(self._groups - known) if value is not None else ():
+            if not group.startswith((_SYSTEM_GROUP_PREFIX, LMQ_PREFIX)):
+                path = self._path(files.SUBSCRIPTION_GROUP)
+                yield finding("group-without-config", path=path, found=f"group {group}")
+
+    def _consumer_offset(
+        self, name: str, topic: str, group: str, queue_id: int, offset: int
+    ) -> Iterator[Finding]:
+        where = {
+            "path": self._path(name),
+            "topic": topic,
+            "queue_id": queue_id,
+            "queue_offset": offset,
+            "found": f"group {group} at {offset}",
+        }
+        bounds = self._ranges.get((topic, queue_id))
+        if bounds is None:
+            if offset > 0:
+                yield finding("consumer-offset-without-queue", **where)
+        elif offset > bounds[1]:
+            yield finding("consumer-offset-past-queue", expected=_within(bounds), **where)
+        elif offset < bounds[0]:
+            yield finding("consumer-offset-before-queue", expected=_within(bounds), **where)
+
+    def _delay_offsets(self) -> Iterator[Finding]:
+        table = files.table_of(self._values.get(files.DELAY_OFFSET), "offsetTable")
+        offsets = files.offset_table(table)
+        if len(offsets) != len(table):
+            found = f"{len(table) - len(offsets)} of {len(table)} entries are others"
+            yield self._malformed(files.DELAY_OFFSET, "numbers of levels and offsets", found)
+        levels = len(self._store.dispatcher.delay_levels)
+        path = self._path(files.DELAY_OFFSET)
+        queues = {
+            queue_id + 1: bounds
+            for (topic, queue_id), bounds in self._ranges.items()
+            if topic == RMQ_SYS_SCHEDULE_TOPIC
+        }
+        for level in sorted(queues.keys() | offsets.keys()):
+            offset, bounds = offsets.get(level), queues.get(level, (0, 0))
+            where: dict[str, object] = {
+                "path": path,
+                "topic": RMQ_SYS_SCHEDULE_TOPIC,
+                "queue_id": level - 1,
+                "queue_offset": offset,
+                "found": f"level {level} at {offset}" if offset is not None else f"level {level}",
+            }
+            if not 0 < level <= levels:
+                yield finding("delay-level-unknown", expected=f"1 to {levels}", **where)
+            elif offset is None:
+                if bounds[0] < bounds[1]:
+                    yield finding("delay-offset-missing", expected=_within(bounds), **where)
+            elif offset > bounds[1]:
+                yield finding("delay-offset-past-queue", expected=_within(bounds), **where)
+            elif offset < bounds[0]:
+                yield finding("delay-offset-before-queue", expected=_within(bounds), **where)
+
+
+def _within(bounds: tuple[int, int]) -> str:
+    return f"{bounds[0]} to {bounds[1]}"
+
+
+def _version(value: Any) -> tuple[int, int]:
+    """``DataVersion``: when, and the how many-th change; zeros where a file has none."""
+    version = files.table_of(value, "dataVersion")
+    return _number(version, "timestamp") or 0, _number(version, "counter") or 0
+
+
+def _number(value: Any, name: str) -> int | None:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _is_system_topic(topic: str) -> bool:
+    return (
+        topic in _SYSTEM_TOPICS
+        or topic.startswith((_SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))
+        or topic.endswith(_REPLY_SUFFIX)
+    )

@@ -1,0 +1,172 @@
+"""A verification in parts: the same rules over parts of a log, single queues and the index.
+
+:class:`LogSide` takes what parts of the log show, :class:`QueueSide` the units of some queues and
+:class:`IndexSide` the keys, each in log order, and :class:`StoreSide` puts the findings together as
+:func:`rmqctl.operations.verify.verify` gives them. Nothing here knows who runs the parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqctl.engine.dispatch.rules import KeyBatch, UnitBatch
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.scan.scanner import ScanEntry, TopicTable
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.verify.checkpoint import CheckpointChecker
+from rmqctl.operations.verify.damageranges import Ranges
+from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.index import IndexChecker
+from rmqctl.operations.verify.log import LogChecker
+from rmqctl.operations.verify.queues import QueueChecker, waits_findings
+from rmqctl.operations.verify.queuestate import Waits
+from rmqctl.operations.verify.run import Progress, Summary, check_before
+from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.undispatched import Undispatched
+
+__all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Sizes", "StoreSide", "Waits"]
+
+
+@dataclass
+class PartFindings:
+    """What one part of the log shows. ``suspect`` is its last record with a wrong CRC when nothing
+    follows it in the part, ``end`` the log's end when it lies in the part. ``undispatched`` are
+    the queues that its records name to no avail."""
+
+    findings: list[Finding] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    records: int = 0
+    blanks: int = 0
+    newest_timestamp: int = 0
+    suspect: Finding | None = None
+    end: End | None = None
+    undispatched: Undispatched = field(default_factory=Undispatched)
+
+
+class LogSide:
+    """The checks of log records, for one part of the log."""
+
+    def __init__(self, sizes: Sizes, log: CommitLog) -> None:
+        self._records = LogChecker(sizes, log, Ranges())
+        self._part = PartFindings()
+
+    def add(self, entry: ScanEntry) -> None:
+        """Takes an entry; the log's end waits for the other parts."""
+        if isinstance(entry, End):
+            self._part.end = entry
+            return
+        self._part.findings += self._records.add(entry)
+        if isinstance(entry, Damage):
+            self._part.damage.append(entry)
+
+    def finish(self) -> PartFindings:
+        """After the last entry."""
+        part, records = self._part, self._records
+        part.records, part.blanks = records.records, records.blanks
+        part.newest_timestamp, part.suspect = records.newest_timestamp, records.suspect
+        part.undispatched = records.undispatched
+        return part
+
+
+class StoreSide:
+    """What is looked at once a store: directories, the end of the log, the checkpoint."""
+
+    def __init__(
+        self, root: Path, config: MessageStoreConfig, progress: Progress | None = None
+    ) -> None:
+        self.sizes = Sizes.of(root, as_written(root, config))
+        self.log = self.sizes.open_log()
+        self.summary = Summary(min_offset=self.log.min_offset)
+        self._checkpoint = CheckpointChecker(root)
+        self._records = LogChecker(self.sizes, self.log, Ranges())
+
+    def before(self) -> Iterator[Finding]:
+        """Before anything is read of the log."""
+        return check_before(self.sizes)
+
+    def join(self, parts: Iterable[PartFindings]) -> Iterator[Finding]:
+        """Puts the parts of the log together, in order."""
+        records = self._records
+        for part in parts:
+            if part.records or part.blanks or part.damage:
+                yield from records.release_suspect()
+            yield from part.findings
+            self.summary.records += part.records
+            self.summary.blanks += part.blanks
+            records.newest_timestamp = max(records.newest_timestamp, part.newest_timestamp)
+            records.suspect = part.suspect or records.suspect
+            records.undispatched.join(part.undispatched)
+            if part.end is not None:
+                self.summary.max_offset = part.end.physical_offset
+                yield from records.add(part.end)
+
+    def together(self, waits: Iterable[Waits]) -> Iterator[Finding]:
+        """What the queues can only say together."""
+        return waits_findings(self.sizes, waits)
+
+    def after(self) -> Iterator[Finding]:
+        """After everything: the checkpoint."""
+        newest = self._records.newest_timestamp if self.summary.records else None
+        return self._checkpoint.finish(newest)
+
+
+def ranges(damage: Iterable[Damage]) -> Ranges:
+    """Damage, in order, as ranges."""
+    found = Ranges()
+    for one in damage:
+        found.add(one)
+    return found
+
+
+class QueueSide:
+    """Checks queues one after the other."""
+
+    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_end: int) -> None:
+        self._table = TopicTable()
+        self._queues = QueueChecker(sizes, self._table, ranges(damage))
+        self._queues.log_ends(log_end)
+
+    @property
+    def units(self) -> int:
+        """Units looked at so far."""
+        return self._queues.units
+
+    def number(self, topic: str) -> int:
+        """The number that stands for a topic in :class:`UnitBatch`."""
+        return self._table.id_of(topic)
+
+    def check(self, topic: str, queue_id: int, units: Iterable[UnitBatch]) -> Iterator[Finding]:
+        """One queue: its units as the log asks for them, in log order, then its files."""
+        for batch in units:
+            yield from self._queues.add(batch)
+        yield from self._queues.finish_queue(topic, queue_id)
+
+    def waits(self) -> Waits:
+        """After the last queue."""
+        self._queues.close()
+        return self._queues.waits()
+
+
+class IndexSide:
+    """Checks the index against all keys in log order. ``log_min`` stands in ``sizes`` as well."""
+
+    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_min: int, log_end: int) -> None:
+        self._index = IndexChecker(sizes, ranges(damage))
+        self._log_end = log_end
+
+    @property
+    def items(self) -> int:
+        """Items looked at so far."""
+        return self._index.items
+
+    def check(self, keys: Iterable[KeyBatch]) -> Iterator[Finding]:
+        try:
+            for batch in keys:
+                yield from self._index.add(batch)
+            yield from self._index.finish(self._log_end)
+        finally:
+            self._index.close()

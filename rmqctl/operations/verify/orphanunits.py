@@ -1,0 +1,160 @@
+"""Units that no record of their queue claims, seen from the queue's side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
+from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
+from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.queuestate import QueueState, Run, say
+from rmqctl.operations.verify.snapshot import Sizes
+
+_WINDOW = 1 << 16
+_LOOK, _HOLE, _PAST_END = 0, 1, 2
+_CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
+
+
+class UnclaimedUnits:
+    """Says what unclaimed units are. ``units`` counts those that it had to name."""
+
+    def __init__(self, sizes: Sizes, damaged: Ranges) -> None:
+        self.units = 0
+        self.end = GrowingEnd(sizes.open_log)
+        self._damaged = damaged
+        self._log_min = sizes.log_min
+        self._dispatcher = Dispatcher(sizes.config)
+        # Its own maps: looking up a record must not close the file that is being scanned.
+        self.log: CommitLog = sizes.open_log()
+
+    def log_begins(self, log: CommitLog) -> None:
+        """Older files of the log were removed meanwhile."""
+        self.log.close()
+        self.log, self._log_min = log, log.min_offset
+
+    def close(self) -> None:
+        self.log.close()
+        self.end.close()
+
+    def check_rest(self, state: QueueState) -> Iterator[Finding]:
+        """Units behind those that records have claimed; zeros up to the end of the last file are
+        still to be written."""
+        return self.check(state, state.place, self._end_of(state))
+
+    def check(self, state: QueueState, start: int, end: int) -> Iterator[Finding]:
+        """Units at queue offsets ``[start, end)``; neighbours of a kind are one finding."""
+        last: Run | None = None
+        for run in self._runs(state, start, end):
+            if last is not None and last.goes_on(run):
+                last.count += run.count
+                continue
+            if last is not None:
+                yield state.tell(last)
+            last = run
+        if last is not None:
+            yield state.tell(last)
+
+    def _runs(self, state: QueueState, start: int, end: int) -> Iterator[Run]:
+        for place, window in self._windows(state, start, end):
+            offset, size = window["physical_offset"], window["size"]
+            written = (offset >= 0) & (size > 0)
+            quiet = (offset == 0) & (size == constants.PRE_BLANK_UNIT[1])
+            quiet |= written & (offset < self._log_min)
+            quiet |= written & self._came_later(offset)
+            kind = np.where(written, _LOOK, _HOLE)
+            if self.end.read_to is not None:
+                kind[written & (offset >= self.end.read_to)] = _PAST_END
+            for first, count in _stretches(np.flatnonzero(~quiet), kind):
+                if kind[first] == _LOOK:
+                    yield from self._looked_up(state, place, window, first, count)
+                elif kind[first] == _PAST_END or place + first < self._end_of(state):
+                    code = _CODES[int(kind[first])]
+                    self.units += count * (code != "unit-hole")
+                    unit = Unit._make(window[first].tolist())
+                    yield self._run(state, place + first, unit, code, count)
+
+    def _end_of(self, state: QueueState) -> int:
+        """Where the queue's unwritten rest begins."""
+        if state.written_end is None:
+            state.written_end = _written_end(state)
+        return state.written_end
+
+    def _windows(
+        self, state: QueueState, start: int, end: int
+    ) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Units of a range with their first place; places in no file are left out."""
+        assert state.queue is not None
+        while start < end:
+            window = state.queue.window(start, min(end - start, _WINDOW))
+            if len(window):
+                yield start, window
+                start += len(window)
+                continue
+            starts = (entry.file_from_offset for entry in state.queue.files.entries)
+            following = next((at for at in starts if at // UNIT_SIZE > start), None)
+            if following is None:
+                return
+            start = following // UNIT_SIZE
+
+    def _looked_up(
+        self, state: QueueState, place: int, window: NDArray[np.void], first: int, count: int
+    ) -> Iterator[Run]:
+        """Units that point into the log."""
+        for row in range(first, first + count):
+            unit = Unit._make(window[row].tolist())
+            code = self._classify(unit, place + row, state)
+            if code is not None:
+                self.units += 1
+                yield self._run(state, place + row, unit, code)
+
+    def _run(self, state: QueueState, place: int, unit: Unit, code: str, count: int = 1) -> Run:
+        position = state.position(place)
+        return Run(code, place, unit.physical_offset, position, count, found=say(unit))
+
+    def _classify(self, unit: Unit, place: int, state: QueueState) -> str | None:
+        record = self.log.find_record(unit.physical_offset)
+        if record is None:
+            damaged = unit.physical_offset in self._damaged
+            return "unit-points-into-damage" if damaged else "unit-points-to-no-record"
+        wanted = (state.topic, state.queue_id, place, *unit[:2])
+        if any(own[:5] == wanted for own in self._dispatcher.units(record)):
+            # Its record comes later in the log: the queue has begun again.
+            return None
+        if record.topic != state.topic or record.queue_id != state.queue_id:
+            return "unit-of-other-queue"
+        return "unit-misplaced"
+
+    def _came_later(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Units of records that were appended after the log was read."""
+        read_to = self.end.read_to
+        if read_to is None or not (offset >= read_to).any():
+            return np.zeros(len(offset), bool)
+        self.end.look_again()
+        later: NDArray[np.bool_] = (offset >= read_to) & (offset < self.end.now)
+        return later
+
+
+def _stretches(rows: NDArray[np.intp], kind: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """``(first row, count)`` of rows that follow each other and are of one kind."""
+    if not len(rows):
+        return
+    breaks = (np.diff(rows) != 1) | (np.diff(kind[rows]) != 0)
+    starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    for first, count in zip(starts, np.diff(np.append(starts, len(rows))), strict=True):
+        yield int(rows[first]), int(count)
+
+
+def _written_end(state: QueueState) -> int:
+    """Queue offset behind the last unit of which anything was written."""
+    assert state.queue is not None
+    files = state.queue.files
+    for number in reversed(range(len(files.entries))):
+        if end := files.file(number).end_of_data(0):
+            return -(-(files.entries[number].file_from_offset + end) // UNIT_SIZE)
+    return 0

@@ -1,0 +1,106 @@
+"""What the checks of a store know before they begin, taken once: plain values for any process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.paths import queue_directories
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
+from rmqctl.engine.state.laterversions import is_of_5
+from rmqctl.errors import CannotRead, FileLengthContradiction
+
+#: Behind every offset.
+_NOWHERE = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a store's files and how far its queues are.
+
+    ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
+    ``waiting_from`` on are not expected to have units yet; None: all must have theirs. What lies
+    below ``log_min`` the log does not have any more.
+    """
+
+    root: str
+    config: MessageStoreConfig
+    log: int
+    queue: int
+    unclean: bool
+    is_of_5: bool
+    dispatched_to: int
+    waiting_from: int | None
+    log_min: int
+
+    @property
+    def path(self) -> Path:
+        return Path(self.root)
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a file of the log."""
+        return self.log_min != _NOWHERE
+
+    def open_log(self) -> CommitLog:
+        """The log as its files are now."""
+        return open_commit_log(self.path, self.config, self.log)
+
+    @staticmethod
+    def of(root: Path, config: MessageStoreConfig) -> Sizes:
+        """Looks at a store.
+
+        :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+        """
+        log_size = commit_log_file_size(root, config)
+        queue_size = consume_queue_file_size(root, config)
+        unclean = (root / paths.ABORT).exists()
+        dispatched_to = newest_unit_end(root, queue_size)
+        log = open_commit_log(root, config, log_size)
+        return Sizes(
+            str(root.absolute()),
+            config,
+            log_size,
+            queue_size,
+            unclean,
+            is_of_5(root),
+            dispatched_to,
+            _waiting_from(root, log, config, dispatched_to, unclean=unclean),
+            log.min_offset if log.files.entries else _NOWHERE,
+        )
+
+
+def _waiting_from(
+    root: Path, log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
+) -> int | None:
+    """From where on records may have no unit yet: those that the next start dispatches again."""
+    if not unclean:
+        return dispatched_to if dispatched_to >= 0 else None
+    try:
+        checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+    except CannotRead:  # found elsewhere
+        checkpoint = Checkpoint()
+    return scan_start(log, checkpoint, config).physical_offset
+
+
+def newest_unit_end(root: Path, file_size: int) -> int:
+    """Where the record of the newest unit of all queues ends; -1 without units.
+
+    A broker starts dispatching there (``DefaultMessageStore#start``).
+    """
+    newest = -1
+    for where in queue_directories(root / paths.CONSUME_QUEUE):
+        try:
+            queue = ConsumeQueue(where.path, where.topic, where.queue_id, file_size)
+        except (FileLengthContradiction, CannotRead):
+            continue
+        newest = max(newest, queue.max_physical_offset)
+        queue.close()
+    return newest

@@ -1,0 +1,118 @@
+"""export: messages as Parquet, NDJSON or CSV, a directory a topic and day."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rmqctl.errors import UsageError
+from rmqctl.spark.session.session import runs_here
+from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
+from rmqctl.spark.source.columns import STRUCTURES
+from rmqctl.spark.source.datasource import scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+FORMATS = {"parquet": "parquet", "ndjson": "json", "csv": "csv"}
+_KNOWN = [column.name for column in STRUCTURES["commitlog"]]
+_NEEDED = ("topic", "store_time", "status")
+
+
+def check_columns(text: str | None) -> list[str]:
+    """The columns that ``--columns`` names, every one without it.
+
+    :raises UsageError: there is no such column, or no file would have one.
+    """
+    wanted = list(_KNOWN) if text is None else [name.strip() for name in text.split(",")]
+    unknown = [name for name in wanted if name not in _KNOWN]
+    if unknown:
+        raise UsageError(reason=f"there is no column {unknown[0]!r}: {', '.join(_KNOWN)}.")
+    if set(wanted) == {"topic"}:
+        raise UsageError(reason="--columns needs another column: the directories say the topic.")
+    return list(dict.fromkeys(wanted))
+
+
+def selected(
+    spark: SparkSession,
+    stores: list[str],
+    options: dict[str, str],
+    columns: list[str],
+    *,
+    topic: str | None = None,
+    since: int | None = None,
+    until: int | None = None,
+) -> DataFrame:
+    """The wanted messages and damage of the stores, with the columns that export itself needs."""
+    limits: list[tuple[str, str, str | int | None]] = [
+        ("topic", "=", topic),
+        ("store_timestamp", ">=", since),
+        ("store_timestamp", "<=", until),
+    ]
+    where = [limit for limit in limits if limit[2] is not None]
+    wanted = list(dict.fromkeys([*columns, *_NEEDED]))
+    return scan(spark, stores, "commitlog", wanted, where, **options)
+
+
+def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> tuple[int, int]:
+    """Writes the messages of :func:`selected`; how many, and how many damaged places there were.
+
+    The directory appears whole, or not at all. :raises OutputExists: it holds something.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    seen = Observation()
+    damaged = F.col("status") == "damage"
+    counted = rows.observe(
+        seen,
+        F.sum(damaged.cast("bigint")).alias("damage"),
+        F.sum((~damaged).cast("bigint")).alias("messages"),
+    )
+    day = F.coalesce(F.date_format("store_time", "yyyy-MM-dd"), F.lit("unknown"))
+    named = counted.where("status <> 'damage'").select(
+        [*_written(columns, kind), F.col("topic"), day.alias("day")]
+    )
+    with in_new_directory(to) as place:
+        if not is_remote(place) and not runs_here(rows.sparkSession):
+            named = named.where(_is_seen(place)(F.col("topic")))
+        writer = named.write.partitionBy("topic", "day").mode(
+            "errorifexists" if place == to else "overwrite"
+        )
+        if kind == "csv":
+            writer = writer.option("header", "true").option("escape", '"')
+        writer.format(FORMATS[kind]).save(place)
+    told = seen.get
+    return told["messages"] or 0, told["damage"] or 0
+
+
+def _is_seen(place: str) -> Any:
+    """A condition that holds for every row, and is false to nobody: it raises :class:`NotShared`
+    in a task on a node without the place, whose files would be on that node's own disk."""
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    def look(column: pa.Array) -> pa.Array:
+        if not os.path.isdir(place):
+            raise NotShared(path=place)
+        return pa.array([True] * len(column), pa.bool_())
+
+    return arrow_udf(look, "boolean")  # type: ignore[call-overload]
+
+
+def _written(columns: list[str], kind: str) -> list[Column]:
+    """Columns as a format can hold them: bodies as Base64 in text, properties as JSON in CSV."""
+    from pyspark.sql import functions as F
+
+    written: list[Column] = []
+    for name in columns:
+        if name == "topic":
+            continue  # The directory says it.
+        if name == "body" and kind != "parquet":
+            written.append(F.translate(F.base64("body"), "\r\n", "").alias("body_base64"))
+        elif name == "properties" and kind == "csv":
+            written.append(F.to_json("properties").alias(name))
+        else:
+            written.append(F.col(name))
+    return written

@@ -1,0 +1,200 @@
+"""SQL over the views ``messages``, ``units``, ``index_items`` and ``queues``.
+
+A Python source does not learn which columns a query needs; the analysed query does, so it is
+planned once over everything and then run over views of the columns that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import UsageError
+from rmqctl.spark.remote.remote import RemoteStore
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.source.columns import STRUCTURES
+from rmqctl.spark.source.datasource import broker_config, scan
+from rmqctl.spark.source.split import ReadSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructField
+
+VIEWS = {"messages": "commitlog", "units": "queue", "index_items": "index"}
+_QUEUES = (
+    "topic string, queue_id bigint, min_offset bigint, max_offset bigint, "
+    "max_physical_offset bigint, messages bigint, store string, broker string"
+)
+
+
+def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
+    """The result of a query over the stores' views."""
+    from pyspark.errors import AnalysisException
+
+    _queues(spark, stores, options).createOrReplaceTempView("queues")
+    _make_views(spark, stores, options, None)
+    result = spark.sql(text)
+    named = _named(result)
+    if named is not None:
+        _make_views(spark, stores, options, named)
+        try:
+            result = spark.sql(text)
+        except AnalysisException:
+            # It names a column that its plan does without, as behind a condition that is false.
+            _make_views(spark, stores, options, None)
+            result = spark.sql(text)
+    return result
+
+
+def _make_views(
+    spark: SparkSession, stores: list[str], options: dict[str, str], named: set[str] | None
+) -> None:
+    for view, structure in VIEWS.items():
+        columns = [
+            column.name for column in STRUCTURES[structure] if named is None or column.name in named
+        ]
+        # A count needs a column, too: a narrow one.
+        wanted = columns or [STRUCTURES[structure][0].name]
+        scan(spark, stores, structure, wanted, (), **options).createOrReplaceTempView(view)
+
+
+def _named(result: DataFrame) -> set[str] | None:
+    """Every column name in the optimised plan but those that the source only offers; None where
+    the plan is out of reach (Spark Connect)."""
+    frame = getattr(result, "_jdf", None)
+    if frame is None:
+        return None
+    names: set[str] = set()
+    nodes = [frame.queryExecution().optimizedPlan()]
+    while nodes:
+        node = nodes.pop()
+        inner = node.subqueries()
+        nodes += [inner.apply(n) for n in range(inner.size())]
+        children = node.children()
+        if children.isEmpty():
+            continue
+        named = [node.references().toSeq()]
+        if node.nodeName() in ("Project", "Aggregate"):
+            named.append(node.output())  # Others pass on what they get, asked for or not.
+        for attributes in named:
+            names.update(attributes.apply(n).name() for n in range(attributes.size()))
+        nodes += [children.apply(n) for n in range(children.size())]
+    output = result.columns
+    return names | set(output)
+
+
+def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:
+    """One row a queue. Those of URLs are what their units say, and are counted when a query asks
+    for them: a unit behind the end of the log counts, and a queue without units has no row."""
+    from pyspark.sql import functions as F
+
+    settings = ReadSettings("queue", stores, broker_config(options.get("brokerConf", "")))
+    local = [store for store in stores if not is_remote(store)]
+    rows = spark.createDataFrame(list(_queue_rows(local, settings)), _QUEUES)
+    columns = ["topic", "queue_id", "queue_offset", "physical_offset", "size"]
+    for url in stores:
+        if not is_remote(url):
+            continue
+        units = scan(spark, url, "queue", [*columns, "status"], (), **options)
+        log_min = RemoteStore(url).log().min_offset
+        counted = (
+            units.where((F.col("status") != "damage") & (F.col("physical_offset") >= log_min))
+            .groupBy("topic", F.col("queue_id").cast("bigint").alias("queue_id"))
+            .agg(
+                F.min("queue_offset").alias("min_offset"),
+                (F.max("queue_offset") + 1).alias("max_offset"),
+                F.max_by(F.col("physical_offset") + F.col("size"), "queue_offset").alias(
+                    "max_physical_offset"
+                ),
+            )
+            .withColumn("messages", F.col("max_offset") - F.col("min_offset"))
+        )
+        source = settings.source(url)
+        rows = rows.unionAll(
+            counted.withColumns({"store": F.lit(source.store), "broker": F.lit(source.broker)})
+        )
+    return rows
+
+
+def _queue_rows(stores: list[str], settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
+    for root in stores:
+        with MessageStore(Path(root), settings.config) as store:
+            for where in store.queues.directories():
+                queue = store.consume_queue(where.topic, where.queue_id)
+                if queue is None:
+                    continue
+                yield (
+                    where.topic,
+                    where.queue_id,
+                    queue.min_offset,
+                    queue.max_offset,
+                    queue.max_physical_offset,
+                    max(queue.max_offset - queue.min_offset, 0),
+                    *settings.source(root),
+                )
+
+
+def plain(result: DataFrame) -> Iterator[dict[str, Any]]:
+    """A result as rows of the command line, one partition at a time in memory: bytes as Base64,
+    times as ISO 8601 in UTC, and what JSON has no form for as Spark writes it.
+
+    :raises UsageError: two columns have one name, or one has that of the rows' own field.
+    """
+    names = ["type", *result.columns]
+    for name in names:
+        if names.count(name) > 1:
+            reason = f"a row would have two fields {name}: give the column another name with AS."
+            raise UsageError(reason=reason)
+    # By number: a name may hold anything, and differ from another in case only.
+    numbered = result.toDF(*map(str, range(len(result.columns))))
+    shown = numbered.select(*(_shown(field) for field in numbered.schema))
+    kinds = [field.dataType for field in shown.schema]
+    for row in shown.toLocalIterator():
+        values = (_plain(value, kind) for value, kind in zip(row, kinds, strict=True))
+        yield dict(zip(names, ("row", *values), strict=True))
+
+
+def _shown(field: StructField) -> Column:
+    """A column as Spark hands it over: PySpark has no values for all types, and none for times
+    that this process's own zone would carry out of the calendar."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    column = F.col(field.name)
+    if isinstance(field.dataType, T.TimestampType):
+        return F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSxxx").alias(field.name)
+    plain = (T.StringType, T.BinaryType, T.BooleanType, T.NumericType, T.NullType, T.DateType)
+    nested = (T.ArrayType, T.MapType, T.StructType)
+    if isinstance(field.dataType, (*plain, *nested, T.TimestampNTZType)):
+        return column
+    return column.cast("string").alias(field.name)
+
+
+def _plain(value: Any, kind: DataType) -> Any:
+    from base64 import b64encode
+
+    from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
+
+    if value is None:
+        return None
+    if isinstance(kind, StructType):
+        pairs = zip(kind.fields, value, strict=True)
+        return {field.name: _plain(inner, field.dataType) for field, inner in pairs}
+    if isinstance(kind, ArrayType):
+        return [_plain(inner, kind.elementType) for inner in value]
+    if isinstance(kind, MapType):
+        return {
+            str(_plain(name, kind.keyType)): _plain(inner, kind.valueType)
+            for name, inner in value.items()
+        }
+    if isinstance(kind, TimestampType):
+        # PySpark gives it without a zone, in this process's own.
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, bytes | bytearray):
+        return b64encode(value).decode("ascii")
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,190 @@
+"""Statistics of the messages of one or several stores, as rows.
+
+One pass groups by everything that is asked for, and the sections are sums over its groups; a second
+one looks for keys that more than one message of a topic has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from formats.constants import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from rmqctl.spark.source.datasource import scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+Row = dict[str, Any]
+_COLUMNS = [
+    "topic",
+    "queue_id",
+    "total_size",
+    "body_length",
+    "born_timestamp",
+    "born_host",
+    "store_timestamp",
+    "reconsume_times",
+    "properties",
+    "status",
+    "broker",
+]
+_HOUR = 3_600_000
+#: Upper limits of the classes of delay, in milliseconds; what is more is one class.
+DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, _HOUR)
+RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
+#: What a section's rows are grouped by; ``broker`` is for several stores.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "broker": ("broker",),
+    "topic": ("topic",),
+    "queue": ("topic", "queue_id"),
+    "tag": ("topic", "tag"),
+    "hour": ("hour",),
+    "producer": ("producer",),
+    "size": ("body_length_up_to",),
+    "delay": ("delay_ms_up_to",),
+}
+_BY_VALUE = frozenset(("hour", "size", "delay"))
+
+
+def statistics(
+    spark: SparkSession, stores: list[str], options: dict[str, str], top: int
+) -> Iterator[Row]:
+    """Rows of each section, then ``duplicate_key``, then ``summary``, whose ``damages`` are places
+    that cannot be read.
+
+    The sections with an order of their own (hour, size, delay) come whole, the others with the
+    ``top`` groups of most messages.
+    """
+    rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
+    everything = _groups(rows).persist()
+    try:
+        groups = everything.where("not is_damage")
+        for name, keys in SECTIONS.items():
+            if name != "broker" or len(stores) > 1:
+                yield from _section(groups, name, keys, top)
+        summary = _summary(groups)
+        damaged = everything.where("is_damage").selectExpr("sum(messages) AS n").first()
+        summary["damages"] = (damaged["n"] if damaged is not None else 0) or 0
+    finally:
+        everything.unpersist()
+    duplicates = _duplicates(rows.where("status <> 'damage'")).persist()
+    try:
+        for row in (
+            duplicates.orderBy(*_most("messages"), "topic", "kind", "key").limit(top).collect()
+        ):
+            yield {"type": "duplicate_key", **row.asDict()}
+        found = duplicates.selectExpr("count(*) AS n", "coalesce(sum(messages), 0) AS m").first()
+        assert found is not None
+        summary |= {"duplicate_keys": found["n"], "messages_with_duplicate_key": found["m"]}
+    finally:
+        duplicates.unpersist()
+    yield {"type": "summary", "stores": len(stores), **summary}
+
+
+def _groups(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    delay = F.col("store_timestamp") - F.col("born_timestamp")
+    keyed = rows.select(
+        "topic",
+        "queue_id",
+        F.col("properties")[PROPERTY_TAGS].alias("tag"),
+        (F.floor(F.col("store_timestamp") / _HOUR) * _HOUR).cast("bigint").alias("hour"),
+        F.regexp_replace("born_host", r":-?\d+$", "").alias("producer"),
+        _size_class(F.col("body_length")).alias("body_length_up_to"),
+        _delay_class(delay).alias("delay_ms_up_to"),
+        F.col("total_size").cast("bigint").alias("size"),
+        (F.col("reconsume_times") > 0).cast("bigint").alias("again"),
+        "broker",
+        (F.col("status") == "damage").alias("is_damage"),
+    )
+    names = list(dict.fromkeys(name for keys in SECTIONS.values() for name in keys))
+    return keyed.groupBy("is_damage", *names).agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.sum("again").alias("reconsumed"),
+    )
+
+
+def _size_class(length: Column) -> Column:
+    """The power of two that a length does not exceed."""
+    from pyspark.sql import functions as F
+
+    return (
+        F.when(length <= 0, 0).otherwise(F.pow(F.lit(2.0), F.ceil(F.log2(length)))).cast("bigint")
+    )
+
+
+def _delay_class(delay: Column) -> Column:
+    """The limit that a delay does not exceed; null beyond the last one."""
+    from pyspark.sql import functions as F
+
+    found = F.lit(None).cast("bigint")
+    for limit in reversed(DELAYS):
+        found = F.when(delay <= limit, limit).otherwise(found)
+    return found
+
+
+def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> Iterator[Row]:
+    from pyspark.sql import functions as F
+
+    sums = groups.groupBy(*keys).agg(
+        F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
+    )
+    if name in _BY_VALUE:
+        rows = sums.orderBy(F.col(keys[0]).asc_nulls_last())
+    else:
+        rows = sums.orderBy(*_most("messages"), *keys).limit(top)
+    for row in rows.collect():
+        yield {"type": name, **row.asDict()}
+
+
+def _most(name: str) -> tuple[Column, ...]:
+    from pyspark.sql import functions as F
+
+    return (F.col(name).desc(),)
+
+
+def _summary(groups: DataFrame) -> Row:
+    from pyspark.sql import functions as F
+
+    def part(prefix: str) -> Column:
+        return F.sum(F.when(F.col("topic").startswith(prefix), F.col("messages")))
+
+    found = groups.agg(
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.countDistinct("topic").alias("topics"),
+        F.count_distinct("topic", "queue_id").alias("queues"),
+        part(RETRY).alias("retries"),
+        part(DEAD_LETTER).alias("dead_letters"),
+        F.sum("reconsumed").alias("reconsumed"),
+    ).first()
+    assert found is not None
+    summary = {name: value or 0 for name, value in found.asDict().items()}
+    messages = summary["messages"]
+    for name, count in (("retry_rate", "retries"), ("dead_letter_rate", "dead_letters")):
+        summary[name] = round(summary[count] / messages, 6) if messages else 0.0
+    return summary
+
+
+def _duplicates(rows: DataFrame) -> DataFrame:
+    """Keys that more than one message of a topic has; ``kind`` is the property that holds it."""
+    from pyspark.sql import functions as F
+
+    properties = F.col("properties")
+    unique = F.array(
+        F.struct(F.lit(PROPERTY_UNIQ_KEY).alias("kind"), properties[PROPERTY_UNIQ_KEY])
+    )
+    named = F.transform(
+        F.array_distinct(F.split(properties[PROPERTY_KEYS], " ")),
+        lambda key: F.struct(F.lit(PROPERTY_KEYS).alias("kind"), key),
+    )
+    kind = "array<struct<kind:string,key:string>>"
+    keys = F.concat(unique.cast(kind), F.coalesce(named.cast(kind), F.array().cast(kind)))
+    each = rows.select("topic", F.explode(keys).alias("k")).select("topic", "k.kind", "k.key")
+    counted = (
+        each.where("key <> ''").groupBy("topic", "kind", "key").agg(F.count("*").alias("messages"))
+    )
+    return counted.where("messages > 1")

@@ -1,0 +1,335 @@
+"""A Spark session for one command: quiet, local unless told otherwise, and gone afterwards.
+
+What Spark and its Python workers print goes to an unnamed file, whose end is shown when Spark does
+not start. Executors elsewhere get this package as a zip; its own requirements (numpy, isal,
+construct) must be installed there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rmqctl.errors import RmqctlError, UsageError
+from rmqctl.spark.session.failures import SparkFailed, first_line
+from rmqctl.spark.session.java import SparkMissing, java_environment
+from rmqctl.spark.session.staging import remove_abandoned
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANSWER_SECONDS = 10
+#: So long Java has to end and to remove what it made before it had a directory of its own.
+_END_SECONDS = 60
+_INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
+_TOP = Path(__file__).parents[2]
+_PACKAGES = ("rmqctl", "formats")
+
+
+class NoMaster(RmqctlError):
+    """Nobody listens where the master should; Spark itself would try for minutes."""
+
+    template = "no master of Spark answers at {master}: {reason}. Start it, or correct --master."
+
+
+def check_spark() -> None:
+    """:raises SparkMissing: pyspark, or what it needs, is not installed or too old."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark
+    except ImportError as error:
+        raise SparkMissing(reason=f"{error.name} is not installed", advice=_INSTALL) from error
+    found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if found < (4, 2):
+        raise SparkMissing(
+            reason=f"pyspark {pyspark.__version__} is older than 4.2", advice=_INSTALL
+        )
+    try:
+        import pandas  # noqa: F401
+    except ImportError as error:
+        raise SparkMissing(reason="pandas is not installed", advice=_INSTALL) from error
+
+
+def is_local(master: str) -> bool:
+    """Whether executors are this process's own."""
+    return master == "local" or master.startswith("local[")
+
+
+def runs_here(spark: SparkSession) -> bool:
+    """Whether the executors of a session are on this machine; of Spark Connect nobody knows."""
+    context = getattr(spark, "_sc", None)
+    return context is not None and is_local(context.master)
+
+
+def _on_loopback(master: str) -> bool:
+    return is_local(master) or re.match(r"spark://(127\.|localhost)", master) is not None
+
+
+def check_master(master: str) -> None:
+    """:raises NoMaster: nobody listens at an address of a standalone master or a Connect server."""
+    match = re.match(r"(spark|sc)://([^/;]+)", master)
+    if match is None:
+        return
+    problem: OSError | None = None
+    for address in match[2].split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        default = 7077 if match[1] == "spark" else 15002
+        try:
+            number = int(port) if port else default
+            socket.create_connection((host.strip("[]"), number), _ANSWER_SECONDS).close()
+            return
+        except ValueError:
+            raise UsageError(reason=f"--master {master}: {port!r} is no port.") from None
+        except OSError as error:
+            problem = error
+    reason = problem.strerror or str(problem) if problem else "it names no address"
+    raise NoMaster(master=master, reason=reason.lower())
+
+
+@contextmanager
+def session(master: str, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped, and whose Java process ends, when the context is left.
+
+    :raises SparkMissing, SparkFailed, NoMaster: there is none to be had.
+    """
+    check_spark()
+    check_master(master)
+    _silence()
+    spark, close = (
+        _connect(master, conf or {}) if master.startswith("sc://") else _start(master, conf or {})
+    )
+    try:
+        yield spark
+    finally:
+        try:
+            close()
+        finally:
+            remove_abandoned()
+
+
+def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.app.name": "rmqctl",
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        # Rows of packed units are megabytes each.
+        "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",
+    }
+    if _on_loopback(master):
+        settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
+    if is_local(master):
+        settings["spark.driver.memory"] = "2g"
+    return settings | dict(conf)
+
+
+@contextmanager
+def _interrupts_kept() -> Iterator[list[int]]:
+    """Ctrl-C waits, in the list, while Java starts: an interrupted start leaves a Java process
+    behind that nothing ends. A second Ctrl-C does not wait."""
+    told: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
+        yield told
+        return
+
+    def keep(number: int, _: object) -> None:
+        told.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, keep)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keeps the handler of Ctrl-C. PySpark's own one calls Java from within the handler, which
+    fails, with a traceback, in the middle of another call; jobs are cancelled on the way out."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
+
+
+def _silence() -> None:
+    """Spark logs a query's error as JSON on stderr before it raises it, py4j a call cut short."""
+    import logging
+
+    from pyspark.logger import PySparkLogger
+
+    # py4j uses the root logger, which gets a handler to stderr when it has none.
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+
+
+def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    settings = SparkConf(loadDefaults=False)
+    settings.setAll(list(_settings(master, conf).items()))
+    log = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the session)
+    try:
+        with java_environment() as java, _environment(master, java):
+            with _interrupts_kept() as told:
+                gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+                place = _own_directory(gateway)
+            try:
+                if told:
+                    raise KeyboardInterrupt
+                with _own_interrupts():
+                    context = SparkContext(gateway=gateway, conf=settings)
+                    spark = SparkSession(context)
+                # Else made with the first query, which may be when Java, told to end, has removed
+                # its directories already.
+                spark._jsparkSession.artifactManager()
+                if not is_local(master):
+                    # Executors fetch it from its place when they start.
+                    context.addPyFile(code_zip(context._temp_dir))
+            except BaseException:
+                _end(gateway, place)
+                raise
+    except (KeyboardInterrupt, SparkMissing):
+        raise
+    except Exception as error:
+        raise SparkFailed(reason=_why(error, log)) from error
+
+    def close() -> None:
+        # A second Ctrl-C must not leave the Java process behind.
+        try:
+            context.stop()
+        except Exception:
+            pass  # Ctrl-C cut a call short; the end of Java stops everything.
+        finally:
+            _end(gateway, place)
+            log.close()
+
+    return spark, close
+
+
+def _own_directory(gateway: Any) -> str:
+    """Makes a directory in Java's one for temporary files, for those of this session. Java removes
+    it at its end, also when this process was killed. What the queries and tasks that it ended so
+    wrote meanwhile is left to :func:`_end`."""
+    place: str | None = None
+    try:
+        system, name = gateway.jvm.java.lang.System, "java.io.tmpdir"
+        place = tempfile.mkdtemp(prefix="rmqctl-spark-", dir=system.getProperty(name))
+        system.setProperty(name, place)
+        file = gateway.jvm.java.io.File(place)
+        gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(file)
+    except BaseException:
+        _end(gateway, place)
+        raise
+    return place
+
+
+def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
+    """A session of Spark Connect."""
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(master)
+        for name, value in ({"spark.sql.session.timeZone": "UTC"} | dict(conf)).items():
+            builder = builder.config(name, value)
+        spark = builder.create()
+        with tempfile.TemporaryDirectory() as directory:
+            spark.addArtifacts(code_zip(directory), pyfile=True)
+    except Exception as error:
+        raise SparkFailed(reason=first_line(error)) from error
+    return spark, spark.stop
+
+
+def _end(gateway: Any, place: str | None) -> None:
+    """Ends the Java process and forgets it, so that another session may start; removes its
+    directory for temporary files."""
+    from pyspark import SparkContext
+
+    SparkContext._gateway = SparkContext._jvm = None
+    process = gateway.proc
+    process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    finally:
+        if place is not None:
+            shutil.rmtree(place, ignore_errors=True)
+    gateway.shutdown()
+
+
+@contextmanager
+def _environment(master: str, java: Mapping[str, str]) -> Iterator[None]:
+    """What Spark's processes inherit: this Python, the place of this package, no other address,
+    and where Java is."""
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **java}
+    if is_local(master):
+        inherited = os.environ.get("PYTHONPATH")
+        wanted["PYTHONPATH"] = os.pathsep.join([str(_TOP), *([inherited] if inherited else [])])
+    if _on_loopback(master):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if not is_local(master):
+        wanted["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if not _has_utf8_names():
+        wanted["LC_ALL"] = "C.UTF-8"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        # PYSPARK_PYTHON stays: tasks are given its name when they are made.
+        for name, value in before.items():
+            if name.startswith("PYSPARK"):
+                continue
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _has_utf8_names() -> bool:
+    """Whether Java takes names of files for UTF-8, as Python does in any locale: in another one it
+    cannot write those of a topic or a directory that are not ASCII."""
+    told = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    return re.search("utf-?8", next(filter(None, told), ""), re.IGNORECASE) is not None
+
+
+def code_zip(directory: str) -> str:
+    """This package as a zip in a directory, for executors that have none; its path."""
+    path = Path(directory) / "rmqctl-code.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for source in sorted((_TOP / package).rglob("*.py")):
+                archive.write(source, source.relative_to(_TOP))
+    return str(path)
+
+
+def _why(error: Exception, log: IO[bytes]) -> str:
+    """The last line of the log that says something, else the error's own."""
+    log.seek(0)
+    lines = log.read().decode("utf-8", "replace").splitlines()
+    told = [line for line in lines if re.search(r"Exception|Error", line)]
+    return told[-1].strip() if told else first_line(error)

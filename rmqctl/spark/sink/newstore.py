@@ -1,0 +1,339 @@
+"""A new store made by many: rows are encoded side by side, then commit log files, queues and index.
+
+1. Each task encodes its rows and sets them aside as a run (:mod:`rmqctl.engine.write.assemble`).
+2. The driver finds the places from sizes and counts, and each file of the log is written by itself.
+3. Queues and index are built from the log.
+
+:func:`write_store` does all three on Spark. The data source's writer, which may not start a job of
+its own, does the second with threads and the third in one process. What is set aside lies in the
+new store's directory until then: every node must see it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.spread import is_spread
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.filesizes import check_queue_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
+from rmqctl.engine.write.assemble import (
+    Run,
+    RunWriter,
+    cut_into_files,
+    first_offsets,
+    settle_multi,
+    write_log_file,
+)
+from rmqctl.errors import RmqctlError
+from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
+from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
+from rmqctl.spark.sink.messagecolumns import COLUMNS, REQUIRED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_ASIDE = "rmqctl-runs"
+T = TypeVar("T")
+R = TypeVar("R")
+#: Does something for each item, several at a time, and gives the results in order.
+Each = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+
+class WriteRefused(RmqctlError):
+    template = "cannot make the store {path}: {reason}. Nothing was written."
+
+
+class SetAside(NamedTuple):
+    """What one task has done: a run, or why a row of its is no message."""
+
+    run: Run | None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class NewStore:
+    """A store in the making below ``root``, an existing directory. It travels to the tasks.
+
+    ``name`` is what errors call it.
+    """
+
+    root: str
+    name: str
+    settings: EncodeSettings
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.root)
+
+    @property
+    def _aside(self) -> Path:
+        return self._root / _ASIDE
+
+    @property
+    def _config(self) -> MessageStoreConfig:
+        return self.settings.config
+
+    def begin(self) -> None:
+        """Makes the directories that tasks write to: a late one must not make them again."""
+        self._aside.mkdir()
+        (self._root / paths.COMMIT_LOG).mkdir()
+
+    def set_aside(self, batches: Iterable[pa.RecordBatch], name: str) -> SetAside:
+        """One task's rows. A row that is no message is told and not raised: Spark would try it
+        again. :raises CannotWrite: the disk is full. :raises NotShared: this node has not the
+        directory of the store."""
+        encoder = RowEncoder(self.settings)
+        path = self._aside / name
+        try:
+            with closing(RunWriter(str(path))) as writer:
+                for batch in batches:
+                    if batch.num_rows:
+                        writer.add(*encoder.encode(batch))
+        except RowRefused as error:
+            return SetAside(None, str(error))
+        except FileNotFoundError as error:
+            raise NotShared(path=self.name) from error
+        except OSError as error:
+            raise paths.writing_error(path, error) from error
+        queues, counts = tuple(encoder.queues), tuple(encoder.counts)
+        return SetAside(Run(writer.path, queues, counts, writer.records, writer.has_multi))
+
+    def write_log(self, told: Iterable[SetAside], each: Each) -> int:
+        """The files of the log, from what the tasks tell, in the order of their rows; how many
+        records. :raises WriteRefused: a row was no message."""
+        runs: list[Run] = []
+        for one in told:
+            if one.run is None:
+                raise WriteRefused(path=self.name, reason=one.refused)
+            runs.append(one.run)
+        firsts = first_offsets(runs)
+        if any(run.has_multi for run in runs):
+            settle = partial(_settle, dispatcher=Dispatcher(self._config))
+            runs = each(settle, list(zip(runs, firsts, strict=True)))
+        file_size = self._config.mapped_file_size_commit_log
+        files = list(cut_into_files((run.rows()["size"] for run in runs), file_size))
+        each(
+            partial(write_log_file, self._root, self._aside, file_size, runs=runs, firsts=firsts),
+            files,
+        )
+        _sync(self._root / paths.COMMIT_LOG)
+        return sum(run.records for run in runs)
+
+    def dispatch(self) -> None:
+        """Queues and index in this process."""
+        root, config = self._root, self._config
+        log = CommitLog(root / paths.COMMIT_LOG, config.mapped_file_size_commit_log)
+        dispatcher = Dispatcher(config)
+        reput = Reput(
+            dispatcher,
+            ConsumeQueueTable(
+                root / paths.CONSUME_QUEUE,
+                config.mapped_file_size_consume_queue,
+                ext_directory=root / paths.CONSUME_QUEUE_EXT,
+                ext_file_size=(
+                    config.mapped_file_size_consume_queue_ext
+                    if config.enable_consume_queue_ext
+                    else None
+                ),
+                writable_root=root,
+            ),
+            IndexService(root / paths.INDEX, config.index_geometry, writable_root=root)
+            if config.message_index_enable
+            else None,
+        )
+        try:
+            for entry in Scanner(log, dispatcher).scan():
+                if isinstance(entry, Batch):
+                    reput.dispatch_batch(entry)
+            reput.flush()
+        finally:
+            reput.close()
+            log.close()
+
+    def finish(self) -> None:
+        """The rest of a store that was closed cleanly."""
+        shutil.rmtree(self._aside)
+        if any((self._root / paths.COMMIT_LOG).iterdir()):
+            now = self.settings.timestamp
+            stamps = Checkpoint(now, now, now if self._has_full_index_file() else 0)
+            write_checkpoint(self._root, self._root / paths.CHECKPOINT, stamps)
+        # Opening proves that the end of the log is where queues and index have it.
+        MessageStore(self._root, self._config, writable=True, create=True).close()
+
+    def _has_full_index_file(self) -> bool:
+        """Whether the checkpoint's time of the index is set: all records have the same one."""
+        names = paths.scan_names(self._root / paths.INDEX)
+        if not names:
+            return False
+        service = IndexService(self._root / paths.INDEX, self._config.index_geometry)
+        first = service.open(self._root / paths.INDEX / names[0])
+        try:
+            return first.is_full
+        finally:
+            first.close()
+
+
+def _settle(run: tuple[Run, Any], dispatcher: Dispatcher) -> Run:
+    try:
+        return settle_multi(*run, dispatcher)
+    except OSError as error:
+        raise paths.writing_error(run[0].path, error) from error
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def with_threads(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """What is done here is copying and numpy, which let other threads run."""
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        return list(pool.map(function, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def write_store(
+    rows: DataFrame,
+    path: str,
+    config: MessageStoreConfig | None = None,
+    *,
+    as_stored: bool = False,
+    clock: Callable[[], int] = system_clock,
+) -> int:
+    """Makes a store of the rows of a DataFrame, in the order of its partitions, all of it on Spark;
+    how many messages it has. It appears whole, or not at all.
+
+    Columns are those of :data:`rmqctl.spark.sink.messagecolumns.COLUMNS`; ``path`` must be new or
+    empty, and all nodes must see it. With ``as_stored`` rows are records of another store that
+    stay what they were: a DELAY property delays nothing. The store time of all is the time of the
+    call.
+
+    :raises OutputExists: there is something. :raises WriteRefused: a row, or a column, is none of a
+        message.
+    """
+    from rmqctl.spark.mend.rebuild import build
+    from rmqctl.spark.session.jobs import ended_on_failure
+
+    spark, config = rows.sparkSession, config or MessageStoreConfig()
+    check_new_store(path, rows.schema, config)
+    if is_remote(path):
+        raise WriteRefused(path=path, reason="a store is files that are mapped: give a directory")
+    with in_new_directory(path) as place, ended_on_failure(spark):
+        new = NewStore(place, path, EncodeSettings(config, clock(), as_stored))
+        new.begin()
+        records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
+        if records:
+            built = build(spark, _Plan(Path(place), config), Path(place))
+            assert (built.records, built.damage) == (records, []), built
+        new.finish()
+    return records
+
+
+def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -> None:
+    """:raises WriteRefused: the columns make no messages, or the log would lie elsewhere.
+    :raises QueueFilesTooSmall: no broker would start on it.
+    """
+    check_queue_file_size(config.mapped_file_size_consume_queue)
+    if is_spread(config):
+        reason = "its log would lie in other directories: take storePathCommitLog out of its conf"
+        raise WriteRefused(path=path, reason=reason)
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name in REQUIRED:
+        if name not in types:
+            raise WriteRefused(path=path, reason=f"there is no column {name}")
+    for name, kind in types.items():
+        if name not in COLUMNS:
+            known = ", ".join(COLUMNS)
+            reason = f"column {name} is none of a message: {known}; select what is"
+            raise WriteRefused(path=path, reason=reason)
+        if kind not in COLUMNS[name]:
+            reason = f"column {name} is {kind}, it must be {' or '.join(COLUMNS[name])}"
+            raise WriteRefused(path=path, reason=reason)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What ``rebuild.build`` is to build: all of a store that has a log only."""
+
+    root: Path
+    config: MessageStoreConfig
+    topic: str | None = None
+    queue_id: int | None = None
+    queues: bool = True
+
+    @property
+    def index(self) -> bool:
+        return self.config.message_index_enable
+
+    @property
+    def commit_log_file_size(self) -> int:
+        return self.config.mapped_file_size_commit_log
+
+    @property
+    def consume_queue_file_size(self) -> int:
+        return self.config.mapped_file_size_consume_queue
+
+    @property
+    def consume_queue_ext_file_size(self) -> int | None:
+        is_wanted = self.config.enable_consume_queue_ext
+        return self.config.mapped_file_size_consume_queue_ext if is_wanted else None
+
+
+def task() -> tuple[int, str]:
+    """The number of the task's partition, and a name for its run: only what a task tells counts,
+    so attempts need not agree."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number, attempt = (context.partitionId(), context.taskAttemptId()) if context else (0, 0)
+    return number, f"{number}-{attempt}"
+
+
+def _set_aside(rows: DataFrame, new: NewStore) -> list[SetAside]:
+    def encode(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, name = task()
+        told = pickle.dumps(new.set_aside(batches, name))
+        yield pa.record_batch({"number": [number], "told": pa.array([told], pa.binary())})
+
+    found = rows.mapInArrow(encode, "number bigint, told binary").collect()
+    return [pickle.loads(row["told"]) for row in sorted(found, key=lambda row: row["number"])]
+
+
+def _on_spark(spark: SparkSession, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """A task for each item."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            results = [pickle.dumps(function(items[number])) for number in numbers]
+            yield pa.record_batch({"number": numbers, "result": pa.array(results, pa.binary())})
+
+    if not items:
+        return []
+    tasks = spark.range(0, len(items), 1, len(items))
+    found = tasks.mapInArrow(run, "number bigint, result binary").collect()
+    return [pickle.loads(row["result"]) for row in sorted(found, key=lambda row: row["number"])]

@@ -1,0 +1,258 @@
+"""Scanner batches as Arrow record batches: only the columns that are asked for are built."""
+
+from __future__ import annotations
+
+from binascii import hexlify
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from formats import layouts
+from formats.derive import dtype_of
+from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
+from rmqctl.engine.scan.columns import Bytes, Ints, take
+from rmqctl.engine.scan.scanner import Batch
+from rmqctl.spark.source.columns import STRUCTURES, Source
+from rmqctl.spark.source.properties import MAP, PropertyEntries, ragged
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
+_UTC = pa.timestamp("us", tz="UTC")
+_INT_MAX = 0x7FFFFFFF
+_PORT_SIZE = 4
+
+ARROW_TYPES: dict[str, pa.DataType] = {
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "timestamp": _UTC,
+    "map<string,string>": MAP,
+}
+
+
+def arrow_schema(structure: str, schema: StructType) -> pa.Schema:
+    """The Arrow schema of the wanted columns; :raises ValueError: one is not of the structure."""
+    known = {column.name: column.type for column in STRUCTURES[structure]}
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if known.get(field.name) != kind:
+            raise ValueError(f"{structure} has no column {field.name} of type {kind}")
+    return pa.schema([(field.name, ARROW_TYPES[known[field.name]]) for field in schema.fields])
+
+
+class MessageColumns:
+    """The columns of a batch of records, each built when it is asked for."""
+
+    def __init__(self, batch: Batch, source: Source) -> None:
+        self._batch = batch
+        self._source = source
+        self._data = np.frombuffer(batch.mapped.buffer, np.uint8)
+
+    def column(self, name: str) -> pa.Array:
+        """One column by its name."""
+        special = _SPECIAL.get(name)
+        if special is not None:
+            return special(self)
+        if name in _BATCH_COLUMNS:
+            return pa.array(getattr(self._batch, name), _BATCH_COLUMNS[name])
+        return pa.array(self._field(name).astype(np.int64), _PREFIX_COLUMNS[name])
+
+    @cached_property
+    def _rows_by_hosts(self) -> list[tuple[Ints | slice, NDArray[Any]]]:
+        """Rows and their record prefixes, for each kind of host lengths."""
+        hosts, position = self._batch.sys_flag & HOSTS_V6_MASK, self._batch.position
+        kind = int(hosts[0])
+        if (hosts == kind).all():
+            return [(slice(None), take(self._data, position, _PREFIX[kind]))]
+        return [
+            (rows, take(self._data, position[rows], _PREFIX[int(flags)]))
+            for flags in np.unique(hosts)
+            for rows in [np.flatnonzero(hosts == flags)]
+        ]
+
+    def _field(self, name: str) -> NDArray[Any]:
+        """A field of the record's prefix for all rows."""
+        values = np.empty(len(self._batch), np.int64)
+        for rows, prefix in self._rows_by_hosts:
+            values[rows] = prefix[name]
+        return values
+
+    def topic(self) -> pa.Array:
+        names = pa.array(self._batch.topics.names, pa.string())
+        return names.take(pa.array(self._batch.topic_id))
+
+    def born_time(self) -> pa.Array:
+        return times(self._field("born_timestamp"))
+
+    def store_time(self) -> pa.Array:
+        return times(self._batch.store_timestamp)
+
+    def born_host(self) -> pa.Array:
+        return self._hosts("born")
+
+    def store_host(self) -> pa.Array:
+        return self._hosts("store")
+
+    def _hosts(self, which: str) -> pa.Array:
+        """A text for each host; few hosts send many messages, so each is made once."""
+        texts: list[str] = []
+        code = np.empty(len(self._batch), np.int64)
+        for rows, prefix in self._rows_by_hosts:
+            raw = _host_bytes(prefix, which)
+            count, width = raw.shape
+            # Those of IPv4 fill a word, and words are compared faster than bytes.
+            kind = pa.int64() if width == 8 else pa.binary(width)
+            known = pa.Array.from_buffers(
+                kind, count, [None, pa.py_buffer(raw)]
+            ).dictionary_encode()
+            hosts = known.dictionary.view(pa.binary(width)).to_pylist()
+            code[rows] = known.indices.to_numpy() + len(texts)
+            texts += [
+                host_text(host[:-4], int.from_bytes(host[-4:], "big", signed=True))
+                for host in hosts
+            ]
+        if len(texts) == 1:
+            return pa.repeat(texts[0], len(self._batch))
+        return pa.array(texts, pa.string()).take(pa.array(code))
+
+    def msg_id(self) -> pa.Array:
+        """Address, port and physical offset in hexadecimal digits (``offset_msg_id``)."""
+        parts, order = [], []
+        numbers = np.arange(len(self._batch))
+        for rows, prefix in self._rows_by_hosts:
+            host = _host_bytes(prefix, "store")
+            offsets = self._batch.physical_offset[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
+            octets = np.concatenate([host, offsets], axis=1)
+            digits = hexlify(octets.data).upper()
+            edges = np.arange(0, len(digits) + 1, 2 * octets.shape[1], dtype=np.int32)
+            buffers = [None, pa.py_buffer(edges), pa.py_buffer(digits)]
+            parts.append(pa.Array.from_buffers(pa.string(), len(octets), buffers))
+            order.append(numbers[rows])
+        if len(parts) == 1:
+            return parts[0]
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
+
+    @cached_property
+    def _properties(self) -> PropertyEntries:
+        batch = self._batch
+        return PropertyEntries(self._data, batch.properties_position, batch.properties_length)
+
+    def tags_code(self) -> pa.Array:
+        """The hash of the tags, as ``walk commitlog`` shows it: of a delayed message too, whose
+        queue unit has the time of its delivery there."""
+        return pa.array(self._properties.tags_codes())
+
+    def properties(self) -> pa.Array:
+        return self._properties.maps()
+
+    def body(self) -> pa.Array:
+        return ragged(self._data, self._batch.body_position, self._batch.body_length)
+
+    def status(self) -> pa.Array:
+        if self._batch.crc_matches.all():
+            return pa.repeat("ok", len(self._batch))
+        states = pa.array(["ok", "body-crc-mismatch"], pa.string())
+        return states.take(pa.array((~self._batch.crc_matches).astype(np.int64)))
+
+    def damage(self) -> pa.Array:
+        return pa.nulls(len(self._batch), pa.string())
+
+    def store(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._source.store, pa.string()), len(self._batch))
+
+    def broker(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._source.broker, pa.string()), len(self._batch))
+
+
+_BATCH_COLUMNS = {
+    "physical_offset": pa.int64(),
+    "total_size": pa.int32(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "sys_flag": pa.int32(),
+    "body_crc": pa.int32(),
+    "store_timestamp": pa.int64(),
+    "body_length": pa.int32(),
+}
+_PREFIX_COLUMNS = {
+    "flag": pa.int32(),
+    "born_timestamp": pa.int64(),
+    "reconsume_times": pa.int32(),
+    "prepared_transaction_offset": pa.int64(),
+}
+_SPECIAL: dict[str, Callable[[MessageColumns], pa.Array]] = {
+    name: getattr(MessageColumns, name)
+    for name in (
+        "topic",
+        "born_time",
+        "store_time",
+        "born_host",
+        "store_host",
+        "msg_id",
+        "tags_code",
+        "properties",
+        "body",
+        "status",
+        "damage",
+        "store",
+        "broker",
+    )
+}
+
+
+def message_batch(batch: Batch, schema: pa.Schema, source: Source) -> pa.RecordBatch:
+    """The records of a batch in a schema's columns."""
+    columns = MessageColumns(batch, source)
+    return pa.record_batch([columns.column(name) for name in schema.names], schema=schema)
+
+
+def damage_batch(damage: Damage, schema: pa.Schema, source: Source) -> pa.RecordBatch:
+    """A damaged stretch as one row."""
+    text = f"{damage.reason}: expected {damage.expected}, found {damage.found}"
+    return problem_batch(
+        schema,
+        source,
+        text,
+        physical_offset=damage.physical_offset,
+        # A missing file may be longer than an int says.
+        total_size=min(damage.length, _INT_MAX),
+    )
+
+
+def problem_batch(schema: pa.Schema, source: Source, text: str, **where: object) -> pa.RecordBatch:
+    """What cannot be read as one row; ``where`` are the columns that say which place it is."""
+    row = {"status": "damage", "damage": text, **source._asdict(), **where}
+    return rows_batch([row], schema)
+
+
+def rows_batch(rows: Iterable[dict[str, object]], schema: pa.Schema) -> pa.RecordBatch:
+    """A few rows, columns that they lack null."""
+    table = [{name: row.get(name) for name in schema.names} for row in rows]
+    return pa.RecordBatch.from_pylist(table, schema=schema)
+
+
+def times(milliseconds: Ints) -> pa.Array:
+    """Timestamps; what no calendar has is null."""
+    limit = 253_402_300_799_999  # The last millisecond of the year 9999.
+    inside = (milliseconds >= -62_135_596_800_000) & (milliseconds <= limit)
+    if inside.all():
+        return pa.array(milliseconds * 1000).cast(_UTC)
+    return pa.array(np.where(inside, milliseconds, 0) * 1000, mask=~inside).cast(_UTC)
+
+
+def _host_bytes(prefix: NDArray[Any], which: str) -> Bytes:
+    """``(rows, 8 or 20)`` bytes: address and port of each record."""
+    # The port follows the address.
+    fields = prefix.dtype.fields
+    assert fields is not None
+    start, end = fields[f"{which}_address"][1], fields[f"{which}_port"][1] + _PORT_SIZE
+    width = end - start
+    raw = prefix.getfield(np.dtype((np.void, width)), start)
+    return np.ascontiguousarray(raw).view(np.uint8).reshape(-1, width)

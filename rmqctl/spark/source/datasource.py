@@ -1,0 +1,224 @@
+"""``spark.read.format("rocketmq")``: log, queues and index of one or several stores as rows.
+
+Options: ``structure`` (``commitlog``, ``queue``, ``index``), ``columns`` (names between commas:
+only these are built; without it all but ``body``), ``brokerConf`` (a path, or the text of a
+``broker.conf``), ``checkCrc`` (``true``: ``status`` tells of damaged bodies), ``splitBytes``,
+``clockSlackMs`` (by how much store times may go back in a log and still be found by a filter on
+them; -1: by anything). The path may be a glob or a list separated by commas, and each of them a URL
+(``s3://bucket/broker-*/store``, see :mod:`rmqctl.spark.remote.remote`).
+
+``where`` (JSON, see :func:`rmqctl.spark.source.pushdown.encode`) leaves out splits and records
+that cannot match; what does not match may still come.
+
+Spark does not tell a Python source which columns a query needs, and its own pushing of filters
+keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
+so loses rows. So ask for columns and filters with :func:`scan`, whose result is exact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from rmqctl.engine.log.spread import is_spread
+from rmqctl.engine.settings.storeconfig import (
+    MessageStoreConfig,
+    load_broker_conf,
+    parse_broker_conf,
+)
+from rmqctl.spark.remote.stores import expand, expand_each
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.sink.writer import RocketMQWriter
+from rmqctl.spark.source import columns, pushdown, split, splits
+from rmqctl.spark.source.arrow import arrow_schema
+from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
+
+NAME = "rocketmq"
+_OPTIONS = {
+    "path",
+    "paths",
+    "structure",
+    "columns",
+    "brokerconf",
+    "checkcrc",
+    "splitbytes",
+    "clockslackms",
+    "where",
+    "maxbytespertrigger",
+    "startingoffsets",
+}
+
+
+def scan(
+    spark: SparkSession,
+    path: str | Sequence[str],
+    structure: str = "commitlog",
+    columns: Iterable[str] | None = None,
+    where: Iterable[pushdown.Condition] | str = (),
+    **options: str,
+) -> DataFrame:
+    """The wanted columns of a structure; the source is registered if it is not yet.
+
+    ``path`` is one text, as ``load`` takes it, or the stores one by one.
+
+    ``where`` are conditions that all hold, such as ``("topic", "=", "orders")`` (or their text, as
+    ``pushdown.encode`` makes it): they skip what they can (splits by physical offset, by queue and
+    queue offset, by store time; queues; index files) and are checked for every row. Their columns
+    need not be among the wanted ones.
+
+    :raises ValueError: there is no such structure, column or comparison.
+    """
+    from pyspark.sql.functions import col
+
+    from rmqctl.spark.source import columns as known
+
+    spark.dataSource.register(RocketMQDataSource)
+    conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
+    wanted = known.default_names(structure) if columns is None else list(columns)
+    # Arrow batches without a column do not know how many rows they are.
+    read = list(dict.fromkeys([*wanted, *(name for name, _, _ in conditions)])) or [
+        "physical_offset"
+    ]
+    schema = known.ddl(structure, read)
+    reader = spark.read.format(NAME).option("structure", structure).options(**options)
+    if conditions:
+        reader = reader.option("where", pushdown.encode(conditions))
+    if isinstance(path, str):
+        frame = reader.schema(schema).load(path)
+    else:
+        frame = reader.schema(schema).option("paths", json.dumps(list(path))).load()
+    for name, comparison, value in conditions:
+        frame = frame.where(pushdown.judge(col(name), comparison, value))
+    return frame if wanted == read else frame.select(*wanted)
+
+
+class RocketMQDataSource(DataSource):
+    """The data source ``rocketmq``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        names = self.options.get("columns", "")
+        return columns.ddl(
+            self._structure, [name.strip() for name in names.split(",")] if names else None
+        )
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return RocketMQReader(
+            self._settings(), schema, pushdown.decode(self.options.get("where", "[]"))
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if any(is_remote(store) for store in expand(self.options.get("path", ""))):
+            raise ValueError(
+                "a stream follows files that a broker writes, on file systems that every node "
+                "sees: objects are read with spark.read"
+            )
+        return RocketMQStreamReader(
+            self._settings(),
+            schema,
+            path=self.options["path"],
+            max_bytes=parse_bytes(self.options.get("maxBytesPerTrigger", "0")),
+            starting=self.options.get("startingOffsets", "earliest"),
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        path = self.options.get("path", "")
+        if overwrite:
+            raise ValueError('a store is never overwritten: save to a new path with mode("append")')
+        config = broker_config(self.options.get("brokerConf", ""))
+        as_stored = _flag(self.options.get("asStored", "false"), "asStored")
+        place = Path(path.removeprefix("file://"))
+        return RocketMQWriter(place, config, schema, as_stored=as_stored)
+
+    @property
+    def _structure(self) -> str:
+        structure: str = self.options.get("structure", "commitlog")
+        return structure
+
+    def _settings(self) -> split.ReadSettings:
+        options = self.options
+        unknown = {name.lower() for name in options} - _OPTIONS
+        if unknown:
+            raise ValueError(
+                f"unknown option {min(unknown)}: there are {', '.join(sorted(_OPTIONS))}"
+            )
+        path, several = options.get("path", ""), options.get("paths", "")
+        if not (path or several):
+            raise ValueError("no path: give the store's directory to load()")
+        # Spark's own form of load([…]), in which a comma is a part of a name.
+        names = json.loads(several) if several else None
+        stores = expand_each(names) if names else expand(path)
+        config = broker_config(options.get("brokerConf", ""))
+        if is_spread(config) and (len(stores) > 1 or any(map(is_remote, stores))):
+            raise ValueError(
+                "storePathCommitLog lists the directories of one store on this machine: read it "
+                "alone, or give a broker.conf without that line"
+            )
+        return split.ReadSettings(
+            structure=self._structure,
+            stores=stores,
+            config=config,
+            check_crc=_flag(options.get("checkCrc", "false"), "checkCrc"),
+            split_bytes=_number(options.get("splitBytes", ""), "splitBytes", split.SPLIT_BYTES),
+            clock_slack=_number(options.get("clockSlackMs", ""), "clockSlackMs", split.CLOCK_SLACK),
+        )
+
+
+def _flag(text: str, name: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"option {name} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _number(text: str, name: str, otherwise: int) -> int:
+    try:
+        return int(text) if text else otherwise
+    except ValueError:
+        raise ValueError(f"option {name} is a number, not {text!r}") from None
+
+
+def broker_config(text: str) -> MessageStoreConfig:
+    """A ``broker.conf`` by path or by its text."""
+    if not text:
+        return MessageStoreConfig()
+    is_path = "=" not in text or os.path.isfile(text)
+    return load_broker_conf(text) if is_path else parse_broker_conf(text)
+
+
+class RocketMQReader(DataSourceReader):
+    """Reads splits as Arrow batches. It travels to the executors, and holds only plain values."""
+
+    def __init__(
+        self,
+        settings: split.ReadSettings,
+        schema: StructType,
+        bounds: pushdown.Bounds | None = None,
+    ) -> None:
+        self._settings = settings
+        self._schema = arrow_schema(settings.structure, schema)
+        self._bounds = bounds or pushdown.Bounds()
+
+    def partitions(self) -> list[InputPartition]:
+        found: list[InputPartition] = list(splits.plan(self._settings, self._bounds))
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # Without any split Spark reads one empty partition.
+        if isinstance(partition, split.Split):
+            yield from splits.read(partition, self._settings, self._bounds, self._schema)

@@ -1,0 +1,189 @@
+"""One split of a commit log: where it begins, and its records and damage as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.record.record import Damage, End, find_next
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import RmqctlError
+from rmqctl.spark.remote import remote
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.source.arrow import damage_batch, message_batch, problem_batch
+from rmqctl.spark.source.pushdown import Bounds
+
+if TYPE_CHECKING:
+    from rmqctl.spark.source.split import ReadSettings, Split
+
+# Longer than any record that a broker takes by default: one that reaches over a split's first
+# place begins behind it.
+_LOOK_BACK = (4 << 20) + (1 << 16)
+_NOT_BY_ROW = {
+    "mapped",
+    "topics",
+    "key_row",
+    "key_hash",
+    "malformed",
+    "multi_dispatch_rows",
+    "bad_delay_rows",
+}
+_ROW_COLUMNS = frozenset(f.name for f in fields(Batch)) - _NOT_BY_ROW
+_BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
+
+
+def log_batches(
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Records that start in a split, and damage that does; what the system refuses is a row."""
+    source = settings.source(split.store)
+    log = None
+    try:
+        log = open_log(split.store, settings.config)
+        if log.files.index_of(split.start) < 0:
+            text = f"no commit log file holds offset {split.start} on this machine"
+            yield problem_batch(schema, source, text, physical_offset=split.start)
+            return
+        yield from _Reading(log, split, settings, bounds, schema).batches()
+    except (RmqctlError, OSError) as error:
+        yield problem_batch(schema, source, str(error), physical_offset=split.start)
+    finally:
+        if log is not None:
+            log.close()
+
+
+def open_log(store: str, config: MessageStoreConfig) -> CommitLog:
+    """The log of a store for reading, wherever its files lie; their size is theirs."""
+    if is_remote(store):
+        return remote.RemoteStore(store).log()
+    return open_commit_log(Path(store), config, 1)
+
+
+def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
+    """Where a split that was planned to begin at ``offset`` really begins: at the first entry at or
+    after it, in the same file.
+
+    Both neighbours ask this, and get the same answer, found by a walk that starts far enough back:
+    a body that holds records, with their right places even, does not deceive it.
+    """
+    number = log.files.index_of(offset)
+    if number < 0:
+        return offset
+    start, size = log.files.entries[number].file_from_offset, log.files.entries[number].size
+    back = offset - start - _look_back(config)
+    place = start if back <= 0 else start + find_next(log.files.file(number), back)
+    if place >= offset:
+        return place
+    for entry in Scanner(log, Dispatcher(config), properties=False).scan(place, offset):
+        if isinstance(entry, Batch):
+            place = entry.end_offset
+        elif isinstance(entry, End):
+            # Nothing more is written, unless the end is that of the search.
+            place = place if place >= offset else start + size
+        else:
+            place = entry.physical_offset + _length(entry)
+    return min(place, start + size)
+
+
+def _look_back(config: MessageStoreConfig) -> int:
+    return max(_LOOK_BACK, config.max_message_size + (1 << 16))
+
+
+def is_empty(log: CommitLog, split: Split, config: MessageStoreConfig) -> bool:
+    """Whether nothing begins in a split for certain: it and what :func:`meet` looks back at are
+    zeros, so that the next entry, whatever it is, begins behind the split. This saves both
+    searches for that entry, each of which would read the rest of the file."""
+    number = log.files.index_of(split.start)
+    start, size = log.files.entries[number].file_from_offset, log.files.entries[number].size
+    back = split.start - start - _look_back(config)
+    if not split.meets_start or back <= 0:
+        return False
+    high = min(split.end - start + RECORD_HEAD, size)
+    return next(log.files.file(number).extents(back, high), None) is None
+
+
+def _length(entry: Any) -> int:
+    length: int = entry.length if isinstance(entry, Damage) else entry.total_size
+    return length
+
+
+class _Reading:
+    """The reading of one split."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        split: Split,
+        settings: ReadSettings,
+        bounds: Bounds,
+        schema: pa.Schema,
+    ) -> None:
+        self._log, self._bounds, self._schema = log, bounds, schema
+        self._source = settings.source(split.store)
+        self._scanner = Scanner(
+            log,
+            Dispatcher(settings.config),
+            check=settings.check_crc and "status" in schema.names,
+            # Properties are taken apart here, for the columns that are asked for.
+            properties=False,
+        )
+        config = settings.config
+        if is_empty(log, split, config):
+            self._start = self._end = split.end
+            return
+        self._start = meet(log, split.start, config) if split.meets_start else split.start
+        self._end = meet(log, split.end, config) if split.meets_end else split.end
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        if self._start >= self._end:
+            return
+        place = self._start
+        for entry in self._scanner.scan(self._start, self._end):
+            if isinstance(entry, Batch):
+                place = entry.end_offset
+                chosen = select(entry, self._bounds)
+                if chosen is not None:
+                    yield message_batch(chosen, self._schema, self._source)
+            elif isinstance(entry, Damage):
+                # The next split's own walk goes on at its start, wherever this damage would end.
+                length = min(entry.length, self._end - entry.physical_offset)
+                yield damage_batch(entry._replace(length=length), self._schema, self._source)
+        if place > self._end:
+            text = f"records-overlap: expected a record's start, found one from before {place}"
+            yield problem_batch(self._schema, self._source, text, physical_offset=self._end)
+
+
+def select(batch: Batch, bounds: Bounds) -> Batch | None:
+    """The records of a batch that can match; None when none can."""
+    keep = np.ones(len(batch), bool)
+    topics = bounds.only.get("topic")
+    if topics is not None:
+        admitted = np.array([name in topics for name in batch.topics.names], bool)
+        keep &= admitted[batch.topic_id]
+    for name in _BOUNDED:
+        values = getattr(batch, name)
+        if name in bounds.low:
+            keep &= values >= bounds.low[name]
+        if name in bounds.high:
+            keep &= values <= bounds.high[name]
+        if name in bounds.only:
+            numbers = [v for v in bounds.only[name] if isinstance(v, int)]
+            keep &= np.isin(values, np.array(numbers, np.int64))
+    if keep.all():
+        return batch
+    if not keep.any():
+        return None
+    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
+    chosen: dict[str, Any] = {
+        name: value[keep] if name in _ROW_COLUMNS else value for name, value in values.items()
+    }
+    return Batch(**chosen)

@@ -1,0 +1,221 @@
+"""Queue units and index items as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from formats import constants
+from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.settings.filesizes import consume_queue_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import RmqctlError
+from rmqctl.spark.remote import remote
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.source.arrow import ARROW_TYPES, problem_batch, times
+from rmqctl.spark.source.columns import STRUCTURES, Source
+from rmqctl.spark.source.pushdown import Bounds
+
+if TYPE_CHECKING:
+    from rmqctl.spark.source.split import Part, ReadSettings, Split
+
+_ROWS = 1 << 16
+_STATES = pa.array(["ok", "pre-blank"], pa.string())
+
+
+def queue_batches(
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Units of some queues as ``walk queue`` shows them: what the files hold, whatever the log."""
+    source = settings.source(split.store)
+    for part in split.parts:
+        try:
+            queue = _open_queue(split.store, part, settings.config)
+            try:
+                yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
+            finally:
+                queue.close()
+        except (RmqctlError, OSError) as error:
+            yield problem_batch(schema, source, str(error), topic=part.name, queue_id=part.queue_id)
+
+
+def _open_queue(store: str, part: Part, config: MessageStoreConfig) -> ConsumeQueue:
+    if is_remote(store):
+        return remote.RemoteStore(store, config).queue(part.name, part.queue_id)
+    root = Path(store)
+    where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
+    file_size = consume_queue_file_size(root, config)
+    return ConsumeQueue(where, part.name, part.queue_id, file_size, strict=True)
+
+
+class _Queue:
+    """The reading of one queue's files. A unit of zeros was never written: it is damage when later
+    ones were, and else the end."""
+
+    def __init__(
+        self, queue: ConsumeQueue, source: Source, bounds: Bounds, schema: pa.Schema
+    ) -> None:
+        self._queue, self._source, self._bounds, self._schema = queue, source, bounds, schema
+
+    def batches(self, first_file: int, end_file: int) -> Iterator[pa.RecordBatch]:
+        entries = self._queue.files.entries
+        if end_file > len(entries):
+            yield problem_batch(
+                self._schema,
+                self._source,
+                f"the queue has {len(entries)} files on this machine, the plan {end_file}",
+                topic=self._queue.topic,
+                queue_id=self._queue.queue_id,
+            )
+        expected = self._place_before(first_file)
+        for number in range(first_file, min(end_file, len(entries))):
+            start = entries[number].file_from_offset // UNIT_SIZE
+            if number and self._ends_at_file_end(number - 1, expected):
+                expected = start
+            for at, window in self._written(number):
+                if at > expected:
+                    yield self._hole(expected, at - expected)
+                batch = self._units(at, window)
+                if batch is not None:
+                    yield batch
+                expected = at + len(window)
+
+    def _place_before(self, number: int) -> int:
+        """Queue offset after the last unit that was written before a file, or of the first file."""
+        entries = self._queue.files.entries
+        for before in range(number - 1, -1, -1):
+            mapped = self._queue.files.file(before)
+            written = -(-mapped.end_of_data(0) // UNIT_SIZE)
+            if written:
+                return entries[before].file_from_offset // UNIT_SIZE + written
+        return entries[0].file_from_offset // UNIT_SIZE if entries else 0
+
+    def _ends_at_file_end(self, number: int, expected: int) -> bool:
+        entry = self._queue.files.entries[number]
+        return expected == (entry.file_from_offset + entry.size) // UNIT_SIZE
+
+    def _written(self, number: int) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """Runs of units of one file that are not zeros, with their queue offsets."""
+        mapped = self._queue.files.file(number)
+        base = mapped.file_from_offset // UNIT_SIZE
+        done = 0
+        # Holes are skipped without being read: a queue file is mostly empty.
+        for low, high in mapped.extents(0, mapped.size):
+            first = max(low // UNIT_SIZE, done)
+            done = min(-(-high // UNIT_SIZE), mapped.size // UNIT_SIZE)
+            for at in range(first, done, _ROWS):
+                data = mapped.read(at * UNIT_SIZE, min(_ROWS, done - at) * UNIT_SIZE)
+                yield from _runs(base + at, data)
+
+    def _units(self, start: int, window: NDArray[np.void]) -> pa.RecordBatch | None:
+        """One run of units, as far as its queue offsets can match; None when none can."""
+        low = max(start, self._bounds.low.get("queue_offset", start))
+        high = min(start + len(window), self._bounds.high.get("queue_offset", 2**62) + 1)
+        if low >= high:
+            return None
+        window, count = window[low - start : high - start], high - low
+        blank = np.array(constants.PRE_BLANK_UNIT, unit_dtype())
+        values: dict[str, Any] = {
+            "topic": pa.repeat(self._queue.topic, count),
+            "queue_id": np.full(count, self._queue.queue_id),
+            "queue_offset": np.arange(low, high),
+            "physical_offset": window["physical_offset"],
+            "size": window["size"],
+            "tags_code": window["tags_code"],
+            "status": _STATES.take(pa.array((window == blank).astype(np.int64))),
+            "damage": pa.nulls(count, pa.string()),
+            "store": pa.repeat(self._source.store, count),
+            "broker": pa.repeat(self._source.broker, count),
+        }
+        return _batch("queue", values, self._schema)
+
+    def _hole(self, start: int, count: int) -> pa.RecordBatch:
+        return problem_batch(
+            self._schema,
+            self._source,
+            f"units-never-written: expected {count} units, found zeros",
+            topic=self._queue.topic,
+            queue_id=self._queue.queue_id,
+            queue_offset=start,
+        )
+
+
+def _runs(start: int, data: bytes) -> Iterator[tuple[int, NDArray[np.void]]]:
+    """Runs of units that are not zeros."""
+    window = np.frombuffer(data, unit_dtype())
+    octets = np.frombuffer(data, np.uint8).reshape(-1, UNIT_SIZE)
+    # An offset of 0 and a size of 0 are rare in a unit that was written: look at the size first.
+    written = window["size"] != 0
+    empty = np.flatnonzero(~written)
+    written[empty] = octets[empty].any(axis=1)
+    edges = np.flatnonzero(np.diff(written, prepend=False, append=False))
+    for low, high in zip(edges[0::2].tolist(), edges[1::2].tolist(), strict=True):
+        yield start + low, window[low:high]
+
+
+def index_batches(
+    split: Split, settings: ReadSettings, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """Items of index files as ``walk index`` shows them."""
+    source = settings.source(split.store)
+    for part in split.parts:
+        try:
+            file = open_index_file(split.store, part.name, settings.config)
+            yield from _items(file, part, source, schema)
+        except (RmqctlError, OSError) as error:
+            yield problem_batch(schema, source, str(error), file=part.name)
+
+
+def open_index_file(store: str, name: str, config: MessageStoreConfig) -> IndexFile:
+    """One file of a store's index, for reading."""
+    if is_remote(store):
+        return remote.RemoteStore(store, config).index_file(name)
+    directory = Path(store) / paths.INDEX
+    return IndexService(directory, config.index_geometry).open(directory / name)
+
+
+def _items(
+    file: IndexFile, part: Part, source: Source, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    try:
+        at = part.start
+        while len(items := file.items(at, min(_ROWS, part.end - at))):
+            count = len(items)
+            stamps = file.header.begin_timestamp + items["time_diff_seconds"].astype(
+                np.int64
+            ) * np.int64(1000)
+            values: dict[str, Any] = {
+                "file": pa.repeat(part.name, count),
+                "index_no": np.arange(at, at + count),
+                "store_timestamp": stamps,
+                "store_time": times(stamps),
+                "status": pa.repeat("ok", count),
+                "damage": pa.nulls(count, pa.string()),
+                "store": pa.repeat(source.store, count),
+                "broker": pa.repeat(source.broker, count),
+            }
+            names = ("key_hash", "physical_offset", "time_diff_seconds", "prev_index_no")
+            values |= {name: items[name] for name in names}
+            yield _batch("index", values, schema)
+            at += count
+    finally:
+        file.close()
+
+
+def _batch(structure: str, values: dict[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    types = {column.name: ARROW_TYPES[column.type] for column in STRUCTURES[structure]}
+    arrays = [
+        value
+        if isinstance(value := values[name], pa.Array)
+        else pa.array(np.asarray(value).astype(np.int64), pa.int64()).cast(types[name])
+        for name in schema.names
+    ]
+    return pa.record_batch(arrays, schema=schema)

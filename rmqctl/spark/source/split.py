@@ -1,0 +1,76 @@
+"""What one task is given: a split of a store, and how its reader was told to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.spark.remote.urls import shown
+from rmqctl.spark.source.columns import Source, broker_of
+
+SPLIT_BYTES = 256 << 20
+#: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
+CLOCK_SLACK = 3_600_000
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """What a reader was told; plain values, for it travels to the executors.
+
+    ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
+    means that they say nothing about places.
+    """
+
+    structure: str
+    stores: list[str]
+    config: MessageStoreConfig
+    check_crc: bool = False
+    split_bytes: int = SPLIT_BYTES
+    clock_slack: int = CLOCK_SLACK
+
+    def source(self, store: str) -> Source:
+        """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
+        name = shown(store)
+        given = self.config.broker_name if len(self.stores) == 1 else ""
+        return Source(name, given or broker_of(name))
+
+
+class Part(NamedTuple):
+    """Files ``[start, end)`` of a queue by their numbers, or items of an index file."""
+
+    name: str
+    queue_id: int
+    start: int
+    end: int
+
+
+class Split(InputPartition):
+    """A part of one store: ``[start, end)`` of the log, or parts of queues or of an index file.
+
+    ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
+    and have to be met with the neighbour. ``problem`` says that there is nothing to read: no file
+    holds the stretch, or the store cannot be read.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        *,
+        start: int = 0,
+        end: int = 0,
+        meets_start: bool = False,
+        meets_end: bool = False,
+        parts: tuple[Part, ...] = (),
+        problem: str = "",
+    ) -> None:
+        super().__init__(None)
+        self.store = store
+        self.start = start
+        self.end = end
+        self.meets_start = meets_start
+        self.meets_end = meets_end
+        self.parts = parts
+        self.problem = problem

@@ -1,0 +1,295 @@
+"""Splits: what one task reads, planned on the driver from names, sizes and a few single records.
+
+A split of the log begins at the first record at or after its place and ends where the next one
+begins, so a store of few big files keeps all cores busy. Damage travels as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import is_offset_name
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.record.record import Damage, Record
+from rmqctl.errors import CannotRead, RmqctlError
+from rmqctl.spark.remote import remote
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.source.arrow import problem_batch
+from rmqctl.spark.source.logsplit import log_batches
+from rmqctl.spark.source.pushdown import Bounds
+from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, queue_batches
+from rmqctl.spark.source.split import Part, ReadSettings, Split
+
+# So many records at the start of a file say when it begins: the time of one may be damaged.
+_WITNESSES = 8
+_NOTHING = (0, 0)
+
+
+def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    """The splits of all stores, in order; a store that cannot be read is one with its problem."""
+    planners = {"commitlog": _plan_log, "queue": _plan_queues, "index": _plan_index}
+    for store in settings.stores:
+        source = settings.source(store)
+        if not (bounds.admits("store", source.store) and bounds.admits("broker", source.broker)):
+            continue
+        try:
+            if is_remote(store):
+                yield from _plan_remote(store, settings, bounds)
+                continue
+            paths.check_store(Path(store))
+            with MessageStore(store, settings.config) as opened:
+                yield from planners[settings.structure](opened, settings, bounds)
+        except (RmqctlError, OSError) as error:
+            yield Split(store, problem=str(error))
+
+
+def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    """From listings, and the first records of files when times are asked for: where the log ends is
+    found by the task that comes to it."""
+    remote.check_store(store)
+    opened = remote.RemoteStore(store, settings.config)
+    if settings.structure == "commitlog":
+        log = opened.log()
+        try:
+            end = log.files.end_offset
+            for split in log_splits(log, store, settings.split_bytes, log_end=end):
+                if split.problem or (
+                    bounds.overlaps("physical_offset", split.start, split.end)
+                    and _may_hold_times(log, split, settings, bounds)
+                ):
+                    yield split
+        finally:
+            log.close()
+    elif settings.structure == "queue":
+        yield from _queue_splits(store, opened.queues(), settings, bounds)
+        if opened.refused:
+            names = ", ".join(opened.refused[:3])
+            text = f"{len(opened.refused)} names below consumequeue/ are no topics: {names}"
+            yield Split(store, problem=text)
+    else:
+        yield from _index_splits(store, opened.index_names(), settings, bounds)
+
+
+def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    log = store.commit_log
+    for entry in log.files.irregular:
+        if entry.size < 0:
+            error = CannotRead(path=str(entry.path), reason="it is not a regular file")
+            yield Split(str(store.root), problem=str(error))
+    first, low = _places_before(store, bounds)
+    last = log.files.end_offset
+    for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
+        # What stands behind the end of the log is not in the order of the queues.
+        behind_end = split.end == last or split.end > store.max_offset
+        if split.problem or (
+            bounds.overlaps("physical_offset", split.start, split.end)
+            and (behind_end or split.start < first or split.end > low)
+            and _may_hold_times(log, split, settings, bounds)
+        ):
+            yield split
+
+
+def log_splits(
+    log: CommitLog,
+    store: str,
+    step: int,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    log_end: int,
+) -> Iterator[Split]:
+    """Splits of the log between two records' starts (None: all of it), and what no file holds.
+
+    What a file has behind ``log_end`` is mostly nothing, and belongs to the last split before it.
+    """
+    entries = log.files.entries
+    for number, entry in enumerate(entries):
+        low, high = entry.file_from_offset, entry.file_from_offset + entry.size
+        if number:
+            before = entries[number - 1].file_from_offset + entries[number - 1].size
+            if before != low and (start is None or before >= start) and (end is None or low <= end):
+                yield missing_split(store, before, low)
+        if (start is not None and high <= start) or (end is not None and low >= end):
+            continue
+        first = low if start is None else max(low, start)
+        stop = high if end is None else min(high, end)
+        step = step if step > 0 else max(entry.size, 1)
+        places = [first, *range(first + step, min(stop, log_end), step), stop]
+        for at, following in pairwise(places):
+            yield Split(
+                store,
+                start=at,
+                end=following,
+                meets_start=at != first,
+                meets_end=following != stop,
+            )
+
+
+def missing_split(store: str, start: int, end: int) -> Split:
+    """A stretch of the log that has no file, as :meth:`CommitLog.step` tells it."""
+    gap = Damage(start, end - start, "commitlog-file-missing", f"{start:020d}", "no file")
+    problem = f"{gap.reason}: expected {gap.expected}, found {gap.found}"
+    return Split(store, start=start, end=end, problem=problem)
+
+
+def expired_split(store: str, start: int, end: int) -> Split:
+    """A stretch of the log that a stream comes too late for."""
+    problem = f"commitlog-file-expired: expected the log from {start}, found it from {end}"
+    return Split(store, start=start, end=end, problem=problem)
+
+
+def _places_before(store: MessageStore, bounds: Bounds) -> tuple[int, int]:
+    """A stretch of the log without records of a queue from a queue offset on, by its units: from
+    the place of its first unit to that of the offset. It is empty when they prove nothing.
+
+    A unit is believed when its record says the same. Before the first one there may be records of
+    the same queue as it was before its topic was deleted and made again. Behind the place of an
+    offset the queue may begin again at any time: when queues are built anew from such a log
+    (``ConsumeQueue#putMessagePositionInfo``), they keep the units of the first time.
+    """
+    topics, numbers = bounds.only.get("topic", ()), bounds.only.get("queue_id", ())
+    low = bounds.low.get("queue_offset", 0)
+    # Prepared records have no unit and queue offset 0, so only a range above it can use the queue.
+    if len(topics) != 1 or len(numbers) != 1 or low <= 0:
+        return _NOTHING
+    (topic,), (number,) = topics, numbers
+    if not isinstance(topic, str) or not isinstance(number, int):
+        return _NOTHING
+    if paths.topic_directory_problem(topic) is not None:
+        return _NOTHING
+    queue = store.consume_queue(topic, number)
+    if queue is None:
+        return _NOTHING
+    first = _proven_place(store, queue, queue.min_offset)
+    place = _proven_place(store, queue, low)
+    return _NOTHING if first is None or place is None else (first, place)
+
+
+def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    """Physical offset of a queue offset; None when unit and record do not agree on it."""
+    unit = queue.unit(queue_offset)
+    record = store.commit_log.find_record(unit.physical_offset) if unit is not None else None
+    if record is None or (record.topic, record.queue_id, record.queue_offset) != (
+        queue.topic,
+        queue.queue_id,
+        queue_offset,
+    ):
+        return None
+    return record.physical_offset
+
+
+def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds: Bounds) -> bool:
+    """Whether a file may hold records of the store times asked for, by the first ones of this
+    file and of the next."""
+    asked = "store_timestamp" in bounds.low or "store_timestamp" in bounds.high
+    if not asked or settings.clock_slack < 0:
+        return True
+    number = log.files.index_of(split.start)
+    times = _first_times(log, number)
+    following = _first_times(log, number + 1) if number + 1 < len(log.files.entries) else []
+    low = min(times) - settings.clock_slack if times else -(2**63)
+    high = max(following) + settings.clock_slack if following else 2**63 - 1
+    return bounds.overlaps("store_timestamp", low, high)
+
+
+def _first_times(log: CommitLog, number: int) -> list[int]:
+    """Store times of the first records of a file; none when not all of them are sound."""
+    times: list[int] = []
+    place = log.files.entries[number].file_from_offset
+    while len(times) < _WITNESSES:
+        record = log.find_record(place)
+        if not isinstance(record, Record):
+            return []
+        times.append(record.store_timestamp)
+        place += record.total_size
+    return times
+
+
+def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    queues = (
+        (
+            where.topic,
+            where.queue_id,
+            [
+                (where.path / name).stat().st_blocks * 512
+                for name in paths.scan_names(where.path)
+                if is_offset_name(name)
+            ],
+        )
+        for where in store.queues.directories()
+    )
+    yield from _queue_splits(str(store.root), queues, settings, bounds)
+
+
+def _queue_splits(
+    store: str,
+    queues: Iterable[tuple[str, int, list[int]]],
+    settings: ReadSettings,
+    bounds: Bounds,
+) -> Iterator[Split]:
+    """Whole files of queues, several queues in one split when they are small. Of each queue there
+    are its topic, its number and the bytes of its files."""
+    limit = max(settings.split_bytes // 4, 1)
+    parts: list[Part] = []
+    size = 0
+    for topic, queue_id, sizes in queues:
+        if not (bounds.admits("topic", topic) and bounds.admits("queue_id", queue_id)):
+            continue
+        start = 0
+        for number, used in enumerate(sizes):
+            size += used
+            if size >= limit:
+                parts.append(Part(topic, queue_id, start, number + 1))
+                yield Split(store, parts=tuple(parts))
+                parts, size, start = [], 0, number + 1
+        if start < len(sizes) or not sizes:
+            parts.append(Part(topic, queue_id, start, len(sizes)))
+    if parts:
+        yield Split(store, parts=tuple(parts))
+
+
+def _plan_index(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
+    names = [path.name for path in store.index.paths]
+    yield from _index_splits(str(store.root), names, settings, bounds)
+
+
+def _index_splits(
+    store: str, names: Iterable[str], settings: ReadSettings, bounds: Bounds
+) -> Iterator[Split]:
+    step = max(settings.split_bytes // UNIT_SIZE, 1)
+    for name in names:
+        if not bounds.admits("file", name):
+            continue
+        try:
+            file = open_index_file(store, name, settings.config)
+            last = file.item_count
+            file.close()
+        except (RmqctlError, OSError):
+            last = 0  # Its reader says what is wrong.
+        for at in range(1, max(last, 1) + 1, step):
+            part = Part(name, 0, at, min(at + step, last + 1))
+            yield Split(store, parts=(part,))
+
+
+def read(
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a split as Arrow batches."""
+    if split.problem:
+        where = {"physical_offset": split.start} if split.end else {}
+        if split.end:
+            where["total_size"] = min(split.end - split.start, 0x7FFFFFFF)
+        yield problem_batch(schema, settings.source(split.store), split.problem, **where)
+    elif settings.structure == "commitlog":
+        yield from log_batches(split, settings, bounds, schema)
+    elif settings.structure == "queue":
+        yield from queue_batches(split, settings, bounds, schema)
+    else:
+        yield from index_batches(split, settings, schema)
