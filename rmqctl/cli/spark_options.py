@@ -103,7 +103,7 @@ class SparkSettings(NamedTuple):
     def _check_spread(self) -> None:
         """:raises UsageError: one store's directories are given as those of several, or of a URL.
         :raises BrokerConfError: the file is none."""
-        from rmqctl.engine.log.spread import is_spread
+        from rmqctl.engine.settings.logdirectories import is_spread
 
         several = len(self.named) > 1 or "://" in self.named[0]
         if self.broker_conf is not None and is_spread(self.settings().config) and several:

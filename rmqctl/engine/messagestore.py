@@ -21,13 +21,15 @@ from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.log.logwriter import open_log_writer
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.read.getmessage import GetMessageResult, MessageFilter, get_message
+from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
@@ -43,7 +45,7 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_file_size,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.start.logend import LogEnd, find_end
+from rmqctl.engine.start.logend import find_end
 from rmqctl.engine.start.plan import Progress, StartPlan, StoreFiles, plan_start
 from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.engine.state.laterversions import abort_content, check_understood, record_form
@@ -162,7 +164,7 @@ class MessageStore:
 
     def _find_end(self) -> LogEnd:
         newest = self.newest_units()
-        end = find_end(self.commit_log, newest, self.dispatcher)
+        end = find_end(self.commit_log, newest)
         self.dispatched_to = max((offset + size for offset, size in newest), default=-1)
         self._newest_offset = max((offset for offset, _ in newest), default=-1)
         if end.obstacle is not None:
@@ -171,7 +173,7 @@ class MessageStore:
 
     def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
         """What a start would do with the store as it is now; changes nothing."""
-        parts = (self.commit_log, self.queues, self.index, self.dispatcher)
+        parts = (self.commit_log, self.queues, self.index)
         files = StoreFiles(self.root, self.config, *parts)
         return plan_start(files, is_clean=not self.had_abort, progress=progress)
 

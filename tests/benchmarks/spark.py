@@ -22,8 +22,8 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.spark import scan
 from rmqctl.spark.source.columns import STRUCTURES
@@ -129,7 +129,7 @@ def scan_file(file: tuple[Path, int, int]) -> tuple[int, int]:
     store, start, end = file
     rows = size = 0
     log = open_log(str(store), MessageStoreConfig())
-    for entry in Scanner(log, Dispatcher(MessageStoreConfig()), properties=False).scan(start, end):
+    for entry in Scanner(log, properties=False).scan(start, end):
         if isinstance(entry, Batch):
             rows += len(entry)
             size += int(entry.total_size.sum())

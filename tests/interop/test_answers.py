@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.engine.filters.sql import SqlFilter
+from rmqctl.engine.filters.tags import MessageFilter, TagFilter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.read.getmessage import MessageFilter, TagFilter
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, FilterSyntaxError
 from tests.interop.commands import only

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.output import FORMATS
+from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.operations.mend import rebuild
 from tests.test_cli.conftest import BORN, Cli, state
 
@@ -325,13 +326,13 @@ def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
     seen: list[str] = []
 
     def interrupt(*_: object) -> None:
-        seen.extend(path.name for path in output.iterdir())
+        seen.extend(path.name for path in (tmp_path / f"out{BESIDE}").iterdir())
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(rebuild._Builder, "_finish", interrupt)
         assert cli("rebuild", "all", "--output", output, store=store).code == 130
-    assert "consumequeue" in seen and not list(output.iterdir())
+    assert "consumequeue" in seen and not list(tmp_path.glob("out*"))
     assert cli("rebuild", "all", "--output", output, store=store).code == 0
 
 

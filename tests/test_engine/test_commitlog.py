@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log import commitlog
 from rmqctl.engine.log.commitlog import CommitLog
@@ -19,8 +18,8 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.engine.scan import scanner
-from rmqctl.engine.scan.scanner import Batch, Scanner
-from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import DamagedStore
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 
@@ -87,7 +86,7 @@ def scanned(log: CommitLog) -> list[Entry]:
     """The same by the scanner."""
 
     def entries() -> Iterator[Entry]:
-        for entry in Scanner(log, Dispatcher(MessageStoreConfig())).scan():
+        for entry in Scanner(log).scan():
             if isinstance(entry, Batch):
                 yield from map(entry.record, range(len(entry)))
             else:

@@ -12,9 +12,9 @@ import pytest
 from formats.constants import MAX_ADDR
 from formats.text import tags_code
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
-from rmqctl.engine.read.getmessage import TagFilter
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.missing import add_missing

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.constants import MESSAGE_MAGIC_CODE
+from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollower
-from rmqctl.engine.read.getmessage import TagFilter
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Blank, Damage, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig

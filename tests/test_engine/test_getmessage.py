@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.filters.sql import SqlFilter
+from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.getmessage import (
     GetMessageResult,
-    TagFilter,
     TransferLimits,
     total_physical_memory_size,
 )

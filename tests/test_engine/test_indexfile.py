@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from formats.geometry import Geometry
 from formats.indexfile import HEADER
-from rmqctl.engine.dispatch.rules import KeyBatch
+from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService

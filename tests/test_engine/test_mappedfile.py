@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
 BLOCK = 4096

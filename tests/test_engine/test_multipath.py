@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.main import run
-from rmqctl.engine.log.spread import log_directories
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.follow import LiveStore, LogFollower
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import AmbiguousLog, BrokerConfError
 from rmqctl.operations.look.walk import Selection, walk_commit_log

@@ -18,14 +18,16 @@ from hypothesis import strategies as st
 
 from formats import constants
 from formats.text import decode_properties, string_hash_code
-from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import PREFIXES, Record, crc_matches
 from rmqctl.engine.scan import bodycrc, chain, columns, scanner
 from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather, hash_codes
 from rmqctl.engine.scan.properties import locate, properties_problem
-from rmqctl.engine.scan.scanner import Batch, Scanner, TopicTable
+from rmqctl.engine.scan.scanner import Scanner, TopicTable
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.seeds import times
 
@@ -201,7 +203,7 @@ def assert_same(
 ) -> None:
     """Entry by entry: what the scan yields is what the walk yields."""
     walked = iter(list(log.walk(start, end)))
-    scan = Scanner(log, dispatcher, check=True)
+    scan = Scanner(log, check=True)
     for entry in scan.scan(start, end):
         if not isinstance(entry, Batch):
             assert entry == next(walked)
@@ -225,9 +227,7 @@ def assert_batch(batch: Batch, records: list[Record], dispatcher: Dispatcher) ->
     assert batch.crc_matches.tolist() == matches
     problems = [properties_problem(record.properties_bytes) for record in records]
     assert batch.malformed.tolist() == [row for row, why in enumerate(problems) if why]
-    assert batch.tags_code.tolist() == [
-        dispatcher.tags_code(r.topic, r.properties, r.store_timestamp) for r in records
-    ]
+    assert batch.tags_code.tolist() == [record.tags_code for record in records]
     units = [
         (batch.topics.names[topic], *rest)
         for topic, *rest in zip(*(c.tolist() for c in unit_batch(batch, dispatcher)), strict=True)

@@ -14,11 +14,13 @@ import pytest
 from formats.commitlog import BLANK, RECORD
 from formats.constants import MAX_ADDR
 from formats.consumequeue_ext import EXT_UNIT
-from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Blank, End, Record
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.walk import Selection, walk_queues
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
@@ -112,7 +114,7 @@ def test_scanner_and_walk_agree_and_dispatch_alike(golden: Golden, name: str) ->
     dispatcher = Dispatcher(config)
     walked = list(log.walk())
     records = [entry for entry in walked if isinstance(entry, Record)]
-    scanner = Scanner(log, dispatcher, check=True)
+    scanner = Scanner(log, check=True)
     units: list[tuple[Any, ...]] = []
     keys: list[tuple[int, ...]] = []
     scanned, others = [], []

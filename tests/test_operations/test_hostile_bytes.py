@@ -123,7 +123,7 @@ def test_any_bytes_in_the_extension(golden: Golden, place: Path, data: st.DataOb
         list(verify(root, config))
         topic, queue_id = path.parent.parent.name, int(path.parent.name)
         with MessageStore(root, config) as store:
-            from rmqctl.engine.read.getmessage import TagFilter
+            from rmqctl.engine.filters.tags import TagFilter
 
             store.get_message(topic, queue_id, 0, 32, TagFilter("TagA"))
     except RmqctlError:

@@ -14,12 +14,14 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.derive.writer import group_by_queue
-from rmqctl.engine.dispatch.rules import Dispatcher, UnitBatch, unit_batch
+from rmqctl.engine.dispatch.batches import UnitBatch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.operations.change.put import BulkPut
 from rmqctl.operations.change.putbatches import put_batches
 from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, inparts, verify
@@ -39,7 +41,7 @@ def findings_in_parts(root: Path) -> list[Finding]:
     side = inparts.StoreSide(root, CONFIG, None)
     found = list(side.before())
     dispatcher = Dispatcher(CONFIG)
-    scanner, log = Scanner(side.log, dispatcher, check=True), inparts.LogSide(side.sizes, side.log)
+    scanner, log = Scanner(side.log, check=True), inparts.LogSide(side.sizes, side.log)
     units: dict[tuple[str, int], list[UnitBatch]] = defaultdict(list)
     for where in queue_directories(root / "consumequeue"):
         units[where.topic, where.queue_id] = []

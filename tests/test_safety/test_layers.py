@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,25 @@ ROOMS = {
     "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors"},
     "rmqctl/operations": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.operations"},
     "rmqctl/spark": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.spark"},
+}
+#: The floors of each house, lowest first: a room uses rooms of lower floors only. A name is a
+#: package or a module.
+FLOORS = {
+    "rmqctl.engine": [
+        ["files"],
+        ["record", "settings"],
+        ["filters", "log", "state"],
+        ["flush", "queue", "scan"],
+        ["dispatch", "read"],
+        ["index"],
+        ["derive"],
+        ["start"],
+        ["write"],
+        ["messagestore"],
+        ["services"],
+    ],
+    "rmqctl.operations": [["look", "verify"], ["mend"], ["change"]],
+    "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["report"]],
 }
 #: Packages that talk to a user or belong to one room.
 FOREIGN = {"click", "rich", "pyspark", "pyarrow", "pandas"}
@@ -56,6 +76,57 @@ def test_imports_point_left(room: str) -> None:
             assert any(name == ok or name.startswith(ok + ".") for ok in allowed), (
                 f"{path.relative_to(TOP)} imports {name}"
             )
+
+
+def house_of(path: Path) -> str:
+    return ".".join(path.relative_to(TOP).with_suffix("").parts)
+
+
+def used_modules(path: Path) -> set[str]:
+    """Modules of this project that a file imports, by their own names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [name.name for name in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+        for name in names:
+            place = TOP / name.replace(".", "/")
+            if place.with_suffix(".py").is_file():
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("house", FLOORS)
+def test_every_arrow_between_rooms_points_downwards(house: str) -> None:
+    floors = {room: number for number, rooms in enumerate(FLOORS[house]) for room in rooms}
+    for path in sources(house.replace(".", "/")):
+        name = house_of(path).removeprefix(f"{house}.")
+        room = name.split(".")[0]
+        if name in ("__init__", house):
+            continue
+        assert room in floors, f"{house}.{name} is on no floor"
+        for used in used_modules(path):
+            other = used.removeprefix(f"{house}.").split(".")[0]
+            if used.startswith(f"{house}.") and other != room:
+                assert floors[other] < floors[room], f"{house}.{name} imports {used}"
+
+
+@pytest.mark.parametrize("house", FLOORS)
+def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
+    lent: dict[str, set[str]] = {}
+    for path in sources("rmqctl"):
+        for used in used_modules(path):
+            if used.startswith(f"{house}.") and used.count(".") == 3:
+                room = used.rpartition(".")[0]
+                if not house_of(path).startswith(f"{room}."):
+                    lent.setdefault(room, set()).add(used)
+    assert lent
+    for room, modules in lent.items():
+        source = (TOP / room.replace(".", "/") / "__init__.py").read_text("utf-8")
+        door = ast.get_docstring(ast.parse(source))
+        assert set(re.findall(r":mod:`~([\w.]+)`", door or "")) == modules, room
 
 
 @pytest.mark.parametrize(

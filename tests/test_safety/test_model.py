@@ -31,7 +31,7 @@ from hypothesis.stateful import (
 )
 
 from formats import constants
-from rmqctl.engine.files.mappedfile import FileEntry, sync_files
+from rmqctl.engine.files.filequeue import FileEntry, sync_files
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult

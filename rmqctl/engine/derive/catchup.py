@@ -122,11 +122,12 @@ class DispatchTail:
                 self._reput.dispatch(entry)
 
     def _dispatch_range(self, start: int, end: int) -> None:
-        from rmqctl.engine.scan.scanner import Batch, Scanner
+        from rmqctl.engine.scan.batch import Batch
+        from rmqctl.engine.scan.scanner import Scanner
 
         # One for all bulks: it knows the topics that it has seen.
         if self._scanner is None:
-            self._scanner = Scanner(self._log, self._reput.dispatcher)
+            self._scanner = Scanner(self._log)
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self._reput.dispatch_batch(entry)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.dispatch.rules import KeyBatch, UnitBatch
-    from rmqctl.engine.scan.scanner import Batch, TopicTable
+    from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import TopicTable
 
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
@@ -80,7 +81,7 @@ class Reput:
 
     def dispatch_batch(self, batch: Batch) -> None:
         """A batch of records; errors as in :meth:`dispatch`."""
-        from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+        from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
         units = unit_batch(batch, self.dispatcher)
         self.put_units(units, batch.topics, self.ext_timestamps(batch, units))

@@ -18,10 +18,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from rmqctl.engine.scan.scanner import Batch
+    pass
 
 #: Beyond it a unit's byte offset is no Java long.
 MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
@@ -153,69 +150,3 @@ def java_split(text: str) -> list[str]:
     while parts and not parts[-1]:
         parts.pop()
     return parts
-
-
-class UnitBatch(NamedTuple):
-    """Units of a batch in log order: parallel arrays, ``topic_id`` as in the scanner's table."""
-
-    topic_id: NDArray[np.int64]
-    queue_id: NDArray[np.int64]
-    queue_offset: NDArray[np.int64]
-    physical_offset: NDArray[np.int64]
-    size: NDArray[np.int64]
-    tags_code: NDArray[np.int64]
-
-
-class KeyBatch(NamedTuple):
-    """Index keys of a batch in the order of their items: parallel arrays."""
-
-    key_hash: NDArray[np.int32]
-    physical_offset: NDArray[np.int64]
-    store_timestamp: NDArray[np.int64]
-
-
-def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
-    """:meth:`Dispatcher.units` for every record of a batch."""
-    import numpy as np
-
-    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    allowed = batch.topics.allowed_array()[batch.topic_id]
-    has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
-    has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
-    has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
-    rows = np.flatnonzero(has_unit)
-    columns = [
-        batch.topic_id[rows],
-        batch.queue_id[rows],
-        batch.queue_offset[rows],
-        batch.physical_offset[rows],
-        batch.total_size[rows],
-        batch.tags_code[rows],
-    ]
-    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in NO_UNIT]
-    if multi:
-        extra: list[tuple[int, ...]] = []
-        for row in multi:
-            for unit in dispatcher.units(batch.record(row)):
-                at = batch.topics.id_of(unit.topic)
-                extra.append((row, at, *unit[1:]))
-        # A record with extra queues has all of its units here: take its plain one out.
-        keep = ~np.isin(rows, multi)
-        order = np.concatenate([rows[keep], np.array([e[0] for e in extra], np.int64)])
-        columns = [
-            np.concatenate([column[keep], np.array([e[i + 1] for e in extra], np.int64)])
-            for i, column in enumerate(columns)
-        ]
-        by_row = np.argsort(order, kind="stable")
-        columns = [column[by_row] for column in columns]
-    return UnitBatch(*columns)
-
-
-def key_batch(batch: Batch) -> KeyBatch:
-    """:meth:`Dispatcher.keys` for every record of a batch."""
-    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
-    rows, hashes = batch.key_row, batch.key_hash
-    rolled_back = kind[rows] == constants.TRANSACTION_ROLLBACK_TYPE
-    if rolled_back.any():
-        rows, hashes = rows[~rolled_back], hashes[~rolled_back]
-    return KeyBatch(hashes, batch.physical_offset[rows], batch.store_timestamp[rows])

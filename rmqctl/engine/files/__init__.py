@@ -1,0 +1,13 @@
+"""Files as bytes: maps, ranges of files, holes, locks, and how a path is reached safely.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.files.bufferpool`
+- :mod:`~rmqctl.engine.files.filequeue`
+- :mod:`~rmqctl.engine.files.holes`
+- :mod:`~rmqctl.engine.files.lock`
+- :mod:`~rmqctl.engine.files.mappedfile`
+- :mod:`~rmqctl.engine.files.newdirectory`
+- :mod:`~rmqctl.engine.files.pagelock`
+- :mod:`~rmqctl.engine.files.paths`
+"""

@@ -1,0 +1,9 @@
+"""Index files: slots, items, chains, the service over all files.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.index.indexfile`
+- :mod:`~rmqctl.engine.index.indexservice`
+- :mod:`~rmqctl.engine.index.links`
+- :mod:`~rmqctl.engine.index.recovery`
+"""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.dispatch.rules import KeyBatch
+    from rmqctl.engine.dispatch.batches import KeyBatch
 
 _HEADER = Struct(layouts.INDEX_HEADER.format)
 _ITEM = Struct(layouts.INDEX_ITEM.format)

@@ -14,7 +14,7 @@ from rmqctl.engine.files.paths import remove_file, scan_names
 from rmqctl.engine.index.indexfile import IndexFile, IndexHeader, IndexItem, first_header
 
 if TYPE_CHECKING:
-    from rmqctl.engine.dispatch.rules import KeyBatch
+    from rmqctl.engine.dispatch.batches import KeyBatch
 
 
 class QueryItem(NamedTuple):

@@ -1,0 +1,9 @@
+"""The commit log: walked, appended to, spread over directories.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.log.commitlog`
+- :mod:`~rmqctl.engine.log.end`
+- :mod:`~rmqctl.engine.log.logwriter`
+- :mod:`~rmqctl.engine.log.spread`
+"""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import (
     Blank,
     Damage,

@@ -18,13 +18,14 @@ from pathlib import Path
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.bufferpool import TransientStorePool, WriteBuffer
-from rmqctl.engine.files.mappedfile import FileEntry, MappedFile, MappedFileQueue, sync_files
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue, sync_files
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
+from rmqctl.engine.log.end import NEAR, LogEnd, check_end
 from rmqctl.engine.log.spread import open_log_files
 from rmqctl.engine.record.record import BLANK, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.start.logend import NEAR, LogEnd, check_end
 
 _PAGE = mmap.PAGESIZE
 
@@ -350,7 +351,7 @@ class CommitLogWriter(CommitLog):
 
 def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLogWriter:
     """A store's log for writing, with a pool and warm files where the configuration says so; errors
-    as of :func:`~rmqctl.engine.log.spread.log_directories`."""
+    as of :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
     pool = None
     if config.is_transient_store_pool_enable:
         pool = TransientStorePool(config.transient_store_pool_size, file_size)

@@ -1,0 +1,10 @@
+"""Consume queues: units read and put, extension files, what a start makes of them.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.queue.consumequeue`
+- :mod:`~rmqctl.engine.queue.extension`
+- :mod:`~rmqctl.engine.queue.queuetable`
+- :mod:`~rmqctl.engine.queue.queuewriter`
+- :mod:`~rmqctl.engine.queue.recovery`
+"""

@@ -12,7 +12,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants, layouts
-from rmqctl.engine.files.mappedfile import FileEntry, MappedFile, MappedFileQueue
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.queue.extension import ConsumeQueueExt, is_ext_addr
 
 if TYPE_CHECKING:

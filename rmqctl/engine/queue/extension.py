@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from formats import layouts
 from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
-from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue
+from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from rmqctl.engine.files.mappedfile import sync_files
+from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.paths import QueueDirectory, check_topic_directory, queue_directories
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants, layouts
-from rmqctl.engine.files.mappedfile import MappedFile, MappedFileQueue, sync_files
+from rmqctl.engine.files.filequeue import MappedFileQueue, sync_files
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,

@@ -1,0 +1,8 @@
+"""Reading as clients do: pull, search by time, follow what grows.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.read.bytime`
+- :mod:`~rmqctl.engine.read.follow`
+- :mod:`~rmqctl.engine.read.getmessage`
+"""

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.read.getmessage import MessageFilter
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, body_seen, crc_matches
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig

@@ -11,12 +11,10 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from formats.constants import PROPERTY_TAGS
-from formats.text import tags_code
+from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import GetMessageStatus
-from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
@@ -35,17 +33,6 @@ class ReadableStore(Protocol):
     def max_offset(self) -> int: ...
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None: ...
-
-
-class MessageFilter(Protocol):
-    """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
-    record. ``errors`` counts records on which it failed."""
-
-    errors: int
-
-    def matches_code(self, code: int | None) -> bool: ...
-
-    def matches(self, record: Record) -> bool: ...
 
 
 @dataclass(slots=True)
@@ -67,30 +54,6 @@ class GetMessageResult:
     suggest_pulling_from_slave: bool = False
     fall_behind_size: int = 0
     passed_over: int = 0
-
-
-class TagFilter:
-    """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
-    as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
-
-    :raises UsageError: the expression names no tag: nothing could ever match.
-    """
-
-    errors = 0
-
-    def __init__(self, expression: str) -> None:
-        self._is_all = expression in ("", "*")
-        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
-        if not (self._is_all or self.tags):
-            raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
-        self._codes = frozenset(tags_code(tag) for tag in self.tags)
-
-    def matches_code(self, code: int | None) -> bool:
-        """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
-        return self._is_all or code is None or code in self._codes
-
-    def matches(self, record: Record) -> bool:
-        return self._is_all or record.properties.get(PROPERTY_TAGS) in self.tags
 
 
 def total_physical_memory_size() -> int:

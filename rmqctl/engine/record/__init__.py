@@ -1,0 +1,9 @@
+"""One record: read, judged, encoded; its body; what a put or a pull answers.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.record.bodies`
+- :mod:`~rmqctl.engine.record.message`
+- :mod:`~rmqctl.engine.record.record`
+- :mod:`~rmqctl.engine.record.status`
+"""

@@ -1,0 +1,13 @@
+"""The hot loop: a log as batches of columns, and what they are made of.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.scan.batch`
+- :mod:`~rmqctl.engine.scan.columns`
+- :mod:`~rmqctl.engine.scan.properties`
+- :mod:`~rmqctl.engine.scan.ranges`
+- :mod:`~rmqctl.engine.scan.recordcrc`
+- :mod:`~rmqctl.engine.scan.scanner`
+- :mod:`~rmqctl.engine.scan.sorting`
+- :mod:`~rmqctl.engine.scan.topics`
+"""

@@ -15,7 +15,8 @@ from rmqctl.engine.record.record import Blank, Damage, End, find_next
 
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
-    from rmqctl.engine.scan.scanner import Batch, Scanner
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
 
 
 class LogPart(NamedTuple):

@@ -16,7 +16,7 @@ from rmqctl.engine.record.message import CRC32_RESERVED_LENGTH, property_crc
 from rmqctl.engine.scan.columns import Ints, take
 
 if TYPE_CHECKING:
-    from rmqctl.engine.scan.scanner import Batch
+    from rmqctl.engine.scan.batch import Batch
 
 _NAME = constants.PROPERTY_CRC32.encode()
 #: The two halves of the name as numbers: those compare faster than bytes.

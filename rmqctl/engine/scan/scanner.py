@@ -8,18 +8,16 @@ through :meth:`CommitLog.step`, so that both readers of the log agree on what a 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from formats import constants
-from rmqctl.engine.dispatch.rules import Dispatcher, java_int
 from rmqctl.engine.files.holes import Aside, whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record, read_entry
+from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record
 from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.bodycrc import body_crcs
 from rmqctl.engine.scan.chain import chain, read_fields
 from rmqctl.engine.scan.columns import LONGEST, Bytes, Ints, gather
@@ -35,58 +33,6 @@ WINDOW_BYTES = (1 << 20, 16 << 20)
 _AROUND = 2 * LONGEST
 
 
-@dataclass(slots=True)
-class Batch:
-    """Consecutive records of one file as parallel arrays, in log order.
-
-    ``key_row`` and ``key_hash`` are parallel to each other: one entry per index key, rolled back
-    records' too. ``crc_matches`` is all true unless the scan checks. ``malformed`` are rows whose
-    properties do not parse, ``multi_dispatch_rows`` those that name extra queues,
-    ``bad_delay_rows`` delayed messages whose level is no number.
-    """
-
-    mapped: MappedFile
-    topics: TopicTable
-    position: Ints
-    physical_offset: Ints
-    total_size: Ints
-    body_crc: Ints
-    queue_id: Ints
-    queue_offset: Ints
-    sys_flag: Ints
-    store_timestamp: Ints
-    body_position: Ints
-    body_length: Ints
-    topic_id: Ints
-    properties_position: Ints
-    properties_length: Ints
-    tags_code: Ints
-    key_row: Ints
-    key_hash: NDArray[np.int32]
-    crc_matches: NDArray[np.bool_]
-    malformed: Ints
-    multi_dispatch_rows: Ints
-    bad_delay_rows: Ints
-
-    def __len__(self) -> int:
-        return len(self.position)
-
-    @property
-    def end_offset(self) -> int:
-        return int(self.physical_offset[-1] + self.total_size[-1])
-
-    def record(self, row: int) -> Record:
-        """One record in full."""
-        entry = read_entry(
-            self.mapped.buffer,
-            int(self.position[row]),
-            self.mapped.size,
-            int(self.physical_offset[row]),
-        )
-        assert isinstance(entry, Record)
-        return entry
-
-
 ScanEntry = Batch | Blank | Damage | End
 
 
@@ -97,13 +43,11 @@ class Scanner:
     def __init__(
         self,
         log: CommitLog,
-        dispatcher: Dispatcher,
         *,
         check: bool = False,
         properties: bool = True,
     ) -> None:
         self.log = log
-        self.dispatcher = dispatcher
         self.topics = TopicTable()
         self._check = check
         self._properties = properties
@@ -185,7 +129,6 @@ class Scanner:
                 self.topics.key_prefix_array()[fields["topic_id"]],
                 check=self._check,
             )
-        bad_delay_rows = self._delays(found.tags_code, found.delay_levels, fields)
         return Batch(
             mapped=mapped,
             topics=self.topics,
@@ -195,24 +138,9 @@ class Scanner:
             crc_matches=_crc_matches(mapped, data, fields) if self._check else np.ones(count, bool),
             malformed=found.malformed,
             multi_dispatch_rows=found.multi_dispatch_rows,
-            bad_delay_rows=bad_delay_rows,
+            delay_levels=found.delay_levels,
             **fields,
         )
-
-    def _delays(self, tags_code: Ints, levels: dict[int, str], fields: dict[str, Ints]) -> Ints:
-        """Puts delivery times in place of the tags codes of delayed messages; the rows of those
-        whose level is no number."""
-        bad: list[int] = []
-        schedule = self.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
-        topic, stamps = fields["topic_id"], fields["store_timestamp"]
-        for row, level in levels.items():
-            if topic[row] == schedule:
-                if java_int(level) is None:
-                    bad.append(row)
-                tags_code[row] = self.dispatcher.delivery_time(
-                    level, int(stamps[row]), int(tags_code[row])
-                )
-        return np.array(bad, np.int64)
 
 
 def _with_last_record(

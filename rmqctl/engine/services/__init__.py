@@ -1,0 +1,10 @@
+"""What a broker does beside put and pull: delays, transactions, retention, search.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.services.multiqueues`
+- :mod:`~rmqctl.engine.services.retention`
+- :mod:`~rmqctl.engine.services.schedule`
+- :mod:`~rmqctl.engine.services.search`
+- :mod:`~rmqctl.engine.services.transaction`
+"""

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import FileEntry
-from rmqctl.engine.log.spread import log_directories
+from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.errors import BrokerConfError, CannotRead
 
 if TYPE_CHECKING:

@@ -1,0 +1,8 @@
+"""What a store is configured to be: broker.conf, sizes of files, directories of the log.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.settings.filesizes`
+- :mod:`~rmqctl.engine.settings.logdirectories`
+- :mod:`~rmqctl.engine.settings.storeconfig`
+"""

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from formats import constants, layouts
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import is_offset_name
-from rmqctl.engine.log.spread import log_directories
+from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import ConfigurationContradiction, FileLengthUnproven, QueueFilesTooSmall
 

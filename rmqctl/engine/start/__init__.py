@@ -1,0 +1,7 @@
+"""What a broker's start would make of a store; reads only.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.start.logend`
+- :mod:`~rmqctl.engine.start.plan`
+"""

@@ -9,10 +9,11 @@ its own place. Both look behind the end: what a crash cut off leaves nothing tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from formats.constants import END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
+from rmqctl.engine.log.end import NEAR, LogEnd
 from rmqctl.engine.record.record import (
     Blank,
     Damage,
@@ -22,50 +23,21 @@ from rmqctl.engine.record.record import (
     crc_matches,
     read_entry_of,
 )
-from rmqctl.errors import DamagedStore
 
 if TYPE_CHECKING:
-    from rmqctl.engine.dispatch.rules import Dispatcher
-    from rmqctl.engine.scan.scanner import Batch
+    from rmqctl.engine.scan.batch import Batch
 
-#: Bytes behind the end that are looked at when a store is opened.
-NEAR = 1 << 20
 #: Bytes that are walked record by record before the scanner, which starts slower, takes over.
 _FAR = 4 << 20
 #: Damage at which the engine's recovery goes on with the next file that is there.
 _PASSED_OVER = ("commitlog-file-missing", "blank-size-mismatch")
 
 
-class LogEnd(NamedTuple):
-    """The end of the log as an opening store sees it.
-
-    ``store_timestamp`` is that of the last record (ms; 0 when unknown); ``obstacle`` is damage
-    behind which newer records stand: a writer must not go on there.
-    """
-
-    offset: int
-    store_timestamp: int
-    obstacle: Damage | None
-
-
-def check_end(end: LogEnd) -> None:
-    """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
-    if end.obstacle is not None:
-        raise DamagedStore(
-            reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "
-            "would overwrite them, and a broker deletes them at its start",
-            physical_offset=end.obstacle.physical_offset,
-        )
-
-
-def find_end(
-    log: CommitLog, newest: Iterable[tuple[int, int]], dispatcher: Dispatcher | None = None
-) -> LogEnd:
+def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
     """Finds the end from ``newest``: (physical offset, size) of each queue's last unit.
 
     The newest unit that points to a record of its size is where a short walk starts; without one
-    it starts at the last file that holds anything. With a ``dispatcher`` a long walk is the
-    scanner's.
+    it starts at the last file that holds anything.
     """
     start, last = _proven_start(log, newest)
     timestamp = 0 if last is None else last.store_timestamp
@@ -75,8 +47,8 @@ def find_end(
         if _ends_quietly(log, number, position):
             return LogEnd(log.offset_of(number, position), timestamp, None)
         offset = log.offset_of(number, position)
-        if dispatcher is not None and position >= 0 and offset - begin > _FAR:
-            return end_behind(log, offset, timestamp, dispatcher)
+        if position >= 0 and offset - begin > _FAR:
+            return end_behind(log, offset, timestamp)
         step = log.step(number, position)
         entry = step.entry
         if isinstance(entry, Record):
@@ -94,7 +66,6 @@ def end_behind(
     log: CommitLog,
     start: int,
     timestamp: int,
-    dispatcher: Dispatcher,
     seen: Callable[[Batch], None] = lambda batch: None,
 ) -> LogEnd:
     """The end of the log behind ``start``, the place of a record or blank: every record is read,
@@ -103,9 +74,10 @@ def end_behind(
     :param timestamp: store time of the record before, in ms; 0: not known.
     :param seen: told of each batch of records; the last one may hold some from the end on.
     """
-    from rmqctl.engine.scan.scanner import Batch, Scanner
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
 
-    for entry in Scanner(log, dispatcher, check=True, properties=False).scan(start):
+    for entry in Scanner(log, check=True, properties=False).scan(start):
         if isinstance(entry, Batch):
             seen(entry)
             sound = len(entry) if entry.crc_matches.all() else int(entry.crc_matches.argmin())

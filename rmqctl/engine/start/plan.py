@@ -19,21 +19,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
-from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
+from rmqctl.engine.dispatch.rules import NO_UNIT
 from rmqctl.engine.files import paths
 from rmqctl.engine.index import recovery as indexrecovery
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import PREFIXES, Record
-from rmqctl.engine.start.logend import LogEnd, end_behind, find_end
+from rmqctl.engine.start.logend import end_behind, find_end
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.indexservice import IndexService
     from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-    from rmqctl.engine.scan.scanner import Batch
+    from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 _STORE_TIMESTAMP = 11  # of a record's prefix, in the order of its fields
@@ -52,7 +53,6 @@ class StoreFiles:
     log: CommitLog
     queues: ConsumeQueueTable
     index: IndexService
-    dispatcher: Dispatcher
 
 
 class ScanStart(NamedTuple):
@@ -193,7 +193,7 @@ def _first_timestamp(log: CommitLog, number: int) -> int | None:
 def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
     facts = [_facts(queue, queue.max_offset, is_hole=False) for queue in _queues(files)]
     newest = [(one.last.physical_offset, one.last.size) for one in facts if one.last is not None]
-    end = find_end(files.log, newest, files.dispatcher)
+    end = find_end(files.log, newest)
     cuts, facts = _cut(files, facts, end.offset)
     newest_unit = _newest(facts)
     dispatch_from, hold_back = _begin(files.log, sum(newest_unit), end)
@@ -207,7 +207,7 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
         newest=newest_unit,
         dispatch_from=dispatch_from,
         queue_cuts=cuts,
-        index_cuts=recovery.plan_clean(files.index, end.offset).cuts,
+        index_cuts=indexrecovery.plan_clean(files.index, end.offset).cuts,
         holes=holes,
         hold_back=hold_back,
         doubtful=(),
@@ -237,7 +237,7 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
 
     end = LogEnd(start.physical_offset, 0, None)
     if log.files.entries:
-        end = end_behind(log, start.physical_offset, 0, files.dispatcher, seen)
+        end = end_behind(log, start.physical_offset, 0, seen)
     if end.store_timestamp == 0:
         end = end._replace(store_timestamp=_timestamp_before(log, facts, end.offset))
     cuts, facts = _cut(files, facts, end.offset)

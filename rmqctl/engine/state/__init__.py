@@ -1,0 +1,9 @@
+"""What a broker keeps beside the log: checkpoint, JSON files, structures of later versions.
+
+Other rooms use:
+
+- :mod:`~rmqctl.engine.state.brokerjson`
+- :mod:`~rmqctl.engine.state.checkpoint`
+- :mod:`~rmqctl.engine.state.laterversions`
+- :mod:`~rmqctl.engine.state.persist`
+"""

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from formats import constants, layouts
 from formats.text import join_properties, split_properties
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import FILE_NAME_DIGITS, MappedFile
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import BLANK, Record, read_entry
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 

@@ -19,8 +19,8 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.recovery import apply_cuts
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import check_end
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.start.logend import check_end
 from rmqctl.engine.start.plan import Progress, StartPlan
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.storeflusher import StoreFlusher
@@ -31,7 +31,7 @@ def check(plan: StartPlan, root: Path, log: CommitLog) -> None:
     """Refuses what would lose something; nothing was changed.
 
     :raises CommitLogMissing: there are units, and no log.
-    :raises DamagedStore: as of :func:`~rmqctl.engine.start.logend.check_end`.
+    :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
     """
     if not log.files.entries and (plan.queue_cuts or plan.dispatched_to >= 0):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import sync_files
+from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.flush.services import (
     CommitRealTimeService,
     FlushConsumeQueueService,

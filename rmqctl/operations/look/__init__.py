@@ -1,0 +1,16 @@
+"""Commands that only look: rows of what is there.
+
+Other rooms use:
+
+- :mod:`~rmqctl.operations.look.du`
+- :mod:`~rmqctl.operations.look.dump`
+- :mod:`~rmqctl.operations.look.follow`
+- :mod:`~rmqctl.operations.look.index`
+- :mod:`~rmqctl.operations.look.info`
+- :mod:`~rmqctl.operations.look.message`
+- :mod:`~rmqctl.operations.look.offset`
+- :mod:`~rmqctl.operations.look.pull`
+- :mod:`~rmqctl.operations.look.queues`
+- :mod:`~rmqctl.operations.look.rows`
+- :mod:`~rmqctl.operations.look.walk`
+"""

@@ -22,9 +22,10 @@ from formats.constants import BORNHOST_V6_FLAG
 from formats.text import decode_utf8
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Blank, Damage
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints
 from rmqctl.engine.scan.properties import tags
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, UsageError
@@ -198,7 +199,7 @@ def usage(store: MessageStore, what: Usage, progress: Progress | None = None) ->
     """Rows ``usage``, most bytes first, rows ``disk``, then ``summary``. Bytes are those of the
     records, damaged stretches and blanks apart; what came when the bound was reached is ungrouped.
     """
-    scanner = Scanner(store.commit_log, store.dispatcher, properties=False)
+    scanner = Scanner(store.commit_log, properties=False)
     columns, counts = _Columns(scanner.topics), _Counts()
     messages = size = blank = damages = damaged = 0
     for entry in scanner.scan():

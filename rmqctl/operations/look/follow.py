@@ -17,8 +17,8 @@ from rmqctl.operations.look.rows import Row, message_row_with_body
 from rmqctl.operations.look.walk import Selection, log_row
 
 if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.read.getmessage import MessageFilter
 
 
 class Patience(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.read.getmessage import TagFilter
+from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.rows import Row, message_row_with_body
 
 if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.read.getmessage import MessageFilter
 
 #: What one answer of a broker holds at most, unless its configuration says otherwise.
 ONE_PULL = 32

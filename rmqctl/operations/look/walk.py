@@ -23,8 +23,8 @@ from rmqctl.operations.look.rows import (
 )
 
 if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.read.getmessage import MessageFilter
 
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
 

@@ -1,0 +1,8 @@
+"""Commands that make queues and index anew, or bring a store in order.
+
+Other rooms use:
+
+- :mod:`~rmqctl.operations.mend.missing`
+- :mod:`~rmqctl.operations.mend.rebuild`
+- :mod:`~rmqctl.operations.mend.recovery`
+"""

@@ -24,7 +24,7 @@ from rmqctl.operations.mend.rebuild import MOST_FILLED
 from rmqctl.operations.mend.recovery import planned_row
 
 if TYPE_CHECKING:
-    from rmqctl.engine.scan.scanner import Batch
+    from rmqctl.engine.scan.batch import Batch
 
 Progress = Callable[[int], None]
 
@@ -97,11 +97,12 @@ class _Known:
 def _run(
     store: MessageStore, known: _Known, what: str, reput: Reput | None, progress: Progress | None
 ) -> MissingSummary:
-    from rmqctl.engine.scan.scanner import Batch, Scanner
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
 
     summary = MissingSummary()
     lost = 0
-    for entry in Scanner(store.commit_log, store.dispatcher).scan(None, store.max_offset):
+    for entry in Scanner(store.commit_log).scan(None, store.max_offset):
         if isinstance(entry, Batch):
             _count(store, entry, known, what, summary)
             if reput is not None:
@@ -120,7 +121,7 @@ def _count(
     store: MessageStore, batch: Batch, known: _Known, what: str, summary: MissingSummary
 ) -> None:
     """Counts what a batch adds."""
-    from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+    from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
     summary.records += len(batch)
     if what in ("queues", "all"):

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.dispatch.rules import UnitBatch
-    from rmqctl.engine.scan.scanner import Batch, Scanner
+    from rmqctl.engine.dispatch.batches import UnitBatch
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
 
 __all__ = [
     "Build",
@@ -213,9 +214,10 @@ class _Builder:
         self._queue_count = 0
 
     def run(self, progress: Progress | None) -> RebuildSummary:
-        from rmqctl.engine.scan.scanner import Batch, Scanner
+        from rmqctl.engine.scan.batch import Batch
+        from rmqctl.engine.scan.scanner import Scanner
 
-        scanner = Scanner(self._log, self._dispatcher)
+        scanner = Scanner(self._log)
         lost = 0
         try:
             for entry in scanner.scan():
@@ -239,7 +241,7 @@ class _Builder:
         return self._finish(scanner)
 
     def _batch(self, batch: Batch, scanner: Scanner) -> None:
-        from rmqctl.engine.dispatch.rules import key_batch, unit_batch
+        from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
         self._summary.records += len(batch)
         if self._queues is not None:

@@ -1,7 +1,9 @@
-"""verify: the whole store against itself. Damage never ends it, and nothing is changed.
+"""verify: what is wrong with a store, from one pass over its log; the catalogue of findings.
 
-The log is scanned once; queues and index are compared with it as it goes by. Findings come in the
-order in which they are met, and a :class:`Summary` closes them.
+Other rooms use:
+
+- :mod:`~rmqctl.operations.verify.configcheck`
+- :mod:`~rmqctl.operations.verify.inparts`
 """
 
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding

@@ -16,8 +16,8 @@ from formats.constants import COMPRESSED_FLAG
 from rmqctl.engine.record.bodies import undecodable
 from rmqctl.engine.record.message import MAX_PORT
 from rmqctl.engine.record.record import HOSTS_V6_MASK
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import take
-from rmqctl.engine.scan.scanner import Batch
 
 _PORT = np.dtype(">i4")
 _PORTS = [

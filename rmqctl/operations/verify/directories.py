@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import FILE_NAME_DIGITS
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.operations.verify.findings import Finding, finding

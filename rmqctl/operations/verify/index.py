@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.engine.dispatch.rules import KeyBatch
+from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexfile import time_diff_seconds
 from rmqctl.engine.index.indexservice import IndexService

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.engine.dispatch.rules import KeyBatch, UnitBatch
+from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.scan.scanner import ScanEntry, TopicTable

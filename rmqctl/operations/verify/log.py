@@ -16,13 +16,15 @@ from formats.constants import (
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
+from rmqctl.engine.dispatch.batches import bad_delay_rows
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import take
 from rmqctl.engine.scan.recordcrc import property_crc_mismatches
-from rmqctl.engine.scan.scanner import Batch, ScanEntry
+from rmqctl.engine.scan.scanner import ScanEntry
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
@@ -94,7 +96,7 @@ class LogChecker:
         yield from self._dispatch_stops(batch)
         self.undispatched.add(self._sizes.path, self._sizes.config, batch)
         yield from self._empty_parts(batch)
-        for row in batch.bad_delay_rows.tolist():
+        for row in bad_delay_rows(batch):
             level = batch.record(row).properties[PROPERTY_DELAY_TIME_LEVEL]
             bad = self._record_finding("delay-not-a-number", batch, row)
             yield bad._replace(expected="a number in DELAY", found=level[:100])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqctl.engine.derive.writer import bulk_units, group_by_queue
-from rmqctl.engine.dispatch.rules import UnitBatch
+from rmqctl.engine.dispatch.batches import UnitBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.log.commitlog import CommitLog

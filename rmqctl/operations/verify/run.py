@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.engine.dispatch.rules import Dispatcher, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
-from rmqctl.engine.log.spread import log_directories
 from rmqctl.engine.record.record import Damage, End
-from rmqctl.engine.scan.scanner import Batch, ScanEntry, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import ScanEntry, Scanner
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import unproven_log_file
+from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
 from rmqctl.errors import CannotRead
@@ -130,7 +132,7 @@ def _run(
     checkpoint = CheckpointChecker(root)
     yield from check_before(sizes)
     log, dispatcher, damaged = sizes.open_log(), Dispatcher(config), Ranges()
-    scanner = Scanner(log, dispatcher, check=True)
+    scanner = Scanner(log, check=True)
     records = LogChecker(sizes, log, damaged)
     queues = QueueChecker(sizes, scanner.topics, damaged)
     index = IndexChecker(sizes, damaged)

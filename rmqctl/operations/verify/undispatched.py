@@ -11,7 +11,7 @@ from formats.constants import TRANSACTION_TYPE_MASK
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
 from rmqctl.engine.files import paths
-from rmqctl.engine.scan.scanner import Batch
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify.findings import Finding, finding
 

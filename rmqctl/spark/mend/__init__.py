@@ -1,0 +1,7 @@
+"""verify and rebuild on Spark.
+
+Other rooms use:
+
+- :mod:`~rmqctl.spark.mend.rebuild`
+- :mod:`~rmqctl.spark.mend.verify`
+"""

@@ -14,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from rmqctl.engine.derive.writer import ext_timestamps, group_by_queue
-from rmqctl.engine.dispatch.rules import Dispatcher, KeyBatch, UnitBatch, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch, key_batch, unit_batch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, plan_parts, unmet
-from rmqctl.engine.scan.scanner import Batch, TopicTable
+from rmqctl.engine.scan.scanner import TopicTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

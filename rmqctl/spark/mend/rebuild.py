@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Protocol
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.log.spread import log_directories, open_commit_log
+from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import Damage
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import LogPart, PartScan
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
 from rmqctl.spark.mend.facts import Fact, Packer, gather
@@ -129,7 +131,7 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(job.root, job.config, job.log_file_size, part)) as log:
             dispatcher = Dispatcher(job.config)
-            scanner = Scanner(log, dispatcher)
+            scanner = Scanner(log)
             packer = Packer(
                 part.number,
                 dispatcher,
@@ -166,7 +168,7 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
 
 def _last_key(batch: Batch, otherwise: int) -> int:
     """Physical offset of the last record of a batch that has an index key."""
-    from rmqctl.engine.dispatch.rules import key_batch
+    from rmqctl.engine.dispatch.batches import key_batch
 
     keys = key_batch(batch)
     return int(keys.physical_offset[-1]) if len(keys.physical_offset) else otherwise

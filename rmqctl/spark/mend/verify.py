@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqctl.engine.dispatch.rules import Dispatcher, UnitBatch
+from rmqctl.engine.dispatch.batches import UnitBatch
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import LogPart, PartScan
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.spark.mend.facts import (
     Fact,
@@ -110,7 +112,7 @@ def _kernel(sizes: Any, rules: ModuleType) -> Any:
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(sizes.root, sizes.config, sizes.log, part)) as log:
             dispatcher = Dispatcher(sizes.config)
-            scanner = Scanner(log, dispatcher, check=True)
+            scanner = Scanner(log, check=True)
             side = log_side(sizes, log)
             packer = Packer(
                 part.number,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from formats.constants import INDEX_HEADER_SIZE
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import FileEntry, is_offset_name
+from rmqctl.engine.files.filequeue import FileEntry, is_offset_name
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.log.commitlog import CommitLog

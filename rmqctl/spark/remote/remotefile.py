@@ -16,7 +16,8 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Protocol
 
-from rmqctl.engine.files.mappedfile import FileEntry, MappedFile, MappedFileQueue
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES
 from rmqctl.spark.remote.urls import RemoteUnreadable, told, url_path
 

@@ -29,11 +29,12 @@ from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.log.spread import is_spread
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.filesizes import check_queue_file_size
+from rmqctl.engine.settings.logdirectories import is_spread
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.write.assemble import (
@@ -163,7 +164,7 @@ class NewStore:
             else None,
         )
         try:
-            for entry in Scanner(log, dispatcher).scan():
+            for entry in Scanner(log).scan():
                 if isinstance(entry, Batch):
                     reput.dispatch_batch(entry)
             reput.flush()

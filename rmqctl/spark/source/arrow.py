@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from formats import layouts
 from formats.derive import dtype_of
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
-from rmqctl.engine.scan.scanner import Batch
 from rmqctl.spark.source.columns import STRUCTURES, Source
 from rmqctl.spark.source.properties import MAP, PropertyEntries, ragged
 

@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqctl.engine.log.spread import is_spread
+from rmqctl.engine.settings.logdirectories import is_spread
 from rmqctl.engine.settings.storeconfig import (
     MessageStoreConfig,
     load_broker_conf,

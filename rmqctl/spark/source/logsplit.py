@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import Damage, End, find_next
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.remote import remote
@@ -35,7 +35,7 @@ _NOT_BY_ROW = {
     "key_hash",
     "malformed",
     "multi_dispatch_rows",
-    "bad_delay_rows",
+    "delay_levels",
 }
 _ROW_COLUMNS = frozenset(f.name for f in fields(Batch)) - _NOT_BY_ROW
 _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
@@ -83,7 +83,7 @@ def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
     place = start if back <= 0 else start + find_next(log.files.file(number), back)
     if place >= offset:
         return place
-    for entry in Scanner(log, Dispatcher(config), properties=False).scan(place, offset):
+    for entry in Scanner(log, properties=False).scan(place, offset):
         if isinstance(entry, Batch):
             place = entry.end_offset
         elif isinstance(entry, End):
@@ -131,7 +131,6 @@ class _Reading:
         self._source = settings.source(split.store)
         self._scanner = Scanner(
             log,
-            Dispatcher(settings.config),
             check=settings.check_crc and "status" in schema.names,
             # Properties are taken apart here, for the columns that are asked for.
             properties=False,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import is_offset_name
+from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue

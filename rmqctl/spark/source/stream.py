@@ -30,7 +30,8 @@ from pyspark.sql.types import StructType
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record, crc_matches
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import split, splits
@@ -180,7 +181,7 @@ def whole_end(store: str, settings: split.ReadSettings) -> int:
 def _end_behind(log: CommitLog, place: int, store: MessageStore) -> int:
     """The end of the log behind damage: after its last record that is whole."""
     end = place
-    for entry in Scanner(log, store.dispatcher, properties=False).scan(place):
+    for entry in Scanner(log, properties=False).scan(place):
         if isinstance(entry, Batch):
             last: Record = entry.record(len(entry) - 1)
             end = (

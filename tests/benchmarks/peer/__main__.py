@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.pull import pull
@@ -197,7 +197,7 @@ def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None
 
 def check(store: MessageStore) -> None:
     """Every record and its checksum as verify looks at them, without its other checks."""
-    for part in Scanner(store.commit_log, Dispatcher(store.config), check=True).scan():
+    for part in Scanner(store.commit_log, check=True).scan():
         assert not isinstance(part, Batch) or part.crc_matches.all()
 
 

@@ -1,0 +1,107 @@
+"""Dispatch of a scanner's batch: the rules of :mod:`rmqctl.engine.dispatch.rules` over arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, NO_UNIT, Dispatcher, java_int
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.scan.batch import Batch
+
+
+class UnitBatch(NamedTuple):
+    """Units of a batch in log order: parallel arrays, ``topic_id`` as in the scanner's table."""
+
+    topic_id: NDArray[np.int64]
+    queue_id: NDArray[np.int64]
+    queue_offset: NDArray[np.int64]
+    physical_offset: NDArray[np.int64]
+    size: NDArray[np.int64]
+    tags_code: NDArray[np.int64]
+
+
+class KeyBatch(NamedTuple):
+    """Index keys of a batch in the order of their items: parallel arrays."""
+
+    key_hash: NDArray[np.int32]
+    physical_offset: NDArray[np.int64]
+    store_timestamp: NDArray[np.int64]
+
+
+def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
+    """:meth:`Dispatcher.units` for every record of a batch."""
+    import numpy as np
+
+    codes = _tags_codes(batch, dispatcher)
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    allowed = batch.topics.allowed_array()[batch.topic_id]
+    has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
+    has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
+    has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
+    rows = np.flatnonzero(has_unit)
+    columns = [
+        batch.topic_id[rows],
+        batch.queue_id[rows],
+        batch.queue_offset[rows],
+        batch.physical_offset[rows],
+        batch.total_size[rows],
+        codes[rows],
+    ]
+    multi = [int(row) for row in batch.multi_dispatch_rows if kind[row] not in NO_UNIT]
+    if multi:
+        extra: list[tuple[int, ...]] = []
+        for row in multi:
+            for unit in dispatcher.units(batch.record(row)):
+                at = batch.topics.id_of(unit.topic)
+                extra.append((row, at, *unit[1:]))
+        # A record with extra queues has all of its units here: take its plain one out.
+        keep = ~np.isin(rows, multi)
+        order = np.concatenate([rows[keep], np.array([e[0] for e in extra], np.int64)])
+        columns = [
+            np.concatenate([column[keep], np.array([e[i + 1] for e in extra], np.int64)])
+            for i, column in enumerate(columns)
+        ]
+        by_row = np.argsort(order, kind="stable")
+        columns = [column[by_row] for column in columns]
+    return UnitBatch(*columns)
+
+
+def _tags_codes(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.int64]:
+    """:meth:`Dispatcher.tags_code` of every row: of delayed messages the times of delivery."""
+    delayed = _delayed(batch)
+    if not delayed:
+        return batch.tags_code
+    codes = batch.tags_code.copy()
+    for row, level in delayed.items():
+        timestamp, code = int(batch.store_timestamp[row]), int(codes[row])
+        codes[row] = dispatcher.delivery_time(level, timestamp, code)
+    return codes
+
+
+def bad_delay_rows(batch: Batch) -> list[int]:
+    """Rows of delayed messages whose level is no number, ascending."""
+    return [row for row, level in _delayed(batch).items() if java_int(level) is None]
+
+
+def _delayed(batch: Batch) -> dict[int, str]:
+    """Rows of the schedule topic that name a level, and that level's text."""
+    if not batch.delay_levels:
+        return {}
+    schedule = batch.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
+    topic_id = batch.topic_id
+    return {row: level for row, level in batch.delay_levels.items() if topic_id[row] == schedule}
+
+
+def key_batch(batch: Batch) -> KeyBatch:
+    """:meth:`Dispatcher.keys` for every record of a batch."""
+    kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
+    rows, hashes = batch.key_row, batch.key_hash
+    rolled_back = kind[rows] == constants.TRANSACTION_ROLLBACK_TYPE
+    if rolled_back.any():
+        rows, hashes = rows[~rolled_back], hashes[~rolled_back]
+    return KeyBatch(hashes, batch.physical_offset[rows], batch.store_timestamp[rows])

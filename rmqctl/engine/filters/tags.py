@@ -1,0 +1,48 @@
+"""Filters of a pull: what they look at of a unit and of a record, and the one by tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from formats.constants import PROPERTY_TAGS
+from formats.text import tags_code
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import UsageError
+
+if TYPE_CHECKING:
+    pass
+
+
+class MessageFilter(Protocol):
+    """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
+    record. ``errors`` counts records on which it failed."""
+
+    errors: int
+
+    def matches_code(self, code: int | None) -> bool: ...
+
+    def matches(self, record: Record) -> bool: ...
+
+
+class TagFilter:
+    """``A || B``, or ``*`` for everything: by hash in the queue as the broker does, then in full
+    as the client does (``FilterAPI#buildSubscriptionData``). A ``*`` among tags is a tag.
+
+    :raises UsageError: the expression names no tag: nothing could ever match.
+    """
+
+    errors = 0
+
+    def __init__(self, expression: str) -> None:
+        self._is_all = expression in ("", "*")
+        self.tags = frozenset(tag for part in expression.split("||") if (tag := part.strip()))
+        if not (self._is_all or self.tags):
+            raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
+        self._codes = frozenset(tags_code(tag) for tag in self.tags)
+
+    def matches_code(self, code: int | None) -> bool:
+        """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
+        return self._is_all or code is None or code in self._codes
+
+    def matches(self, record: Record) -> bool:
+        return self._is_all or record.properties.get(PROPERTY_TAGS) in self.tags

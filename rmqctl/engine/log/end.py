@@ -1,0 +1,39 @@
+"""The end of the log as an opening store sees it; found by :mod:`rmqctl.engine.start.logend`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.record.record import (
+    Damage,
+)
+from rmqctl.errors import DamagedStore
+
+if TYPE_CHECKING:
+    pass
+
+
+#: Bytes behind the end that are looked at when a store is opened.
+NEAR = 1 << 20
+
+
+class LogEnd(NamedTuple):
+    """The end of the log as an opening store sees it.
+
+    ``store_timestamp`` is that of the last record (ms; 0 when unknown); ``obstacle`` is damage
+    behind which newer records stand: a writer must not go on there.
+    """
+
+    offset: int
+    store_timestamp: int
+    obstacle: Damage | None
+
+
+def check_end(end: LogEnd) -> None:
+    """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
+    if end.obstacle is not None:
+        raise DamagedStore(
+            reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "
+            "would overwrite them, and a broker deletes them at its start",
+            physical_offset=end.obstacle.physical_offset,
+        )

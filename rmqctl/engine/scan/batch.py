@@ -1,0 +1,66 @@
+"""A scanner's batch: consecutive records as parallel arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.record.record import Record, read_entry
+from rmqctl.engine.scan.columns import Ints
+from rmqctl.engine.scan.topics import TopicTable
+
+
+@dataclass(slots=True)
+class Batch:
+    """Consecutive records of one file as parallel arrays, in log order.
+
+    ``key_row`` and ``key_hash`` are parallel to each other: one entry per index key, rolled back
+    records' too. ``crc_matches`` is all true unless the scan checks. ``malformed`` are rows whose
+    properties do not parse, ``multi_dispatch_rows`` those that name extra queues. ``tags_code`` is
+    the hash of the tags; ``delay_levels`` maps rows to the text of their DELAY property, from which
+    dispatch takes a delayed message's time (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
+    """
+
+    mapped: MappedFile
+    topics: TopicTable
+    position: Ints
+    physical_offset: Ints
+    total_size: Ints
+    body_crc: Ints
+    queue_id: Ints
+    queue_offset: Ints
+    sys_flag: Ints
+    store_timestamp: Ints
+    body_position: Ints
+    body_length: Ints
+    topic_id: Ints
+    properties_position: Ints
+    properties_length: Ints
+    tags_code: Ints
+    key_row: Ints
+    key_hash: NDArray[np.int32]
+    crc_matches: NDArray[np.bool_]
+    malformed: Ints
+    multi_dispatch_rows: Ints
+    delay_levels: dict[int, str]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def end_offset(self) -> int:
+        return int(self.physical_offset[-1] + self.total_size[-1])
+
+    def record(self, row: int) -> Record:
+        """One record in full."""
+        entry = read_entry(
+            self.mapped.buffer,
+            int(self.position[row]),
+            self.mapped.size,
+            int(self.physical_offset[row]),
+        )
+        assert isinstance(entry, Record)
+        return entry

@@ -1,0 +1,57 @@
+"""Where the files of a store's log lie: in its own ``commitlog/``, or in several directories.
+
+``storePathCommitLog`` lists them with commas between, ``readOnlyCommitLogStorePaths`` more of them,
+that get no new files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import AmbiguousLog, BrokerConfError
+
+_SPLITTER = ","
+
+
+class LogDirectories(NamedTuple):
+    """Directories of a log; ``appendable`` get new files, in turn, and ``listed`` are those of
+    ``storePathCommitLog``."""
+
+    all: tuple[Path, ...]
+    appendable: tuple[Path, ...]
+    listed: tuple[Path, ...]
+
+
+def is_spread(config: MessageStoreConfig) -> bool:
+    """Whether a configuration lists directories for the log of its store."""
+    return _SPLITTER in config.store_path_commit_log
+
+
+def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
+    """Where the log of a store lies.
+
+    :raises AmbiguousLog: the store has a log of its own that the configuration does not list (a
+        copied store, and the broker.conf of the original: its log may be another broker's).
+    :raises BrokerConfError: no directory is left for new files.
+    """
+    own = root / paths.COMMIT_LOG
+    if not is_spread(config):
+        return LogDirectories((own,), (own,), (own,))
+    listed = _split(config.store_path_commit_log)
+    read_only = _split(config.read_only_commit_log_store_paths)
+    everything = tuple(dict.fromkeys([*listed, *read_only]))
+    if any(map(is_offset_name, paths.scan_names(own))) and not any(
+        directory.exists() and directory.samefile(own) for directory in everything
+    ):
+        raise AmbiguousLog(path=str(own), name="storePathCommitLog")
+    appendable = sorted({directory for directory in listed if directory not in read_only}, key=str)
+    if not appendable:
+        raise BrokerConfError(path="storePathCommitLog", reason="all its directories are read-only")
+    return LogDirectories(everything, tuple(appendable), tuple(listed))
+
+
+def _split(text: str) -> list[Path]:
+    return [Path(name.strip()) for name in text.split(_SPLITTER) if name.strip()]
