@@ -14,11 +14,11 @@ import click
 import pytest
 
 import rmqctl
+from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
-from rmqctl.cli.options import EXIT_CODES
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
-from rmqctl.operations.change.put import FIELDS
+from rmqctl.operations.change.messagefields import FIELDS
 from rmqctl.operations.verify import reference
 from tests import transcripts
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.options import Settings
 from rmqctl.cli.output import note
+from rmqctl.cli.settings import Settings
 from rmqctl.cli.signals import stop_signals
 from rmqctl.cli.sink import Row
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import Group
+from rmqctl.cli.command import Group
 
 
 class LazyGroup(Group):

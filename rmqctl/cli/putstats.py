@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from rmqctl.cli.options import Settings
+    from rmqctl.cli.settings import Settings
     from rmqctl.engine.messagestore import MessageStore
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import Group
-from rmqctl.cli.options import group as make
+from rmqctl.cli.command import Group
+from rmqctl.cli.command import group as make
 
 
 class SectionedGroup(Group):

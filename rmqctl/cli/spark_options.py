@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.options import Settings, StorePath
 from rmqctl.cli.output import FORMATS, RowWriter
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import StorePath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -46,7 +46,8 @@ from rmqctl.engine.settings.filesizes import (
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.logend import find_end
-from rmqctl.engine.start.plan import Progress, StartPlan, StoreFiles, plan_start
+from rmqctl.engine.start.model import Progress, StartPlan, StoreFiles
+from rmqctl.engine.start.plan import plan_start
 from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.engine.state.laterversions import abort_content, check_understood, record_form
 from rmqctl.engine.write import recovery

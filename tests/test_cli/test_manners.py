@@ -16,8 +16,10 @@ from typing import Any
 import click
 import pytest
 
-from rmqctl.cli import main, options, output, text
-from rmqctl.cli.options import COMMON_OPTIONS, Command, Time, command_first
+from rmqctl.cli import main, options, output, settings, text
+from rmqctl.cli.command import Command, command_first
+from rmqctl.cli.options import COMMON_OPTIONS
+from rmqctl.cli.types import Time
 from tests.conftest import Golden
 from tests.test_cli.conftest import NASTY, Cli, state
 
@@ -278,7 +280,7 @@ def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise KeyError("x\x1b[2J")
 
-    monkeypatch.setattr(options.Settings, "open", broken)
+    monkeypatch.setattr(settings.Settings, "open", broken)
     monkeypatch.delenv("RMQCTL_DEBUG", raising=False)
     done = cli("queues", store=store)
     assert done.code == 70 and "RMQCTL_DEBUG=1" in done.err and len(done.err.splitlines()) == 1
@@ -289,11 +291,13 @@ def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.Mon
 
 
 def test_ctrl_c_is_130_and_leaves_whole_rows(store: Path) -> None:
-    body = "import os, signal, sys; from rmqctl.cli import options; from rmqctl.cli.main import run"
+    body = (
+        "import os, signal, sys; from rmqctl.cli import settings; from rmqctl.cli.main import run"
+    )
     # A run in the background ignores Ctrl-C, and hands that down.
     body += "; signal.signal(signal.SIGINT, signal.default_int_handler)"
     stop = "os.kill(os.getpid(), signal.SIGINT)"
-    code = f"{body}; options.Settings.open = lambda *_, **__: {stop}; sys.exit(run(sys.argv[1:]))"
+    code = f"{body}; settings.Settings.open = lambda *_, **__: {stop}; sys.exit(run(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "queues", "--store", str(store)]
     done = subprocess.run(line, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
@@ -323,7 +327,7 @@ def test_too_little_memory_is_no_bug(
     def greedy(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(options.Settings, "open", greedy)
+    monkeypatch.setattr(settings.Settings, "open", greedy)
     monkeypatch.delenv("RMQCTL_DEBUG", raising=False)
     done = cli("queues", store=store)
     assert done.code == 5 and "memory" in done.err and len(done.err.splitlines()) == 1
@@ -333,7 +337,7 @@ def test_interrupted_is_130(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPat
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(options.Settings, "open", interrupt)
+    monkeypatch.setattr(settings.Settings, "open", interrupt)
     assert cli("queues", store=store).code == 130
 
 

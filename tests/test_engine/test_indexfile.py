@@ -15,6 +15,7 @@ from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.mending import repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -164,7 +165,7 @@ def test_repair_takes_back_what_a_kill_left(
     times = {offset: time for offset, time, _ in SIX}
     for _ in range(2):  # a second repair has nothing to do
         file = IndexFile(MappedFile.open_writable(tmp_path / "before", path), GEOMETRY)
-        file.repair(times.get)
+        repair(file, times.get)
         file.close()
         assert path.read_bytes() == sound
 
@@ -199,7 +200,7 @@ def test_repair_knows_a_slot_of_which_a_part_was_stored(
         path = tmp_path / "cut"
         path.write_bytes(content)
         cut_file = IndexFile(MappedFile.open_writable(tmp_path, path), geometry)
-        cut_file.repair(lambda offset: 1000)
+        repair(cut_file, lambda offset: 1000)
         assert cut_file.mapped.read(0, len(whole)) == whole
         cut_file.close()
     service.close()
@@ -212,7 +213,7 @@ def test_repair_refuses_a_header_that_counts_nothing_but_zeros(tmp_path: Path) -
         raw.write((9).to_bytes(4, "big"))
     file = IndexFile(MappedFile.open_writable(tmp_path / "s", path), GEOMETRY)
     with pytest.raises(DamagedStore, match="never written"):
-        file.repair(lambda _: 0)
+        repair(file, lambda _: 0)
     file.close()
 
 

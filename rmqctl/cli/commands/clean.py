@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import EXIT_CODES, Settings, Time, Whole, common, dry_run_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import EXIT_CODES
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from rmqctl.cli.advice import Advice
-from rmqctl.cli.options import Settings, common, group
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.command import group
+from rmqctl.cli.options import common
+from rmqctl.cli.settings import Settings
 
 
 @group("config", examples=["rmqctl config check --store DIR"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
 
 _CONF = "--store store --broker-conf broker.conf"
 _COPY = "--store copy --broker-conf broker.conf"

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import Settings, common, limit_option, time_range, topic_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, limit_option, time_range, topic_option
+from rmqctl.cli.settings import Settings
 
 
 @make(

@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import (
-    INT_MAX,
-    OFFSET,
-    QUEUE_ID,
-    Group,
-    Settings,
-    Whole,
-    command_first,
-    common,
-    decompress_options,
-    group,
-)
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import Group, command_first, group
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, decompress_options
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.options import WRITING_EXITS, Settings, common, dry_run_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import WRITING_EXITS
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option
+from rmqctl.cli.settings import Settings
 
 
 @make(

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import Settings, common
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common
+from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import click
 
+from rmqctl.cli.command import command as make
+from rmqctl.cli.command import group
 from rmqctl.cli.options import (
-    INT_MAX,
-    Settings,
-    Whole,
     body_option,
     common,
     decompress_options,
-    group,
     time_range,
     topic_option,
 )
-from rmqctl.cli.options import command as make
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import INT_MAX, Whole
 
 
 @group(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rmqctl.cli.options import Settings, common
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common
+from rmqctl.cli.settings import Settings
 
 
 @make("info", examples=["rmqctl info --store DIR", "rmqctl info --json"])

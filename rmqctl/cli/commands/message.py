@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.options import Settings, body_option, common, decompress_options, topic_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import body_option, common, decompress_options, topic_option
+from rmqctl.cli.settings import Settings
 
 
 @make(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.options import Settings, Time, common, queue_id_option, topic_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, queue_id_option, topic_option
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Time
 
 _BOUNDARIES = ("nearest", "first", "last", "floor", "ceil")
 

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.command import command as make
 from rmqctl.cli.following import Follow, follow_options, print_rows
 from rmqctl.cli.options import (
-    INT_MAX,
-    LONG_MAX,
-    Settings,
-    Whole,
     body_option,
     common,
     decompress_options,
     queue_id_option,
     topic_option,
 )
-from rmqctl.cli.options import command as make
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import INT_MAX, LONG_MAX, Whole
 
 if TYPE_CHECKING:
     from rmqctl.cli.sink import Row

@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import (
-    INT_MAX,
-    LONG_MAX,
-    OFFSET,
-    QUEUE_ID,
-    WRITING_EXITS,
-    Settings,
-    Whole,
-    common,
-    dry_run_option,
-)
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import WRITING_EXITS
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -132,7 +125,8 @@ def command(
         raise click.UsageError("--batch goes with --from.")
     if "topic" not in fields:
         raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
-    from rmqctl.operations.change.put import message_from_fields, put_one
+    from rmqctl.operations.change.messagefields import message_from_fields
+    from rmqctl.operations.change.put import put_one
 
     message = message_from_fields(fields)
     with opened() as store, settings.writer(vertical=True) as writer:
@@ -146,19 +140,19 @@ def command(
 def _check(settings: Settings, source: str | None, fields: dict[str, Any]) -> int:
     """put --dry-run."""
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change import put
+    from rmqctl.operations.change import messagefields, put
 
     if source is None and "topic" not in fields:
         raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
         settings.planned_recovery(store, writer)
         if source is None:
-            row = put.check_one(store, put.message_from_fields(fields))
+            row = put.check_one(store, messagefields.message_from_fields(fields))
             writer.row(row)
             return _status(settings, row)
         with LineSource(source) as lines:
             run = put.BulkPut(lines.name)
-            maker = put.MessageMaker(put.checked_fields(fields))
+            maker = messagefields.MessageMaker(messagefields.checked_fields(fields))
             for row in put.check_lines(store, lines, run, maker):
                 writer.row(row)
     return _status(settings, run.refused, run.line)
@@ -196,7 +190,8 @@ def _put_stream(
     stats: bool,
 ) -> int:
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change.put import BulkPut, MessageMaker, checked_fields, put_lines
+    from rmqctl.operations.change.messagefields import MessageMaker, checked_fields
+    from rmqctl.operations.change.put import BulkPut, put_lines
     from rmqctl.operations.change.putbatches import put_batches
 
     for name in ("body", "body_base64"):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rmqctl.cli.options import Settings, common, queue_id_option, topic_option
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, queue_id_option, topic_option
+from rmqctl.cli.settings import Settings
 
 
 @make(

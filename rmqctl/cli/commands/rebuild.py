@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.options import (
-    EXIT_CODES,
-    Settings,
-    dry_run_option,
-    queue_id_option,
-    topic_option,
-)
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import EXIT_CODES
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import dry_run_option, queue_id_option, topic_option
+from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
     SparkSettings,
     output_options,

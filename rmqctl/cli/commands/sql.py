@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,

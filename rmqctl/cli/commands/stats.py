@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from rmqctl.cli.options import Whole
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
@@ -17,6 +16,7 @@ from rmqctl.cli.spark_options import (
     spark_options,
     spark_session,
 )
+from rmqctl.cli.types import Whole
 
 
 @make(

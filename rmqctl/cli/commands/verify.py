@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.advice import Advice
-from rmqctl.cli.options import Settings
-from rmqctl.cli.options import command as make
+from rmqctl.cli.command import command as make
+from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
     SparkSettings,
     output_options,

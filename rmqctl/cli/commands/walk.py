@@ -7,20 +7,20 @@ from typing import Any
 
 import click
 
+from rmqctl.cli.command import command as make
+from rmqctl.cli.command import group
 from rmqctl.cli.following import Follow, follow_options, print_rows
 from rmqctl.cli.options import (
-    Settings,
     body_option,
     common,
     decompress_options,
-    group,
     limit_option,
     offset_range,
     queue_id_option,
     time_range,
     topic_option,
 )
-from rmqctl.cli.options import command as make
+from rmqctl.cli.settings import Settings
 from rmqctl.cli.sink import Row
 
 _EXITS = {1: "damage was met, or filters were given and nothing matched"}

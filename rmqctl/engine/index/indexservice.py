@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import remove_file, scan_names
-from rmqctl.engine.index.indexfile import IndexFile, IndexHeader, IndexItem, first_header
+from rmqctl.engine.index.header import IndexHeader, IndexItem, first_header
+from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.mending import repair
 
 if TYPE_CHECKING:
     from rmqctl.engine.dispatch.batches import KeyBatch
@@ -152,7 +154,7 @@ class IndexService:
             before = self.open(self.paths[-2])
             previous = before.header
             before.close()
-        last.repair(store_timestamp_at, previous)
+        repair(last, store_timestamp_at, previous)
 
     def last_or_new(self) -> IndexFile:
         """The file for the next item (``IndexService#getAndCreateLastIndexFile``).

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
 from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.mending import is_linked, keep
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +110,7 @@ def _look_through(file: IndexFile, log_end: int) -> tuple[int, bool]:
         newest = int(items["physical_offset"][-1])
     if not kept:
         return 0, file.stored_index_count in (0, 1) and not file.uncounted_items()
-    return kept, not file.uncounted_items() and file.is_linked()
+    return kept, not file.uncounted_items() and is_linked(file)
 
 
 def _sound_items(items: NDArray[np.void], newest: int, log_end: int) -> int:
@@ -136,7 +137,7 @@ def apply_cuts(
         if cut.kept:
             file = index.open_writable(cut.path)
             try:
-                file.keep(cut.kept, store_timestamp_at)
+                keep(file, cut.kept, store_timestamp_at)
                 file.flush()
             finally:
                 file.close()

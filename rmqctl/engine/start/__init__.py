@@ -3,5 +3,6 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.start.logend`
+- :mod:`~rmqctl.engine.start.model`
 - :mod:`~rmqctl.engine.start.plan`
 """

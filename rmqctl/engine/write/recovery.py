@@ -21,7 +21,7 @@ from rmqctl.engine.index.recovery import apply_cuts
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.start.plan import Progress, StartPlan
+from rmqctl.engine.start.model import Progress, StartPlan
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.storeflusher import StoreFlusher
 from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole

@@ -21,7 +21,7 @@ from rmqctl.engine.flush.services import (
     GroupCommitService,
 )
 from rmqctl.engine.flush.thread import ServiceThread
-from rmqctl.engine.start.plan import StartPlan
+from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.write.background import ReputMessageService
 from rmqctl.engine.write.context import StoreParts

@@ -10,7 +10,8 @@ from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, enco
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 from rmqctl.errors import BadInputLine, TopicNotAllowed
-from rmqctl.operations.change.put import BulkPut, MessageMaker, NotAMessage, messages_of
+from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage
+from rmqctl.operations.change.put import BulkPut, messages_of
 from rmqctl.operations.look.rows import Row, append_result_row
 
 if TYPE_CHECKING:

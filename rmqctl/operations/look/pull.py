@@ -13,6 +13,7 @@ from rmqctl.operations.look.rows import Row, message_row_with_body
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.read.getmessage import GetMessageResult
 
 #: What one answer of a broker holds at most, unless its configuration says otherwise.
 ONE_PULL = 32
@@ -86,6 +87,14 @@ def pull(
         if not goes_on:
             break
         offset = answer.next_begin_offset
+    summary = _summary(answer, found, passed_over)
+    if counts_errors:
+        summary["filter_errors"] = message_filter.errors
+    yield summary
+
+
+def _summary(answer: GetMessageResult, found: int, passed_over: int) -> Row:
+    """Of the last answer, and of how many messages all answers had."""
     summary: Row = {
         "type": "summary",
         "status": (GetMessageStatus.FOUND if found else answer.status).value,
@@ -95,8 +104,4 @@ def pull(
         "messages": found,
         "suggest_pulling_from_slave": answer.suggest_pulling_from_slave,
     }
-    if passed_over:
-        summary["passed_over"] = passed_over
-    if counts_errors:
-        summary["filter_errors"] = message_filter.errors
-    yield summary
+    return summary | ({"passed_over": passed_over} if passed_over else {})

@@ -9,7 +9,7 @@ from formats.constants import PROPERTY_TAGS
 from formats.text import decode_utf8, tags_code
 
 if TYPE_CHECKING:
-    from rmqctl.engine.index.indexfile import IndexItem
+    from rmqctl.engine.index.header import IndexItem
     from rmqctl.engine.queue.consumequeue import Unit
     from rmqctl.engine.record.message import PutMessageResult
     from rmqctl.engine.record.record import Blank, Damage, Record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
-from rmqctl.engine.start.plan import Progress, StartPlan
+from rmqctl.engine.start.model import Progress, StartPlan
 from rmqctl.engine.write import recovery
 from rmqctl.operations.look.rows import Row
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqctl.operations.verify.codes import ERROR, INFO, STORE_CODES, WARNING, Code
+from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
+from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
 
 __all__ = ["CODES", "ERROR", "INFO", "WARNING", "Code", "Finding", "finding"]
 
-CODES: dict[str, Code] = STORE_CODES | CONFIG_CODES
+CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | CONFIG_CODES
 
 
 class Finding(NamedTuple):

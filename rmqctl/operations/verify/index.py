@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
-from rmqctl.engine.index.indexfile import time_diff_seconds
+from rmqctl.engine.index.header import time_diff_seconds
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import time_diff_array
 from rmqctl.operations.verify.checkpoint import walked_from

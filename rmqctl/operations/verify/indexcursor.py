@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from formats import layouts
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.index.indexfile import IndexFile, IndexHeader
+from rmqctl.engine.index.header import IndexHeader
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.links import item_dtype, link_items
 from rmqctl.errors import CannotRead, FileLengthContradiction

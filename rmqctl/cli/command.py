@@ -1,0 +1,116 @@
+"""Commands and groups of them, whose help has examples and exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    pass
+from rmqctl.cli.options import COMMON_OPTIONS
+
+EXIT_CODES = {
+    0: "done, nothing wrong found",
+    1: "done: findings, or nothing matched",
+    2: "usage",
+    3: "no such store, or not a store",
+    4: "the store is in use by a broker, or read-only",
+    5: "cannot continue: damaged or unsupported data",
+    6: "refused: needs consent (--yes)",
+    70: "a bug in rmqctl",
+    130: "interrupted",
+}
+
+
+#: Of commands that change a store.
+WRITING_EXITS = {code: EXIT_CODES[code] for code in (4,)}
+
+
+class Command(click.Command):
+    """A command whose help has examples before the options and the exit status after them."""
+
+    def __init__(
+        self,
+        *args: Any,
+        examples: Sequence[str] = (),
+        exits: dict[int, str] | None = None,
+        **kw: Any,
+    ) -> None:
+        super().__init__(*args, **kw)
+        self.examples = examples
+        self.exits = exits or {}
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_epilog(ctx, formatter)
+        codes = {code: EXIT_CODES[code] for code in (0, 2, 3, 5)} | self.exits
+        with formatter.section("Exit status"):
+            formatter.write_dl([(str(code), codes[code]) for code in sorted(codes)])
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
+def command(
+    name: str, *, examples: Sequence[str], exits: dict[int, str] | None = None, **kw: Any
+) -> Callable[[Callable[..., Any]], Command]:
+    """``@click.command`` with examples (command lines) and the exit codes beyond 0, 2, 3 and 5."""
+    return click.command(name, cls=Command, examples=examples, exits=exits, **kw)
+
+
+class Group(click.Group):
+    """A group of commands whose help has examples, and which takes the common options before the
+    command as well as after it."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.examples = examples
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, command_first(args))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.list_commands(ctx), 1)
+            if not close:
+                raise
+            text = f"{error.message} Did you mean {close[0]!r}?"
+            raise click.UsageError(text, error.ctx) from None
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_help_text(ctx, formatter)
+        write_examples(formatter, self.examples)
+
+
+def command_first(args: list[str]) -> list[str]:
+    """``--store DIR queues …`` as ``queues --store DIR …``; with no command, what follows them."""
+    at = 0
+    while at < len(args) and args[at].partition("=")[0] in COMMON_OPTIONS:
+        takes_value = COMMON_OPTIONS[args[at].partition("=")[0]]
+        at += 2 if takes_value and "=" not in args[at] else 1
+    rest = args[at:]
+    if not rest or rest[0].startswith("-"):
+        return rest
+    return [rest[0], *args[:at], *rest[1:]]
+
+
+def group(
+    name: str, *, examples: Sequence[str], cls: type[Group] = Group
+) -> Callable[[Callable[..., Any]], Group]:
+    """``@click.group`` with examples."""
+    return click.group(name, cls=cls, examples=examples)

@@ -1,0 +1,150 @@
+"""What all commands are given, and what they tell a user on the way: ``Settings``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.cli.output import RowWriter, note
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+
+class Settings(NamedTuple):
+    """What every command is told."""
+
+    root: Path
+    broker_conf: str | None
+    format: str
+    quiet: bool
+    verbose: bool
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
+
+        return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
+
+    def open(self, *, writable: bool = False, create: bool = False, **changes: Any) -> MessageStore:
+        """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``."""
+        from rmqctl.engine.messagestore import MessageStore
+
+        config = replace(self.config, **changes) if changes else self.config
+        with self.quiet_progress("recovery") as progress:
+            store = MessageStore(
+                self.root, config, writable=writable, create=create, progress=progress
+            )
+        if writable:
+            self._note_recovery(store)
+        self.detail(
+            f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
+            f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
+        )
+        if store.irregular:
+            from rmqctl.operations.look.info import irregular_files
+
+            self.note_irregular(irregular_files(store))
+        return store
+
+    def _note_recovery(self, store: MessageStore) -> None:
+        """Says what opening for writing did with what a crash, or a loss, has left."""
+        plan = store.plan
+        if not plan.is_needed:
+            return
+        cut = sum(one.max_offset - one.end for one in plan.queue_cuts if not one.is_hole)
+        self.note(
+            ("note: " if plan.is_clean else "note: the store was not closed cleanly: ")
+            + f"brought in order as by a broker's start; the log ends at {plan.end.offset}, "
+            f"{plan.dispatch_bytes} bytes of it were dispatched again"
+            + (f", {cut} units without a record are gone" if cut else "")
+            + "."
+        )
+
+    def quiet_progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None]]:
+        """A bar on a terminal's stderr for what comes before any row, and seldom takes long; gives
+        the function that takes what is done, and how much there is."""
+        from rmqctl.cli.progress import late_progress
+
+        return late_progress(title, quiet=self.quiet)
+
+    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> None:
+        """For a dry run: the row of what opening for writing would do first, if anything."""
+        from rmqctl.operations.mend.recovery import planned_row
+
+        with self.quiet_progress("recovery") as progress:
+            row = planned_row(store, progress)
+        if row is not None:
+            writer.row(row)
+
+    def note_irregular(self, files: list[str]) -> None:
+        """Says which files are not as long as they must be, so that something may be left out."""
+        if not files:
+            return
+        self.note(
+            f"note: {_some(files)}. What they lack is left out, and a broker does not start on "
+            "them: `rmqctl verify` says what to do."
+        )
+
+    def note_index(self, store: MessageStore) -> bool:
+        """Says which index files are passed over; whether there are any."""
+        files = [f"{path.name} ({size} bytes)" for path, size in store.index.irregular.items()]
+        if files:
+            self.note(
+                f"note: index files of a wrong length are left out: {_some(files)}. Messages may "
+                "be missing here: `rmqctl rebuild index` writes the index anew."
+            )
+        return bool(files)
+
+    def writer(
+        self,
+        main_type: str | None = None,
+        *,
+        bulk: bool = False,
+        vertical: bool = False,
+        live: bool = False,
+    ) -> RowWriter:
+        """The writer of the command's rows; use as a context manager."""
+        return RowWriter(
+            self.format,
+            main_type=main_type,
+            bulk=bulk,
+            vertical=vertical,
+            live=live,
+            wide=self.verbose,
+            quiet=self.quiet,
+        )
+
+    def note(self, text: str) -> None:
+        """A note on stderr, unless -q."""
+        if not self.quiet:
+            note(text)
+
+    def detail(self, text: str) -> None:
+        """A note on stderr with -v."""
+        if self.verbose and not self.quiet:
+            note(text)
+
+    def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
+        """A note when the store has no such queue, mostly because a name is mistyped."""
+        if store.consume_queue(topic, queue_id) is None:
+            self.note(
+                f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
+            )
+
+    def progress(
+        self, title: str, total: int, writer: RowWriter
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """A bar on a terminal's stderr; gives the function that takes what is done of ``total``."""
+        from rmqctl.cli.progress import progress
+
+        return progress(title, total, writer, quiet=self.quiet)
+
+
+def _some(names: list[str]) -> str:
+    more = f", and {len(names) - 3} more" if len(names) > 3 else ""
+    return "; ".join(names[:3]) + more

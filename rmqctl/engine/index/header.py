@@ -1,0 +1,59 @@
+"""The header of an index file and its items, as values."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from formats import layouts
+
+HEADER = Struct(layouts.INDEX_HEADER.format)
+ITEM = Struct(layouts.INDEX_ITEM.format)
+SLOT = Struct(layouts.INDEX_SLOT.format)
+_INT_MAX = 0x7FFFFFFF
+#: No store time (ms) is as late: the year 9999.
+_LATEST = 253_402_300_800_000
+
+
+class IndexHeader(NamedTuple):
+    """The header's six fields; ``index_count`` is the number of the next item, from 1."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    hash_slot_count: int
+    index_count: int
+
+    def pack(self) -> bytes:
+        """The header's bytes."""
+        return HEADER.pack(*self)
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the times can be those of a file with items."""
+        return 0 < self.begin_timestamp <= self.end_timestamp < _LATEST
+
+
+class IndexItem(NamedTuple):
+    """One item as stored."""
+
+    key_hash: int
+    physical_offset: int
+    time_diff_seconds: int
+    prev_index_no: int
+
+
+def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
+    """Seconds since the file's begin, clamped to a Java int; 0 while the begin is not known."""
+    if begin_timestamp <= 0:
+        return 0
+    # Java divides towards zero; below zero the result is clamped anyway.
+    return min(max((store_timestamp - begin_timestamp) // 1000, 0), _INT_MAX)
+
+
+def first_header(previous: IndexHeader | None) -> IndexHeader:
+    """A new file's header: the end of the file before it, when there is one."""
+    offset = max(previous.end_phy_offset, 0) if previous else 0
+    time = max(previous.end_timestamp, 0) if previous else 0
+    return IndexHeader(time, time, offset, offset, 0, 1)

@@ -1,0 +1,108 @@
+"""What a start makes of a store, as data: ``StartPlan`` and its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.index import recovery as indexrecovery
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import LogEnd
+from rmqctl.engine.state.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from rmqctl.engine.index.indexservice import IndexService
+    from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+
+#: Told of the bytes of log that were read so far, and of all that are to be read.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFiles:
+    """The files of one store, open for reading or for writing."""
+
+    root: Path
+    config: MessageStoreConfig
+    log: CommitLog
+    queues: ConsumeQueueTable
+    index: IndexService
+
+
+class ScanStart(NamedTuple):
+    """Where an unclean start begins to read the log, and ``why``: ``checkpoint`` (the newest file
+    whose first record is older than the checkpoint) or ``first-file`` (no file is)."""
+
+    physical_offset: int
+    why: str
+
+
+class QueueCut(NamedTuple):
+    """Units of a queue that go, from queue offset ``end`` on, and files behind it.
+
+    Their records are behind the log's end, or places without a unit stand before them (``is_hole``)
+    and dispatch writes them again, or there are none in a file that was made ahead.
+    """
+
+    topic: str
+    queue_id: int
+    end: int
+    max_offset: int
+    is_hole: bool
+
+
+class Hole(NamedTuple):
+    """A place without a unit, before others, in a queue that no dispatch writes again."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlan:
+    """``end`` is the log's; ``dispatch_from`` the physical offset from which records are dispatched
+    again, the log's end when none is. ``newest`` is (physical offset, size) of the unit that stands
+    for the newest record, ``dispatched_to`` where that ends; -1 without units.
+
+    ``scan`` is None after a clean stop. ``hold_back`` is a store time (ms): until the plan is done
+    no checkpoint may say that queues and index are on disk beyond it; None: any may. ``doubtful``
+    are files that a crash may have left in memory only.
+    """
+
+    is_clean: bool
+    checkpoint: Checkpoint
+    scan: ScanStart | None
+    end: LogEnd
+    newest: tuple[int, int]
+    dispatch_from: int
+    queue_cuts: tuple[QueueCut, ...]
+    index_cuts: tuple[indexrecovery.IndexCut, ...]
+    holes: tuple[Hole, ...]
+    hold_back: int | None
+    doubtful: tuple[Path, ...]
+
+    @property
+    def dispatched_to(self) -> int:
+        offset, size = self.newest
+        return offset + size
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether a start changes anything, or refuses to."""
+        some = self.queue_cuts or self.index_cuts or self.holes or self.end.obstacle
+        return not self.is_clean or bool(some) or self.dispatch_bytes > 0
+
+    @property
+    def scanned_bytes(self) -> int:
+        """Bytes of log that an unclean start reads."""
+        return 0 if self.scan is None else self.end.offset - self.scan.physical_offset
+
+    @property
+    def dispatch_bytes(self) -> int:
+        """Bytes of log that are dispatched again."""
+        return max(self.end.offset - self.dispatch_from, 0)
