@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    pass
-
 
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
 

@@ -9,16 +9,13 @@ for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from formats import constants
 from formats.text import index_key_hash, tags_code
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-
-if TYPE_CHECKING:
-    pass
 
 #: Beyond it a unit's byte offset is no Java long.
 MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1

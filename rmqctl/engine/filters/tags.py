@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 class MessageFilter(Protocol):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqctl.engine.record.record import (
     Damage,
 )
 from rmqctl.errors import DamagedStore
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Bytes behind the end that are looked at when a store is opened.
 NEAR = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from formats import constants
 from rmqctl.engine.files.paths import topic_directory_problem
@@ -20,10 +20,6 @@ from rmqctl.engine.record.message import (
 )
 from rmqctl.engine.write.bulk import SPECIAL, Message, PlainMessage, PropertyEncoder
 from rmqctl.errors import TopicNotAllowed, UsageError
-
-if TYPE_CHECKING:
-    pass
-
 
 #: A broker's own default port, so that ids look as they do everywhere.
 STORE_HOST: Host = (LOCALHOST[0], 10911)
