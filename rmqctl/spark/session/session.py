@@ -34,7 +34,7 @@ _ANSWER_SECONDS = 10
 #: So long Java has to end and to remove what it made before it had a directory of its own.
 _END_SECONDS = 60
 _INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
-_TOP = Path(__file__).parents[2]
+_TOP = Path(__file__).parents[3]
 _PACKAGES = ("rmqctl", "formats")
 
 
