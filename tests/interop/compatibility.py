@@ -48,7 +48,8 @@ FEATURES = {
     "light": Feature(
         "Light queues (LMQ)",
         "4.9.3 counts them from 0 again after each start, and then hides messages; `verify` names"
-        " those. 5.3.3 stores light queues only (`%LMQ%…`), and none of retry topics",
+        " those. 5.3.3 stores light queues only (`%LMQ%…`), and none of delayed messages, retries"
+        " or topics `rmq_sys_…`",
     ),
     "ext": Feature("Consume queue extension", "read and verified"),
     "damage": Feature("Whatever the engine loses of a damaged store stands behind a finding"),

@@ -66,7 +66,7 @@ class Messages:
     Where light queues are on, two kinds are left out at which an engine's own dispatch stops for
     good, failing on them again and again: of 4.9.3 a message without any property
     (``DefaultMessageStore#checkMultiDispatchQueue``), of 5.3.3 an extra queue that is no light one
-    and light queues of a retry topic (``ConsumeQueue#multiDispatchLmqQueue``).
+    (``ConsumeQueue#multiDispatchLmqQueue``).
     """
 
     def __init__(self, chance: random.Random, values: Row, version: str) -> None:
@@ -114,8 +114,6 @@ class Messages:
         elif kind < 0.35:
             known = ["%LMQ%one", "%LMQ%two", "%LMQ%three"] if self._only_light else MULTI_QUEUES
             message.properties["INNER_MULTI_DISPATCH"] = ",".join(self._chance.sample(known, 2))
-            if self._only_light and message.topic.startswith("%"):
-                message.topic = TOPICS[0]
         return message
 
     def batch(self) -> list[MessageExtBrokerInner]:

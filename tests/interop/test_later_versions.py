@@ -17,6 +17,7 @@ from rmqctl.engine.files.paths import CONSUME_QUEUE
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, property_crc
 from rmqctl.engine.record.record import Record
+from rmqctl.operations.mend.missing import add_missing
 from rmqctl.operations.verify import Finding, verify
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import (
@@ -186,6 +187,47 @@ def test_further_queues_that_are_no_light_ones(
     store.shutdown()
     # It indexes again what it dispatches again.
     assert_clean(root, config_of(values), allowed=("index-item-repeated",))
+
+
+def test_topics_whose_messages_go_to_no_light_queues(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """Retries, delayed messages and the system's own, by the engine and by rmqctl, some with the
+    offsets of the messages that they are copies of; then all queues are lost."""
+    values, root = settings(chance, light_queues=True), tmp_path / "store"
+    messages = Messages(chance, values, engine.version)
+    sent = []
+    for number in range(36):
+        message = messages.plain()
+        message.topic = [TOPICS[0], "%RETRY%group", "rmq_sys_x"][number % 3]
+        message.properties["INNER_MULTI_DISPATCH"] = "%LMQ%one"
+        if number % 4 == 3:
+            message.properties["INNER_MULTI_QUEUE_OFFSET"] = str(number // 4)
+        if number % 5 == 4:
+            message.properties["DELAY"] = "16"
+        sent.append(message)
+    store = engine.open(root, values)
+    store.put(sent[:18])
+    assert_agree(store, values)
+    store.shutdown()
+    with MessageStore(root, config_of(values), writable=True) as writer:
+        assert all(writer.put_message(message).is_ok for message in sent[18:])
+    assert_clean(root, config_of(values))
+    store = engine.open(root, values)
+    before = assert_agree(store, values)["unit"]
+    light = [row for row in before if row["topic"] == "%LMQ%one"]
+    assert len(light) == sum(
+        message.topic == TOPICS[0] and "DELAY" not in message.properties for message in sent
+    )
+    store.shutdown()
+    for rebuilt in ("by rmqctl", "by the engine"):
+        shutil.rmtree(root / "consumequeue")
+        if rebuilt == "by rmqctl":
+            add_missing(root, config_of(values), "queues")
+            assert_clean(root, config_of(values))
+        store = engine.open(root, values)
+        assert assert_agree(store, values)["unit"] == before
+        store.shutdown()
 
 
 COMPRESSIONS = {"ZLIB": 0, "LZ4": 1 << 8, "ZSTD": 2 << 8}

@@ -26,7 +26,11 @@ from rmqctl.engine.record.message import (
     encode,
     encoded_size,
 )
-from rmqctl.engine.record.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
+from rmqctl.engine.record.status import (
+    AppendMessageStatus,
+    GetMessageStatus,
+    PutMessageStatus,
+)
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.engine.write.bulk import PlainMessage
@@ -338,6 +342,45 @@ def test_a_delay_level_is_stored_as_it_was_given(tmp_path: Path) -> None:
             record = store.look_message_by_offset(result.append.wrote_offset)
             assert record.properties["DELAY"] == stored
             assert record.queue_id == int(stored) - 1
+
+
+# --- further queues ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_of_5", [False, True], ids=["4.9.3", "5.x"])
+def test_topics_whose_messages_5_x_puts_into_no_light_queues(tmp_path: Path, is_of_5: bool) -> None:
+    """``MixAll#topicAllowsLMQ``, which 4.9.3 does not have; a delayed message gets its places when
+    it is delivered."""
+    root = tmp_path / "s"
+    delayed = light("%LMQ%a")
+    delayed.properties["DELAY"] = "3"
+    sent = [
+        light("%LMQ%a"),
+        replace(light("%LMQ%a"), topic="%RETRY%group"),
+        replace(light("%LMQ%a"), topic="rmq_sys_x"),
+        delayed,
+        # No prefix, and in capitals.
+        replace(light("%LMQ%a"), topic="SCHEDULE_TOPIC_XXXX2"),
+        replace(light("%LMQ%a"), topic="RMQ_SYS_TRANS_HALF_TOPIC"),
+    ]
+    with MessageStore(root, LMQ, writable=True, create=True) as store:
+        store.writer.write_in(RecordForm(property_separator=is_of_5, long_topics=is_of_5))
+        results = [store.put_message(one) for one in sent[:3]]
+        results += next(store.put_stream(sent[3:]))
+        offsets = [
+            store.look_message_by_offset(one.stored.wrote_offset).properties.get(
+                "INNER_MULTI_QUEUE_OFFSET"
+            )
+            for one in results
+            if one.stored is not None
+        ]
+        queue = store.consume_queue("%LMQ%a", 0)
+        assert queue is not None
+        count = queue.max_offset
+    assert (offsets, count) == (
+        (["0", None, None, None, "1", "2"], 3) if is_of_5 else (["0", "1", "2", "3", "4", "5"], 6)
+    )
+    assert is_clean(root, LMQ)
 
 
 # --- batches -----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.operations.change.put import BulkPut
 from rmqctl.operations.change.putbatches import put_batches
+from rmqctl.operations.mend.missing import add_missing
 from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, inparts, verify
 from tests.test_operations.small_store import CONFIG, V6, messages
 
@@ -199,6 +201,36 @@ def test_records_at_which_a_broker_stops_dispatching(tmp_path: Path) -> None:
     assert [one.physical_offset for one in in_parts] == [places[1], places[3], places[6]]
     (root / "compaction").mkdir()  # 5.x
     assert stops() == [(places[3], WARNING, ",5")]
+
+
+@pytest.mark.parametrize("is_of_5", [False, True], ids=["4.9.3", "5.x"])
+@pytest.mark.parametrize("topic", ["%RETRY%g", "rmq_sys_x", constants.RMQ_SYS_SCHEDULE_TOPIC])
+def test_copied_offsets_of_topics_without_light_queues(
+    tmp_path: Path, topic: str, is_of_5: bool
+) -> None:
+    """5.x leaves the offsets of the message that a retry's is a copy of, and gives it no places
+    (``MultiDispatchUtils#isNeedHandleMultiDispatch``); 4.9.3 gives each its own."""
+    root = tmp_path / "store"
+    names = {constants.PROPERTY_INNER_MULTI_DISPATCH: "%LMQ%a"}
+    copied = {**names, constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET: "0", "TAGS": "t"}
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        writer.writer.write_in(RecordForm(property_separator=is_of_5, long_topics=is_of_5))
+        for one in ({**names}, copied, {**names}):
+            to = "T" if one is not copied else topic
+            assert writer.put_message(MessageExtBrokerInner(to, b"x", properties=one)).is_ok
+    if is_of_5:
+        (root / "compaction").mkdir()
+    queue = root / "consumequeue" / "%LMQ%a"
+    before = (queue / "0" / f"{0:020d}").read_bytes()
+    assert findings_of(root)[0] == []
+    assert findings_in_parts(root) == []
+    shutil.rmtree(queue)
+    add_missing(root, CONFIG, "queues")
+    assert (queue / "0" / f"{0:020d}").read_bytes() == before
+    with MessageStore(root, CONFIG) as reader:
+        light_queue = reader.consume_queue("%LMQ%a", 0)
+        assert light_queue is not None
+        assert light_queue.max_offset == (2 if is_of_5 else 3)
 
 
 def test_abort_is_as_the_stores_version_writes_it(store: Path) -> None:

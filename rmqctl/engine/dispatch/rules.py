@@ -25,6 +25,8 @@ _INT_RANGE = range(-(1 << 31), 1 << 31)
 _JAVA_INT = re.compile(r"[+-]?\d+")
 #: Kinds of transaction records that get no unit.
 NO_UNIT = (constants.TRANSACTION_PREPARED_TYPE, constants.TRANSACTION_ROLLBACK_TYPE)
+_NOT_IN_LIGHT_QUEUES = (constants.RETRY_GROUP_TOPIC_PREFIX, constants.SYSTEM_TOPIC_PREFIX)
+_SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
 
 
 class QueueUnit(NamedTuple):
@@ -60,7 +62,7 @@ class Dispatcher:
         properties = record.properties if properties is None else properties
         code = self.tags_code(topic, properties, record.store_timestamp)
         places = [(topic, record.queue_id, record.queue_offset)]
-        places += self.multi_dispatch(properties, record.queue_id)
+        places += self.multi_dispatch(record, properties)
         return [
             QueueUnit(name, queue_id, offset, record.physical_offset, record.total_size, code)
             for name, queue_id, offset in places
@@ -87,9 +89,23 @@ class Dispatcher:
         return (time + _LONG_RANGE // 2) % _LONG_RANGE - _LONG_RANGE // 2
 
     def multi_dispatch(
-        self, properties: dict[str, str], queue_id: int
+        self, record: Record, properties: dict[str, str] | None = None
     ) -> list[tuple[str, int, int]]:
-        """``(queue name, queue id, queue offset)`` of the extra queues that a record names."""
+        """``(queue name, queue id, queue offset)`` of the extra queues that a record goes to.
+        ``properties`` as of :meth:`units`.
+
+        What 5.x has put into one of the topics without (:func:`topic_allows_lmq`) has no offsets of
+        its own: those that it may have are of the message that it is a copy of (a retry's). What
+        4.9.3 has put there has its places, also when a broker of 5.x has run since.
+        """
+        if is_of_later_form(record) and not topic_allows_lmq(record.topic):
+            return []
+        return self.named_queues(
+            record.properties if properties is None else properties, record.queue_id
+        )
+
+    def named_queues(self, properties: dict[str, str], queue_id: int) -> list[tuple[str, int, int]]:
+        """:meth:`multi_dispatch` by the properties alone."""
         names = properties.get(constants.PROPERTY_INNER_MULTI_DISPATCH, "")
         offsets = properties.get(constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET, "")
         if not self.is_multi or not names.strip() or not offsets.strip():
@@ -115,6 +131,19 @@ class Dispatcher:
         topic = record.topic
         properties = record.properties if properties is None else properties
         return [index_key_hash(topic, key) for key in message_keys(properties)]
+
+
+def topic_allows_lmq(topic: str) -> bool:
+    """Whether 5.x puts messages of a topic into extra queues as well (``MixAll#topicAllowsLMQ``);
+    4.9.3 asks for no topic."""
+    is_delayed = topic == constants.RMQ_SYS_SCHEDULE_TOPIC
+    return not is_delayed and not topic.startswith(_NOT_IN_LIGHT_QUEUES)
+
+
+def is_of_later_form(record: Record) -> bool:
+    """Whether 5.2.0 or later has stored a record with extra queues: its properties then end with a
+    separator, those that 4.9.3 writes never do (``MessageDecoder#messageProperties2String``)."""
+    return record.properties_bytes.endswith(_SEPARATOR)
 
 
 def _is_on(config: MessageStoreConfig, name: str) -> bool:

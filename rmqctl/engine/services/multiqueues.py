@@ -115,7 +115,7 @@ class _Samples:
     def of(self, where: QueueDirectory) -> Iterator[Record]:
         """Sampled records of other queues that name this one, with the place where they stand."""
         for place, record in self._placed(where):
-            named = self._permissive.multi_dispatch(record.properties, record.queue_id)
+            named = self._permissive.multi_dispatch(record)
             is_named = any((name, offset) == (where.topic, place) for name, _, offset in named)
             if is_named and not _is_own(where, record):
                 yield record

@@ -284,7 +284,7 @@ def _settled(
     """A record whose offsets in further queues, counted in its run, become the store's."""
     offsets = constants.MULTI_DISPATCH_QUEUE_SPLITTER.join(
         str(first_of[name, queue_id] + offset)
-        for name, queue_id, offset in dispatcher.multi_dispatch(record.properties, record.queue_id)
+        for name, queue_id, offset in dispatcher.named_queues(record.properties, record.queue_id)
     ).encode()
     properties = join_properties(
         (name, offsets if name == _OFFSETS_NAME else value)

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from formats import constants
 from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
-from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.message import (
@@ -304,7 +304,10 @@ class MessagePutter:
         return ""
 
     def _multi(self, message: MessageExtBrokerInner) -> list[tuple[str, int]]:
-        """The extra queues that a message names, with their queue ids."""
+        """The extra queues that a message names, with their queue ids; in a store of 5.x only one
+        of a topic that may have them, as it is stored."""
+        if self.form != FORM_OF_4_9_3 and not topic_allows_lmq(message.topic):
+            return []
         return [
             (name, self._dispatcher.multi_queue_id(name, message.queue_id))
             for name in multi_queue_names(message)

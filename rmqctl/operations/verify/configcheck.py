@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
+from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson as files
 from rmqctl.errors import ConfigFileUnreadable
@@ -42,7 +42,7 @@ _SYSTEM_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     )
 )
-_SYSTEM_TOPIC_PREFIX, _SYSTEM_GROUP_PREFIX = "rmq_sys_", "CID_RMQ_SYS_"
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 #: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
 _PERM_INHERIT = 1
 _REPLY_SUFFIX = "_REPLY_TOPIC"
@@ -356,6 +356,6 @@ def _number(value: Any, name: str) -> int | None:
 def _is_system_topic(topic: str) -> bool:
     return (
         topic in _SYSTEM_TOPICS
-        or topic.startswith((_SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))
+        or topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))
         or topic.endswith(_REPLY_SUFFIX)
     )

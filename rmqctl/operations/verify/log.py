@@ -10,14 +10,13 @@ from isal.isal_zlib import crc32
 from formats.constants import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
-    RETRY_GROUP_TOPIC_PREFIX,
-    RMQ_SYS_SCHEDULE_TOPIC,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
     TRANSACTION_TYPE_MASK,
 )
 from rmqctl.engine.dispatch.batches import bad_delay_rows
 from rmqctl.engine.dispatch.multi import offsets_are_numbers
+from rmqctl.engine.dispatch.rules import topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End
@@ -32,8 +31,6 @@ from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.snapshot import Sizes
 from rmqctl.operations.verify.undispatched import Undispatched
 
-#: Topics of which 5.x puts no message into light queues (``isNeedHandleMultiDispatch``).
-_NO_LIGHT_QUEUES = (RETRY_GROUP_TOPIC_PREFIX, "rmq_sys_", RMQ_SYS_SCHEDULE_TOPIC)
 _INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
 
 
@@ -131,7 +128,7 @@ class LogChecker:
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
             properties = record.properties
-            if self._sizes.is_of_5 and record.topic.startswith(_NO_LIGHT_QUEUES):
+            if self._sizes.is_of_5 and not topic_allows_lmq(record.topic):
                 continue
             if has_unit[row] and not offsets_are_numbers(properties):
                 yield self._record_finding("dispatch-stops", batch, row)._replace(

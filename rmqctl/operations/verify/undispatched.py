@@ -36,7 +36,7 @@ class Undispatched:
             record = batch.record(row)
             if kind[row] in NO_UNIT or not offsets_are_numbers(record.properties):
                 continue
-            named = permissive.multi_dispatch(record.properties, record.queue_id)
+            named = permissive.multi_dispatch(record)
             for name, queue_id, _ in named:
                 if (name, queue_id) in self.queues or not _is_there(root, name, queue_id):
                     self.queues.add((name, queue_id))

@@ -238,7 +238,7 @@ class RowEncoder:
         """The further queues whose offsets the record gets."""
         names = multi_queue_names(message)
         if self._settings.as_stored:
-            found = self._dispatcher.multi_dispatch(message.properties, message.queue_id)
+            found = self._dispatcher.named_queues(message.properties, message.queue_id)
             for name, _, _ in found:
                 check_topic_directory(name)
             # Only what has an offset for each name can be given others.

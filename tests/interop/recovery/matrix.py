@@ -54,13 +54,6 @@ class Combination(NamedTuple):
         return f"{self.state}-{self.action}{ending}"
 
 
-#: Known to fail: a put gives a delayed message of a 5.x store places in the light queues that it
-#: names. 5.3.3 does not, and where it dispatches such messages itself, these queues lack a place.
-UNSOLVED = {
-    Combination("5.3.3", "light-queues-lost-long-behind-abort", "put-from", "killed"),
-}
-
-
 def all_combinations() -> list[Combination]:
     return [
         Combination(version, state.name, action, ending)
