@@ -49,7 +49,7 @@ from rmqctl.engine.start.logend import find_end
 from rmqctl.engine.start.model import Progress, StartPlan, StoreFiles
 from rmqctl.engine.start.plan import plan_start
 from rmqctl.engine.state.checkpoint import Checkpoint
-from rmqctl.engine.state.laterversions import abort_content, check_understood, record_form
+from rmqctl.engine.state.laterversions import abort_content, check_understood, is_of_5, record_form
 from rmqctl.engine.write import recovery
 from rmqctl.engine.write.bulk import Bulk, PlainMessage
 from rmqctl.engine.write.context import StoreParts
@@ -152,6 +152,7 @@ class MessageStore:
             ext_directory=ext if writes_ext or ext.is_dir() else None,
             ext_file_size=consume_queue_ext_file_size(root, config) if writes_ext else None,
             writable_root=writable_root,
+            drops_empty=is_of_5(root),
             log_range=lambda: (self.min_offset, self.max_offset),
         )
         self.index = IndexService(
@@ -171,6 +172,10 @@ class MessageStore:
         if end.obstacle is not None:
             return end._replace(offset=self.commit_log.files.end_offset)
         return end
+
+    def check_log_lengths(self) -> None:
+        """:raises FileLengthContradiction: the log has files on which a broker does not start."""
+        self.commit_log.check_lengths(drops_empty=self.queues.drops_empty)
 
     def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
         """What a start would do with the store as it is now; changes nothing."""
@@ -292,7 +297,7 @@ class MessageStore:
 
     def _start_writing(self, catches_up: bool, progress: Progress) -> None:
         config, log = self.config, self._log
-        log.check_lengths()
+        self.check_log_lengths()
         self.index.last()  # Refuses a wrong geometry before anything is changed.
         self.plan = self.start_plan(progress)
         recovery.check(self.plan, self.root, log)

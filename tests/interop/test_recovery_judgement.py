@@ -68,6 +68,7 @@ def judged(
     answers: tuple[Row, ...] = (ANSWER,),
     findings: tuple[Finding, ...] = (),
     known: tuple[Finding, ...] = (),
+    elsewhere: tuple[Finding, ...] = (),
 ) -> list[str]:
     """What is said of a store with one new message, to whose rows something is done."""
     rows = deepcopy(rows_of([*OLD, NEW]))
@@ -75,7 +76,8 @@ def judged(
     control = Checked(Visited(rows=rows_of(OLD)), list(known))
     result = Checked(Visited(rows=rows), list(findings))
     acknowledged = [(SENT, answer) for answer in answers]
-    return differences(Case(control, control.visited, result, acknowledged, 1, (), [], (0,)))
+    other = Checked(control.visited, list(elsewhere))
+    return differences(Case(control, other, result, acknowledged, 1, (), [], (0,)))
 
 
 def nothing(rows: Rows) -> None:
@@ -141,3 +143,7 @@ def test_what_verify_finds_counts_beyond_the_control() -> None:
     begun = finding("queue-begun-again", topic="A", queue_id=0)
     assert not judged(nothing, findings=(begun,), known=(lost,))
     assert judged(nothing, findings=(begun._replace(topic="B"),), known=(lost,))
+    # Also when a start after a kill would have brought them back, and a clean one does not.
+    assert not judged(nothing, findings=(begun,), elsewhere=(lost,))
+    assert judged(nothing, findings=(begun._replace(topic="B"),), elsewhere=(lost,))
+    assert judged(nothing, findings=(one,), elsewhere=(one,))

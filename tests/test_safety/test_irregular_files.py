@@ -336,3 +336,26 @@ def test_a_rebuild_says_that_a_length_keeps_a_crashed_store_from_being_brought_i
     done = cli(*line)
     assert done.code == 0 and "has 2000 bytes, which nothing confirms" in done.err
     assert (root / "abort").exists()
+
+
+@pytest.mark.parametrize("case", ["queue-next-empty", "queue-other-empty", "log-next-empty"])
+def test_an_empty_last_file_of_a_store_of_5_x_goes(case: str, cli: Cli, store: Path) -> None:
+    """As with the start of 5.x (``MappedFileQueue#doLoad``); of any other file nothing is known."""
+    (store / "compaction").mkdir()
+    empty = CASES[case][0](store)
+    before = state(store)
+    done = cli("verify", "--format", "ndjson", store=store)
+    (found,) = [row for row in done.rows if row.get("path") == str(empty.relative_to(store))]
+    assert done.code == 0 and (found["code"], found["severity"]) == ("file-length-mismatch", "info")
+    for line in (("put", "--topic", "orders", "--body", "x"), ("clean",)):
+        assert cli(*line, "--dry-run", store=store).code == 0
+    assert state(store) == before
+    assert cli("put", "--topic", "orders", "--body", "x", store=store).code == 0
+    assert not empty.exists()
+    assert cli("verify", store=store).code == 0
+    # One that is not the last, or not empty, keeps a broker of 5.x from starting, too.
+    os.truncate(files_of(store, QUEUE)[0], 10)
+    empty = CASES[case][0](store)
+    before = state(store)
+    assert cli("put", "--topic", "orders", "--body", "x", store=store).code == 5
+    assert state(store) == before

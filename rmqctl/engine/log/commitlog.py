@@ -13,15 +13,7 @@ from typing import NamedTuple
 
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.record.record import (
-    Blank,
-    Damage,
-    End,
-    Entry,
-    Record,
-    find_next,
-    read_entry_of,
-)
+from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
 
 _WINDOW = 16 << 20
@@ -61,12 +53,13 @@ class CommitLog:
         """First offset of the log; 0 without files."""
         return max(self.files.min_offset, 0)
 
-    def check_lengths(self) -> None:
-        """What ``MappedFileQueue#load`` refuses a writer must refuse too.
+    def check_lengths(self, *, drops_empty: bool = False) -> None:
+        """What ``MappedFileQueue#load`` refuses a writer must refuse too; ``drops_empty`` as of
+        :meth:`MappedFileQueue.check_lengths`.
 
         :raises FileLengthContradiction: a file has another length than its neighbours.
         """
-        self.files.check_lengths("commit log")
+        self.files.check_lengths("commit log", drops_empty=drops_empty)
 
     # --- reading -------------------------------------------------------------------------
 

@@ -61,11 +61,13 @@ class ConsumeQueue:
         ext: ConsumeQueueExt | None = None,
         files: MappedFileQueue | None = None,
         strict: bool = False,
+        drops_empty: bool = False,
     ) -> None:
         """Maps the queue; nothing is read but its last units. ``files`` are the queue's files where
         they do not lie in ``directory``, or are open for writing.
 
-        Of files of a wrong length (``files.irregular``) a reader has the units that are there.
+        Of files of a wrong length (``files.irregular``) a reader has the units that are there;
+        ``drops_empty`` as of :meth:`MappedFileQueue.check_lengths`.
 
         :raises FileLengthContradiction, CannotRead: a file is irregular, and the queue ``strict``.
         """
@@ -76,7 +78,7 @@ class ConsumeQueue:
             files = MappedFileQueue(directory, file_size, keep=KEEP)
         self.files = files
         if strict:
-            files.check_lengths("consume queue")
+            files.check_lengths("consume queue", drops_empty=drops_empty)
         self.min_offset = 0
         self._wrote = self._find_end()
         self.max_physical_offset = self._max_physical_offset()

@@ -27,7 +27,8 @@ LogRange = Callable[[], tuple[int, int]]
 class ConsumeQueueTable:
     """Queues below ``directory``. ``log_range`` tells the log's (min, end) that a queue is cut to
     when it is opened; without it a queue is taken as its files are. With ``ext_file_size`` queues
-    write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`.
+    write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`, and so is
+    ``drops_empty`` where a start looks at the queues.
 
     With ``is_new`` nobody else knows of the directory yet, which gets queues one after the other,
     each again and again: where a closed one ends is remembered, and its files are on disk after
@@ -43,6 +44,7 @@ class ConsumeQueueTable:
         writable_root: Path | None = None,
         log_range: LogRange | None = None,
         strict: bool = False,
+        drops_empty: bool = False,
         is_new: bool = False,
     ) -> None:
         self._is_new = is_new
@@ -56,6 +58,7 @@ class ConsumeQueueTable:
         self._log_range = log_range
         #: Whether a queue with irregular files is refused: always of one that is written to.
         self.is_strict = strict or writable_root is not None
+        self.drops_empty = drops_empty
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._unsynced: set[Path] = set()
 
@@ -105,7 +108,9 @@ class ConsumeQueueTable:
         """
         where = self.directory / topic / str(queue_id)
         assert self._root is not None, "opened for reading"
-        queue = ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root)
+        queue = ConsumeQueueWriter(
+            where, topic, queue_id, self.file_size, self._root, drops_empty=self.drops_empty
+        )
         queue.clear_from(queue_offset)
         self._close_queue(queue)
 

@@ -46,13 +46,24 @@ class ConsumeQueueWriter(ConsumeQueue):
         root: Path,
         *,
         ext: ConsumeQueueExt | None = None,
+        drops_empty: bool = False,
     ) -> None:
-        """:param root: the directory below which no link is followed.
+        """:param root: the directory below which no link is followed. :param drops_empty: as of
+            :class:`ConsumeQueue`, for :meth:`clear_from`.
 
         :raises FileLengthContradiction, CannotRead: a file is irregular.
         """
         files = MappedFileQueue(directory, file_size, writable_root=root, keep=KEEP)
-        super().__init__(directory, topic, queue_id, file_size, ext=ext, files=files, strict=True)
+        super().__init__(
+            directory,
+            topic,
+            queue_id,
+            file_size,
+            ext=ext,
+            files=files,
+            strict=True,
+            drops_empty=drops_empty,
+        )
         self._newest: int | None = None
 
     def put_message_position_info(

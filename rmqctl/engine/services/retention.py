@@ -202,7 +202,7 @@ def plan(
     :raises FileLengthContradiction: it is ``strict``, and there are such files.
     """
     if strict:
-        store.commit_log.check_lengths()
+        store.check_log_lengths()
     config, queues = store.config, store.root / paths.CONSUME_QUEUE
     # Directories that only readOnlyCommitLogStorePaths lists do not count.
     disks = Disks(log_directories(store.root, config).listed, queues, percent)

@@ -48,7 +48,7 @@ class _QueueFacts(NamedTuple):
     max_offset: int
     last: Unit | None
     is_hole: bool
-    #: Whether a file was made for units to come, behind others.
+    #: Whether a file was made for units to come, behind others, or with nothing in it.
     is_ahead: bool
 
 
@@ -252,6 +252,7 @@ def _queues(files: StoreFiles) -> Iterator[ConsumeQueue]:
             table.file_size,
             ext=ext,
             strict=table.is_strict,
+            drops_empty=table.drops_empty,
         )
         try:
             yield queue
@@ -266,6 +267,7 @@ def _facts(queue: ConsumeQueue, end: int, is_hole: bool) -> _QueueFacts:
     max_offset = max(queue.max_offset, end)
     files = queue.files.entries
     is_ahead = len(files) > 1 and files[-1].file_from_offset >= end * UNIT_SIZE
+    is_ahead = is_ahead or queue.files.empty_last is not None
     return _QueueFacts(queue.topic, queue.queue_id, end, max_offset, last, is_hole, is_ahead)
 
 

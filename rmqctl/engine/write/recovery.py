@@ -4,7 +4,7 @@ What is done is the plan's (:mod:`rmqctl.engine.start.plan`); here is the order,
 any moment leaves a store that the next start, the engine's too, brings to the same place:
 
 1. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
-2. what the log does not have goes from index and queues;
+2. what the log does not have goes from index and queues, and files go that are empty (of 5.x);
 3. the records that the plan names are dispatched again;
 4. with the first flush of everything what a crash may have left in memory is forced to disk, too:
    only then may the checkpoint move on.
@@ -34,7 +34,7 @@ def check(plan: StartPlan, root: Path, log: CommitLog) -> None:
     :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
     """
-    if not log.files.entries and (plan.queue_cuts or plan.dispatched_to >= 0):
+    if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
     for hole in plan.holes:
@@ -64,6 +64,9 @@ class Recovery:
             if plan.is_clean:
                 path = parts.root / paths.ABORT
                 MappedFile.create(parts.root, path, len(abort), head=abort).close()
+            empty = parts.log.files.empty_last
+            if empty is not None:
+                parts.log.files.remove_from(empty.file_from_offset)
             apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
             for cut in plan.queue_cuts:
                 parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)

@@ -84,7 +84,12 @@ class _Known:
         self.queues: dict[tuple[str, int], int] = {}
         for where in store.queues.directories():
             queue = ConsumeQueue(
-                where.path, where.topic, where.queue_id, store.queues.file_size, strict=True
+                where.path,
+                where.topic,
+                where.queue_id,
+                store.queues.file_size,
+                strict=True,
+                drops_empty=store.queues.drops_empty,
             )
             queue.cut(store.min_offset, store.max_offset)
             self.queues[where.topic, where.queue_id] = queue.max_physical_offset

@@ -25,7 +25,7 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None
     :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
     """
     commit_log_file_size(store.root, store.config, writes=True)
-    store.commit_log.check_lengths()
+    store.check_log_lengths()
     plan = store.start_plan(progress)
     recovery.check(plan, store.root, store.commit_log)
     return recovery_row(plan) if plan.is_needed else None
@@ -53,7 +53,7 @@ def bring_in_order(root: Path, config: MessageStoreConfig) -> None:
     """Does what a start does with a store that needs it, and closes it; of another one nothing.
     Errors as of a store that is opened for writing."""
     with MessageStore(root, config) as store:
-        store.commit_log.check_lengths()
+        store.check_log_lengths()
         plan = store.start_plan()
     said = plan.checkpoint.until(plan.end.store_timestamp)
     if plan.is_needed or said != plan.checkpoint:

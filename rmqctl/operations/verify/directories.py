@@ -10,7 +10,10 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
-from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.engine.state.laterversions import is_of_5
+from rmqctl.operations.verify.findings import INFO, Finding, finding
+
+_DELETED = "A broker of 5.x deletes it when it starts, and so does the next command that writes."
 
 
 def check_directories(
@@ -26,8 +29,9 @@ def check_directories(
         if (root / name).is_symlink():
             yield finding("symbolic-link", path=name)
         yield from check_is_directory(root, name)
-    for directory in log_directories or (root / paths.COMMIT_LOG,):
-        yield from _check_files(root, directory, log_size)
+    of_log = log_directories or (root / paths.COMMIT_LOG,)
+    for directory in of_log:
+        yield from _check_files(root, directory, log_size, _deleted_by_start(root, *of_log))
     yield from check_queue_size(queue_size)
     yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
     yield from _check_index(root, root / paths.INDEX, index_size)
@@ -65,12 +69,26 @@ def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Findi
             if where.is_symlink():
                 yield finding("symbolic-link", path=where.relative_to(root))
             if paths.is_queue_id(number) and where.is_dir():
-                yield from _check_files(root, where, size)
+                yield from _check_files(root, where, size, _deleted_by_start(root, where))
             else:
                 yield _foreign(root, where, "no queue id")
 
 
-def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
+def _deleted_by_start(root: Path, *directories: Path) -> Path | None:
+    """The last file of a queue, or of the log, when it is empty and 5.x will delete it
+    (``MappedFileQueue#doLoad``)."""
+    files = [path / name for path in directories for name in paths.scan_names(path)]
+    last = max(files, key=lambda path: path.name, default=None)
+    try:
+        is_empty = last is not None and last.is_file() and not last.stat().st_size
+    except OSError:
+        return None  # Removed meanwhile, or said by who looks at its length.
+    return last if is_empty and is_of_5(root) else None
+
+
+def _check_files(
+    root: Path, directory: Path, size: int, deleted: Path | None = None
+) -> Iterator[Finding]:
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():
@@ -81,7 +99,9 @@ def _check_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
         if not is_offset or not path.is_file():
             yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
         else:
-            yield from _check_length(root, path, size)
+            for found in _check_length(root, path, size):
+                is_mended = path == deleted
+                yield found._replace(severity=INFO, advice=_DELETED) if is_mended else found
             if int(name) % size:
                 yield _foreign(root, path, f"not a multiple of {size}")
 

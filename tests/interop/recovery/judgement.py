@@ -233,7 +233,8 @@ OF_RECORDS_WITHOUT_UNIT = (
 
 def new_findings(case: Case) -> Iterator[str]:
     """What verify says more of the result than of the control; of what is rebuilt, whatever it
-    says."""
+    says. Records that had no unit at the one start or the other are known: a clean start does not
+    dispatch them again, and gives their places to others; so does the engine's."""
     known = case.control.codes
     # What stands behind damage of an index file, or in none, is called by one name or another.
     of_index = any(one.structure == "index" for one in case.control.findings)
@@ -242,7 +243,7 @@ def new_findings(case: Case) -> Iterator[str]:
             continue
         excuses = {
             (one.topic, one.queue_id)
-            for one in case.control.findings
+            for one in (*case.control.findings, *case.other.findings)
             if code in OF_RECORDS_WITHOUT_UNIT and one.code in WITHOUT_UNIT
         }
         found = [one for one in found if (one.topic, one.queue_id) not in excuses]
@@ -279,7 +280,7 @@ class Case:
 
     control: Checked
     #: What the engine makes of it with another end before its start.
-    other: Visited
+    other: Checked
     result: Checked
     acknowledged: list[tuple[Row, Row]]
     stores: int | None
@@ -300,8 +301,8 @@ def differences(case: Case) -> list[str]:
             f"the log begins at {start}, not at {' or '.join(map(str, case.allowed_starts))}"
         )
     found += lost_messages(control, result, start)
-    found += lost_units(control, result, start, case.other)
-    found += lost_hits(control, result, start, case.other)
+    found += lost_units(control, result, start, case.other.visited)
+    found += lost_hits(control, result, start, case.other.visited)
     found += wrong_units(case)
     found += broken_promises(control, result, case.acknowledged)
     if case.stores is not None:

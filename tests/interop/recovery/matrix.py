@@ -65,15 +65,6 @@ def all_combinations() -> list[Combination]:
     ]
 
 
-#: What rmqctl may refuse though the engine starts: where it would lose something by going on.
-#: State → actions. (Where the engine itself refuses to start, rmqctl may always.)
-MAY_REFUSE: dict[str, tuple[str, ...]] = {
-    # 5.3.3 deletes an empty last file; 4.9.3 does not start, and rmqctl takes no chance.
-    "last-queue-file-empty": tuple(ACTIONS),
-    "last-queue-file-empty-abort": tuple(ACTIONS),
-}
-
-
 @dataclass
 class Run:
     """What rmqctl did for a combination, and with which command line."""
@@ -196,13 +187,13 @@ class Lab:
         if code in (2, 70) or (code < 0 and code != -signal.SIGKILL) or "Traceback" in error:
             return [f"exit code {code}: {error}"]
         if not run.combination.ending and not run.is_done:
-            return self._refusal(run, ground)
+            return self._refusal(run)
         rebuilds = run.combination.action == "rebuild" and run.is_done
         if run.control.is_refused and visited.why and not run.acknowledged and not rebuilds:
             return []
         case = Case(
             run.control.checked,
-            ground.control.visited,
+            ground.control.checked,
             check(run.root, values_at(run.root, run.values), visited),
             run.acknowledged,
             stores=run.work.stores if run.is_done else None,
@@ -223,13 +214,13 @@ class Lab:
             return ["torn-tail", "unit-delivery-time-mismatch", "unit-mismatch"]
         return ["torn-tail", *["unit-delivery-time-mismatch"] * (self.version == "4.9.3")]
 
-    def _refusal(self, run: Run, ground: Ground) -> list[str]:
+    def _refusal(self, run: Run) -> list[str]:
         """What is wrong about a command that refused."""
         code, found = run.outcome.code, []
         if run.changed:
             found.append(f"refused with exit code {code}, and changed {', '.join(run.changed[:5])}")
-        may = run.combination.action in MAY_REFUSE.get(ground.state.name, ())
-        if code not in REFUSALS or not (may or run.control.is_refused):
+        # Where the engine itself does not start, rmqctl may refuse, too.
+        if code not in REFUSALS or not run.control.is_refused:
             found.append(
                 f"refused where the engine goes on: exit code {code}: {run.outcome.stderr.strip()}"
             )
