@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from formats import constants
-from rmqctl.engine.files import mappedfile
+from rmqctl.engine.files import filequeue, mappedfile, paths
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import (
     EncodedMessage,
@@ -381,6 +382,87 @@ def test_topics_whose_messages_5_x_puts_into_no_light_queues(tmp_path: Path, is_
         (["0", None, None, None, "1", "2"], 3) if is_of_5 else (["0", "1", "2", "3", "4", "5"], 6)
     )
     assert is_clean(root, LMQ)
+
+
+# --- the queues' files -------------------------------------------------------------------
+
+
+def put_all_ways(store: MessageStore) -> int:
+    """One by one, as a stream and in batches, over several files of two queues; how many."""
+    for number in range(40):
+        assert store.put_message(Message("T", b"x", number % 2)).is_ok
+    for results in store.put_stream([Message("T", b"x", n % 2) for n in range(80)]):
+        assert all(result.is_ok for result in results)
+    for queue_id in (0, 1, 2):
+        assert store.put_batch([Message("T", b"x", queue_id) for _ in range(20)]).is_ok
+    return 180
+
+
+@pytest.mark.parametrize("is_behind", [False, True], ids=["at once", "by a service"])
+def test_a_queue_file_gets_its_name_with_its_first_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_behind: bool
+) -> None:
+    """A broker that starts on an empty one sees a unit there
+    (``ConsumeQueue#truncateDirtyLogicFiles``): a kill must not leave it."""
+    heads: list[bytes] = []
+    real = paths._name
+
+    def name(descriptor: int, *arguments: Any) -> None:
+        if "consumequeue" in str(os.readlink(f"/proc/self/fd/{descriptor}")):
+            heads.append(os.pread(descriptor, 20, 0))
+        real(descriptor, *arguments)
+
+    monkeypatch.setattr(paths, "_name", name)
+    with opened(tmp_path / "s", mapped_file_size_consume_queue=200) as store:
+        if is_behind:
+            store.start()
+        count = put_all_ways(store)
+    assert len(heads) == count // 10 and all(map(any, heads))
+    assert is_clean(tmp_path / "s", replace(SMALL, mapped_file_size_consume_queue=200))
+
+
+def test_a_put_that_is_refused_or_killed_leaves_no_queue_file(tmp_path: Path) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    root = tmp_path / "s"
+    with MessageStore(root, LMQ, writable=True, create=True) as store:
+        refusals = iter([False, True])
+        real = filequeue.MappedFileQueue.reserve_ahead
+
+        def reserve(*arguments: Any) -> None:
+            if next(refusals):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(*arguments)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(filequeue.MappedFileQueue, "reserve_ahead", reserve)
+            refused = store.put_message(light("%LMQ%a,%LMQ%b"))
+        assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store.writer._log, "store", kill)
+            with pytest.raises(Killed):
+                store.put_message(light("%LMQ%a"))
+        store.abandon()
+    assert [path for path in root.rglob("consumequeue/*/*/*") if path.is_file()] == []
+    with MessageStore(root, LMQ, writable=True) as store:
+        assert store.put_message(light("%LMQ%a")).is_ok
+    assert is_clean(root, LMQ)
+
+
+def test_a_file_system_without_unnamed_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There files are made under their names, also those that room is made in beforehand."""
+    monkeypatch.setattr(paths, "_open_unnamed", lambda directory: -1)
+    with opened(tmp_path / "s", mapped_file_size_consume_queue=200) as store:
+        count = put_all_ways(store)
+        ends = [store.consume_queue("T", queue_id) for queue_id in (0, 1, 2)]
+        assert sum(queue.max_offset for queue in ends if queue is not None) == count
+    assert is_clean(tmp_path / "s", replace(SMALL, mapped_file_size_consume_queue=200))
 
 
 # --- batches -----------------------------------------------------------------------------

@@ -216,14 +216,20 @@ def test_a_rebuild_on_a_full_disk_leaves_the_old_files(small_disk: Path) -> None
 # --- a disk that says so at the n-th question ----------------------------------------------
 
 
-class Disk:
-    """Refuses allocations from the ``at``-th question on until :attr:`at` is reset."""
+ASKS = ("posix_fallocate", "ftruncate", "link", "mkdir", "pwrite")
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, code: int) -> None:
+
+class Disk:
+    """Refuses allocations from the ``at``-th question on until :attr:`at` is reset; ``asks`` are
+    the calls that need room."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, at: int, code: int, asks: tuple[str, ...] = ASKS
+    ) -> None:
         self.at = at
         self.asked = 0
         self.refused: list[str] = []
-        for name in ("posix_fallocate", "ftruncate", "link", "mkdir", "pwrite"):
+        for name in asks:
             monkeypatch.setattr(os, name, self._guarded(name, getattr(os, name), code))
 
     def _guarded(self, name: str, call: Any, code: int) -> Any:
@@ -348,7 +354,8 @@ def test_what_is_refused_for_its_units_is_not_in_the_log(
     fast_path: Path, kind: str, each: int
 ) -> None:
     """Room for every unit is made before the first byte of a record: a batch is there whole or not
-    at all, a message in all of its queues or in none. Without index, whose room is not reserved."""
+    at all, a message in all of its queues or in none. Without index, whose room is not reserved;
+    and a queue file's name comes with its first unit, into a directory that has room for it."""
     config = replace(
         small_config(log=4096, queue=60),
         message_index_enable=False,
@@ -359,7 +366,8 @@ def test_what_is_refused_for_its_units_is_not_in_the_log(
         root = fast_path / f"{at}"
         acknowledged: list[Any] = []
         with pytest.MonkeyPatch.context() as patched:
-            disk = Disk(patched, 1 << 30, errno.ENOSPC)
+            asks = tuple(name for name in ASKS if name != "link")
+            disk = Disk(patched, 1 << 30, errno.ENOSPC, asks)
             with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
                 disk.asked, disk.at = 0, at
                 for first in range(0, 12, each):
@@ -408,4 +416,34 @@ def test_who_tries_again_on_a_full_disk_adds_nothing_to_the_log(fast_path: Path,
                 disk.at = 1 << 30
                 assert store.put_message(message(50, "t", 0)).is_ok
         assert_clean(root, config)
+    assert seen == {0, each}
+
+
+@pytest.mark.parametrize(("kind", "each"), [("batch", 4), ("light queues", 1)])
+def test_a_directory_without_room_for_a_name(fast_path: Path, kind: str, each: int) -> None:
+    """A queue file that was made before gets its name behind the record: the message is in the log
+    then, its answer says that it appears later, and whoever tries again adds nothing."""
+    config = replace(
+        small_config(log=4096, queue=60),
+        message_index_enable=False,
+        enable_lmq=True,
+        enable_multi_dispatch=True,
+    )
+    seen: set[int] = set()
+    for at in range(1, 12):
+        root = fast_path / f"{at}"
+        acknowledged: list[Any] = []
+        with pytest.MonkeyPatch.context() as patched:
+            disk = Disk(patched, 1 << 30, errno.ENOSPC, ("link",))
+            with MessageStore(root, config, writable=True, create=True, clock=Clock()) as store:
+                disk.asked, disk.at = 0, at
+                for first in range(0, 12, each):
+                    results = put_of_a_kind(store, kind, first)
+                    acknowledged += assert_only_full(results)
+                walked = [e for e in store.commit_log.walk() if isinstance(e, Record)]
+                seen.add(len(walked) - len(acknowledged))
+                disk.at = 1 << 30
+                acknowledged += put_of_a_kind(store, kind, 20)
+        assert_clean(root, config)
+        assert_readable(root, config, acknowledged)
     assert seen == {0, each}

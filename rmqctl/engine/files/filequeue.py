@@ -57,6 +57,8 @@ class MappedFileQueue:
         self._keep = keep
         self._unsynced: set[Path] = set()
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        #: Files with room for what is to come, which have no names yet.
+        self._ahead: dict[int, MappedFile] = {}
         self._listed = list(self._list_files())
         self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
         self._offsets = [entry.file_from_offset for entry in self.entries]
@@ -167,15 +169,59 @@ class MappedFileQueue:
     def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
         """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
         nothing is left of it."""
-        directory = self._next_directory(file_from_offset)
-        path = directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
-        mapped = MappedFile.create(
-            self.root_of(path), path, self.file_size, file_from_offset, head, self.is_durable
-        )
+        path = self._path_of_next(file_from_offset)
+        root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
+        if ahead is None:
+            mapped = MappedFile.create(
+                root, path, self.file_size, file_from_offset, head, self.is_durable
+            )
+        else:
+            mapped = ahead
+            try:
+                mapped.give_name(root, head, self.is_durable)
+            except BaseException:
+                mapped.close()
+                raise
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
         self._remember(mapped)
         return mapped
+
+    def _path_of_next(self, file_from_offset: int) -> Path:
+        directory = self._next_directory(file_from_offset)
+        return directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
+
+    def reserve_ahead(self, offset: int, size: int) -> None:
+        """Makes sure of the disk space of a range of one file behind the last one, which gets its
+        name, with what it begins with, from :meth:`append_file`: a kill before leaves none. Where
+        the file system has no files without a name it is made at once.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no file can be made.
+        """
+        start = offset - offset % self.file_size
+        ahead = self._ahead.get(start)
+        if ahead is None:
+            path = self._path_of_next(start)
+            ahead = MappedFile.create_unnamed(
+                self.root_of(path), path, self.file_size, start, self.is_durable
+            )
+        has_name = ahead is None
+        mapped = self.append_file(start) if ahead is None else ahead
+        try:
+            mapped.reserve(offset - start, size)
+        except OSError:
+            if has_name:
+                self.remove_from(start)
+            elif start not in self._ahead:
+                mapped.close()
+            raise
+        if not has_name:
+            self._ahead[start] = mapped
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether room was made behind the last file, which goes when this is closed."""
+        return bool(self._ahead)
 
     def remove_from(self, offset: int) -> None:
         """Removes the files that begin at an offset or behind it, the last one first; errors as of
@@ -215,10 +261,21 @@ class MappedFileQueue:
         unsynced, self._unsynced = self._unsynced, set()
         return unsynced
 
+    def sync(self) -> None:
+        """Forces to disk what is not there yet. :raises OSError: it failed, and stays noted."""
+        unsynced = self.take_unsynced()
+        try:
+            sync_files(unsynced)
+        except OSError:
+            self._unsynced |= unsynced
+            raise
+
     def close(self) -> None:
         """Unmaps all files; what was not flushed stays noted for :meth:`take_unsynced`."""
         while self._open:
             self._close_file(self._open.popitem()[1])
+        while self._ahead:
+            self._ahead.popitem()[1].close()
 
 
 def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:

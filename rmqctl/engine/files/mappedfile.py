@@ -16,6 +16,8 @@ from pathlib import Path
 
 from rmqctl.engine.files.paths import (
     create_file,
+    create_unnamed,
+    name_file,
     open_for_reading,
     open_for_writing,
 )
@@ -81,6 +83,21 @@ class MappedFile:
         """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
         descriptor = create_file(root, path, size, head, durable)
         return cls(path, descriptor, file_from_offset, True)
+
+    @classmethod
+    def create_unnamed(
+        cls, root: Path, path: Path, size: int, file_from_offset: int, durable: bool
+    ) -> MappedFile | None:
+        """:meth:`create` of a file that has no name before :meth:`give_name`; None where the file
+        system has no such files."""
+        descriptor = create_unnamed(root, path, size, durable)
+        return None if descriptor < 0 else cls(path, descriptor, file_from_offset, True)
+
+    def give_name(self, root: Path, head: bytes, durable: bool) -> None:
+        """The file begins with ``head``, is on disk when ``durable``, and gets its name."""
+        self.reserve(0, len(head))
+        self.write(0, head)
+        name_file(root, self.path, self.descriptor, durable)
 
     def load(self, start: int, end: int) -> None:
         """Told before a range is read through :attr:`buffer`. Here all of the file is there; one

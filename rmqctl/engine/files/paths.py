@@ -166,29 +166,22 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: b
     :func:`sync_directories` its directory. Errors as of :func:`open_for_writing`; nothing is left
     then.
     """
-    sync = os.fsync if durable else _leave_unsynced
     with parent_directory(root, path, True, durable) as directory:
-        try:
-            descriptor = os.open(
-                ".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=directory
-            )
-            named = False
-        except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
-                raise
+        descriptor = _open_unnamed(directory)
+        named = descriptor < 0
+        if named:
             # A file system without unnamed files: the length follows the name at once.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             descriptor = os.open(path.name, flags, 0o644, dir_fd=directory)
-            named = True
         try:
             os.ftruncate(descriptor, size)
             if os.pwrite(descriptor, head, 0) != len(head):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            sync(descriptor)
             if not named:
-                os.link(f"/proc/self/fd/{descriptor}", path.name, dst_dir_fd=directory)
-                named = True
-            sync(directory)
+                _name(descriptor, path.name, directory, durable)
+            elif durable:
+                os.fsync(descriptor)
+                os.fsync(directory)
         except BaseException:
             os.close(descriptor)
             if named:
@@ -197,8 +190,49 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: b
         return descriptor
 
 
-def _leave_unsynced(descriptor: int) -> None:
-    """In place of ``fsync``."""
+def create_unnamed(root: Path, path: Path, size: int, durable: bool = True) -> int:
+    """A sparse file of ``size`` bytes that gets the name ``path`` with :func:`name_file`: until
+    then a kill leaves nothing of it; -1 where the file system has no such files. Errors as of
+    :func:`open_for_writing`."""
+    with parent_directory(root, path, True, durable) as directory:
+        descriptor = _open_unnamed(directory)
+        if descriptor >= 0:
+            try:
+                os.ftruncate(descriptor, size)
+            except BaseException:
+                os.close(descriptor)
+                raise
+        return descriptor
+
+
+def name_file(root: Path, path: Path, descriptor: int, durable: bool = True) -> None:
+    """Forces a file of :func:`create_unnamed` to disk, and gives it its name. It has none when this
+    raises; errors as of :func:`open_for_writing`."""
+    with parent_directory(root, path, True, durable) as directory:
+        _name(descriptor, path.name, directory, durable)
+
+
+def _open_unnamed(directory: int) -> int:
+    """A new file without a name; -1 where the file system has no such files."""
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o644, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT):
+            raise
+        return -1
+
+
+def _name(descriptor: int, name: str, directory: int, durable: bool) -> None:
+    """Gives a file its name; when ``durable`` both are on disk then. An error takes it away."""
+    if durable:
+        os.fsync(descriptor)
+    os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=directory)
+    try:
+        if durable:
+            os.fsync(directory)
+    except BaseException:
+        os.unlink(name, dir_fd=directory)
+        raise
 
 
 def sync_directories(root: Path) -> None:

@@ -145,7 +145,9 @@ class ConsumeQueueTable:
         """Keeps a queue open, and closes another one."""
         self._open[queue.topic, queue.queue_id] = queue
         while len(self._open) > _KEEP:
-            self._close_queue(self._open.popitem(last=False)[1])
+            # One that made room for units to come would lose it.
+            idle = (key for key, one in self._open.items() if not one.files.is_ahead)
+            self._close_queue(self._open.pop(next(idle, next(iter(self._open)))))
         return queue
 
     def _close_queue(self, queue: ConsumeQueue) -> None:

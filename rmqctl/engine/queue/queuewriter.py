@@ -90,7 +90,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         expected = queue_offset * UNIT_SIZE
         is_first = not self.files.entries
         if not is_first:
-            self._file_for_next(expected)
+            self._fill_pre_blank(expected)
         if not is_first and queue_offset != 0 and expected < self._wrote:
             return False
         gap = 0 if is_first else (expected - self._wrote) // UNIT_SIZE
@@ -255,11 +255,12 @@ class ConsumeQueueWriter(ConsumeQueue):
             if self.files.entries and self._wrote == self.files.end_offset:
                 # With its units at once: in an empty file the engine would see one.
                 piece = data[: self.files.file_size]
-                self.files.append_file(self._wrote, piece).mark_dirty(0, len(piece))
+                self._make_file(self._wrote, piece)
                 self._wrote += len(piece)
                 data = data[len(piece) :]
                 continue
-            mapped = self._file_for_next(self._wrote)
+            mapped = self.files.find(self._wrote)
+            assert mapped is not None, "a queue's first file comes with its first unit"
             position = self._wrote - mapped.file_from_offset
             piece = data[: mapped.size - position]
             mapped.reserve(position, len(piece))
@@ -273,23 +274,16 @@ class ConsumeQueueWriter(ConsumeQueue):
 
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
-        place = queue_offset * UNIT_SIZE
-        if not self.files.entries and place % self.files.file_size:
-            return  # Its first file comes with its first unit.
-        end = self.files.end_offset if self.files.entries else place
-        try:
-            if not self.files.entries:
-                self.files.append_file(place)
-                self._wrote = place
-            mapped = self.files.find(place)
-            while mapped is None and place >= self.files.end_offset:
-                self.files.append_file(self.files.end_offset)
-                mapped = self.files.find(place)
-            if mapped is not None:
-                mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
-        except OSError:
-            self.files.remove_from(end)  # To the engine an empty file is more than none.
-            raise
+        place, files = queue_offset * UNIT_SIZE, self.files
+        mapped, is_first = files.find(place), not files.entries
+        if mapped is not None:
+            mapped.reserve(place - mapped.file_from_offset, UNIT_SIZE)
+        elif is_first or place >= files.end_offset:
+            # Its name comes with its first unit: in an empty file the engine would see one.
+            start = place - place % files.file_size if is_first else place
+            files.reserve_ahead(start, place - start + UNIT_SIZE)
+            if is_first and files.entries:
+                self._wrote = files.min_offset
 
     def _begin(self, expected: int, unit: bytes) -> None:
         """Makes the first file, with the queue's first unit behind as many pre-blank ones as it
@@ -300,28 +294,29 @@ class ConsumeQueueWriter(ConsumeQueue):
         """
         before = expected % self.files.file_size
         head = PRE_BLANK * (before // UNIT_SIZE) + unit
-        mapped = self.files.append_file(expected - before, head)
-        mapped.mark_dirty(0, len(head))
+        self._make_file(expected - before, head)
         self._wrote, self.min_offset = expected + len(unit), expected // UNIT_SIZE
 
-    def _file_for_next(self, expected: int) -> MappedFile:
-        """The file of the next unit, made when needed (``getLastMappedFile(startOffset)``)."""
-        if self.max_physical_offset < 0:
-            # No unit yet: the one to come is the queue's first (``ConsumeQueue#fillPreBlank``). A
-            # killed writer may have filled a part.
-            first = self.files.file(0)
-            before = expected - first.file_from_offset
-            if 0 < before < first.size and first.read(0, before) != PRE_BLANK * (
-                before // UNIT_SIZE
-            ):
-                self._wrote = first.file_from_offset
-                first.reserve(0, before)
-                first.write(0, PRE_BLANK * (before // UNIT_SIZE))
-                self._wrote = expected
-                self.min_offset = expected // UNIT_SIZE
-                return first
-        found = self.files.find(self._wrote)
-        return found if found is not None else self.files.append_file(self._wrote)
+    def _make_file(self, file_from_offset: int, units: bytes) -> None:
+        """Makes the next file with its first units, which are on disk with it: what they name in
+        the extension has to be there before. Errors as of :meth:`MappedFileQueue.append_file`."""
+        if self.ext is not None and self.files.is_durable:
+            self.ext.files.sync()
+        self.files.append_file(file_from_offset, units).mark_dirty(0, len(units))
+
+    def _fill_pre_blank(self, expected: int) -> None:
+        """Before the first unit of a queue that has a file and no unit yet
+        (``ConsumeQueue#fillPreBlank``); a killed writer may have filled a part."""
+        if self.max_physical_offset >= 0:
+            return
+        first = self.files.file(0)
+        before = expected - first.file_from_offset
+        if 0 < before < first.size and first.read(0, before) != PRE_BLANK * (before // UNIT_SIZE):
+            self._wrote = first.file_from_offset
+            first.reserve(0, before)
+            first.write(0, PRE_BLANK * (before // UNIT_SIZE))
+            self._wrote = expected
+            self.min_offset = expected // UNIT_SIZE
 
     def flush(self) -> None:
         """Forces the queue to disk. :raises OSError: the disk failed."""
