@@ -18,6 +18,7 @@ from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import PREFIXES
 from rmqctl.operations.change.messagefields import FIELDS
 from rmqctl.operations.verify import reference
 from tests import transcripts
@@ -224,7 +225,8 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
         for text in capsys.readouterr().out.splitlines():
             yield command, json.loads(text)
 
-    yield from rows("put", "--create --topic orders --keys k --tags t --body x")
+    first = "--topic orders --property UNIQ_KEY=u"
+    yield from rows("put", f"--create {first} --keys k --tags t --body x")
     yield from rows("put", f"--topic {'long' * 40}", code=5)
     yield from rows("put", f"--from {root}/messages")
     yield from rows("put", f"--from {root}/messages --batch 9")
@@ -265,6 +267,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "abort").touch()
     yield from rows("flush", "--dry-run")
     (store / "abort").unlink()
+    yield from a_changed_body(rows, store / "commitlog" / ("0" * 20))
     with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
         log.write(b"\xff")
     with (store / "consumequeue/orders/0" / ("0" * 20)).open("r+b") as queue:
@@ -275,6 +278,23 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("walk queue", code=1)
     yield from rows("pull", "--topic orders --queue-id 0 --body hex")
     yield from rows("rebuild", f"all --output {root}/new", code=1)
+
+
+def a_changed_body(
+    rows: Callable[..., Iterator[tuple[str, Any]]], log: Path
+) -> Iterator[tuple[str, Any]]:
+    """Everything that shows the body of the first message, which is no longer what was stored."""
+    with log.open("r+b") as file:
+        file.seek(PREFIXES[0].size)
+        file.write(b"y")
+    yield from rows("pull", "--topic orders --queue-id 0 --body hex", code=1)
+    follow = "--topic orders --queue-id 0 --body utf8 --max-messages 1"
+    yield from rows("pull --follow", follow, code=1)
+    yield from rows("message", "0 --body utf8", code=1)
+    yield from rows("message", "--unique-key u --body hex", code=1)
+    yield from rows("index query", "--topic orders --key k --body hex", code=1)
+    yield from rows("walk commitlog", "--body hex", code=1)
+    yield from rows("walk commitlog --follow", "--limit 1 --body hex", code=1)
 
 
 def scheduled_and_half_messages(

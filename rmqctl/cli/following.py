@@ -142,4 +142,7 @@ def print_rows(
                 note(f"note: {_WORDS[row['reason']].format(**row)} (from {row['from_offset']}).")
             writer.rows([row])
             writer.flush()
-    return 130 if following.ended() else exit_code(summary)
+    if following.ended():
+        settings.note_bodies(summary)
+        return 130
+    return exit_code(summary)

@@ -131,7 +131,8 @@ def body_option(function: F) -> F:
         metavar="SPELLING",
         type=click.Choice(("none", "base64", "utf8", "hex")),
         default="none",
-        help="Show the stored body: base64, utf8, hex or none (the default).",
+        help="Show the stored body: base64, utf8 (base64 where it is no UTF-8), hex or none (the "
+        "default).",
     )(function)
 
 

@@ -100,6 +100,17 @@ class Settings(NamedTuple):
             )
         return bool(files)
 
+    def note_bodies(self, summary: dict[str, Any]) -> bool:
+        """Says how many bodies were shown that are not what was stored; whether there are any."""
+        mismatches = summary.get("body_crc_mismatches", 0)
+        if mismatches:
+            bodies = "one body is" if mismatches == 1 else f"{mismatches} bodies are"
+            self.note(
+                f"note: {bodies} not what was stored (status body-crc-mismatch): bytes have "
+                "changed on disk. Prefer a replica; `rmqctl put` and `import` refuse such rows."
+            )
+        return bool(mismatches)
+
     def writer(
         self,
         main_type: str | None = None,

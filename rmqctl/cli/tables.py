@@ -29,6 +29,8 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "store_timestamp",
         "properties",
         "body",
+        "body_encoding",
+        "status",
         "body_status",
     ),
     "append_result": (
@@ -76,6 +78,10 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
 _TITLES: dict[str, tuple[str, ...]] = {
     "finding": ("severity", "code", "path"),
     "field": ("offset", "size", "name", "value"),
+}
+#: What goes without saying on a terminal, which has little room.
+_USUAL: dict[str, dict[str, tuple[str, ...]]] = {
+    "message": {"status": ("ok",), "body_encoding": ("utf8", "hex")},
 }
 _STYLES = {"error": "bold red", "warning": "yellow"}
 
@@ -170,7 +176,7 @@ class Plain(Table):
 
 
 class Pages(Table):
-    """rich's tables, one a page and as wide as the terminal, without the columns that are empty
+    """rich's tables, one a page and as wide as the terminal, without the columns that say nothing
     on a page. Where a page is too wide for columns, a row takes some lines; no word is broken."""
 
     def __init__(self, sink: Sink, main_type: str | None, wide: bool) -> None:
@@ -180,7 +186,7 @@ class Pages(Table):
         self._console = Console(highlight=False)
 
     def _print(self, page: list[Row]) -> None:
-        names = [n for n in self._names if any(row.get(n) is not None for row in page)]
+        names = [n for n in self._names if any(self._tells(row, n) for row in page)]
         columns = [[cell(n, row.get(n)) for row in page] for n in names]
         widths = self._widths(names, columns, page)
         if widths is None:
@@ -206,6 +212,11 @@ class Pages(Table):
         self.sink.flush()
         self._console.print(table)
 
+    def _tells(self, row: Row, name: str) -> bool:
+        value = row.get(name)
+        usual = () if self._wide else _USUAL.get(row["type"], {}).get(name, ())
+        return value is not None and value not in usual
+
     def _widths(
         self, names: list[str], columns: list[list[str]], page: list[Row]
     ) -> list[int] | None:
@@ -230,7 +241,7 @@ class Pages(Table):
     def _print_narrow(self, row: Row) -> None:
         from rich.text import Text
 
-        shown = {name: row[name] for name in self._names if row.get(name) is not None}
+        shown = {name: row[name] for name in self._names if self._tells(row, name)}
         title = [cell(n, shown.pop(n)) for n in _TITLES.get(row["type"], ()) if n in shown]
         if title:
             text = Text("  ").join(Text(value, _STYLES.get(value, "bold")) for value in title)

@@ -36,7 +36,7 @@ def command() -> None:
         "rmqctl index query --topic orders --key order-42 --body utf8 --decompress",
         "rmqctl index query --topic orders --key order-42 --raw",
     ],
-    exits={1: "nothing matched"},
+    exits={1: "nothing matched, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
 @click.option("--key", metavar="KEY", required=True, help="One of KEYS, or the UNIQ_KEY.")
@@ -98,7 +98,7 @@ def query(
             "note: the store has no index files: make them with `rmqctl rebuild index`, or search "
             f"the log with `rmqctl walk commitlog --topic {topic}`."
         )
-    return int(not found)
+    return int(settings.note_bodies(summary) or not found)
 
 
 @make("info", examples=["rmqctl index info --store DIR", "rmqctl index info --format ndjson"])

@@ -17,7 +17,7 @@ from rmqctl.cli.settings import Settings
         "rmqctl message --unique-key 7F0000010001 --topic orders --body utf8 --decompress",
     ],
     exits={
-        1: "no message has the unique key",
+        1: "no message has the unique key, or a body shown is not what was stored",
         5: "there is no message at that place, or it cannot be read",
     },
 )
@@ -42,6 +42,7 @@ def command(
     time the message was stored, newest first, and a summary.
     """
     from rmqctl.operations.look.message import look_message, messages_by_unique_key, parse_place
+    from rmqctl.operations.look.rows import BODY_CRC_MISMATCHES, OK
 
     if (place is None) is (unique_key is None):
         raise click.UsageError("Give a message id, a physical offset, or --unique-key.")
@@ -50,12 +51,14 @@ def command(
             raise click.UsageError("--topic goes with --unique-key.")
         parse_place(place)
         with settings.open() as store, settings.writer(vertical=True) as writer:
-            writer.row(look_message(store, place, body, decompress_limit))
-        return 0
+            row = look_message(store, place, body, decompress_limit)
+            writer.row(row)
+        mismatches = int(row.get("status", OK) != OK)
+        return int(settings.note_bodies({BODY_CRC_MISMATCHES: mismatches}))
     assert unique_key is not None
     with settings.open() as store, settings.writer("message") as writer:
         settings.note_index(store)
         summary = writer.rows(
             messages_by_unique_key(store, unique_key, topic, body, decompress_limit)
         )
-    return int(not summary["messages"])
+    return int(settings.note_bodies(summary) or not summary["messages"])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         "rmqctl pull --topic orders --queue-id 0 --max-messages 100000 --format ndjson",
         "rmqctl pull --topic orders --queue-id 0 --follow --from-end --format ndjson",
     ],
-    exits={0: "FOUND", 1: "any other status"},
+    exits={0: "FOUND", 1: "any other status, or a body shown is not what was stored"},
 )
 @topic_option(required=True)
 @queue_id_option(required=True)
@@ -94,7 +94,8 @@ def command(
 
             what = shown | {"message_filter": message_filter, "max_messages": max_messages}
             rows = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
-            return print_rows(settings, "message", follow, rows, _exit_code)
+            exit_code = functools.partial(_exit_code, settings)
+            return print_rows(settings, "message", follow, rows, exit_code)
         with settings.writer("message", bulk=wanted > ONE_PULL) as writer:
             summary = writer.rows(
                 pull(
@@ -107,11 +108,11 @@ def command(
                 )
             )
     _note_filter_errors(settings, summary)
-    return _exit_code(summary)
+    return _exit_code(settings, summary)
 
 
-def _exit_code(summary: Row) -> int:
-    return int(summary["status"] != "FOUND")
+def _exit_code(settings: Settings, summary: Row) -> int:
+    return int(settings.note_bodies(summary) or summary["status"] != "FOUND")
 
 
 def _note_filter_errors(settings: Settings, summary: Row) -> None:

@@ -24,6 +24,10 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.sink import Row
 
 _EXITS = {1: "damage was met, or filters were given and nothing matched"}
+_LOG_EXITS = {
+    1: "damage was met, a body shown is not what was stored, or filters were given and nothing "
+    "matched"
+}
 
 
 @group(
@@ -45,7 +49,7 @@ def command() -> None:
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",
         "rmqctl walk commitlog --follow --from-end --filter 'amount > 5' --format ndjson",
     ],
-    exits=_EXITS,
+    exits=_LOG_EXITS,
 )
 @offset_range
 @topic_option()
@@ -68,7 +72,8 @@ def commitlog(
     """Walk over the log: every message, blank and damage.
 
     Prints rows of type message, blank and damage, then a summary. Damage does not end the walk:
-    it goes on at the next record. Bodies are not checked: that is verify's work.
+    it goes on at the next record. Bodies that are shown are checked, and status tells; checking
+    all of them is verify's work.
     """
     from rmqctl.operations.look.walk import Selection, walk_commit_log
 
@@ -81,7 +86,9 @@ def commitlog(
     filters = what.filters or sql is not None
 
     def exit_code(summary: Row) -> int:
-        return int(summary["damages"] > 0 or (filters and not summary["messages"]))
+        mismatches = settings.note_bodies(summary)
+        nothing = filters and not summary["messages"]
+        return int(summary["damages"] > 0 or mismatches or nothing)
 
     with settings.open() as store:
         if follow is not None:

@@ -54,6 +54,12 @@ class Body(NamedTuple):
     reason: str = ""
 
 
+def is_as_stored(stored: bytes, body_crc: int) -> bool:
+    """Whether a body is what was stored; an empty one is not checked, as in the engine
+    (``CommitLog#checkMessageAndReturnSize``)."""
+    return not stored or isal_zlib.crc32(stored) & 0x7FFFFFFF == body_crc
+
+
 def undecodable(stored: bytes | memoryview, sys_flag: int) -> str:
     """Why no client can decompress a body; empty when one can, or nobody can tell here.
 

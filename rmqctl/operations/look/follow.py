@@ -13,7 +13,7 @@ from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollow
 from rmqctl.engine.record.record import Blank, Damage, Record
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.operations.look.recordstarts import require_walk_start
-from rmqctl.operations.look.rows import Row, message_row_with_body
+from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
 from rmqctl.operations.look.walk import Selection, log_row
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Patience(Protocol):
         ...
 
 
+@bodies_counted
 def follow_log(
     store: MessageStore,
     what: Selection,
@@ -90,6 +91,7 @@ def _entries(
         patience.wait()
 
 
+@bodies_counted
 def follow_queue(
     store: MessageStore,
     topic: str,

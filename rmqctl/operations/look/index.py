@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from rmqctl.operations.look.rows import Row, index_item_row, message_row_with_body
+from rmqctl.operations.look.rows import (
+    Row,
+    bodies_counted,
+    index_item_row,
+    message_row_with_body,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -16,6 +21,7 @@ _MAX_TIME = 0x7FFFFFFFFFFFFFFF
 DEFAULT_MAX = 64
 
 
+@bodies_counted
 def query(
     store: MessageStore,
     topic: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from formats.constants import PROPERTY_UNIQ_KEY
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.recordstarts import require_record
-from rmqctl.operations.look.rows import Row, message_row_with_body
+from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -43,6 +43,7 @@ def look_message(
     return message_row_with_body(store, record, body, decompress_limit)
 
 
+@bodies_counted
 def messages_by_unique_key(
     store: MessageStore,
     key: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import UsageError
-from rmqctl.operations.look.rows import Row, message_row_with_body
+from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -39,6 +39,7 @@ def make_filter(tag: str, sql: str | None) -> MessageFilter:
     return SqlFilter(sql)
 
 
+@bodies_counted
 def pull(
     store: MessageStore,
     topic: str,

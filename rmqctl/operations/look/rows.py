@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from formats.constants import PROPERTY_TAGS
-from formats.text import decode_utf8, tags_code
+from formats.text import tags_code
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.header import IndexItem
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from rmqctl.engine.record.record import Blank, Damage, Record
 
 Row = dict[str, Any]
+P = ParamSpec("P")
+#: ``status`` of a message whose body is shown, here and in the columns on Spark.
+OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
+BODY_CRC_MISMATCHES = "body_crc_mismatches"
 
 
 def message_row(record: Record) -> Row:
@@ -53,7 +59,8 @@ class BodySource(Protocol):
 def message_row_with_body(
     store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
 ) -> Row:
-    """A record, with its stored body in a spelling of :func:`body_text`; ``none``: without.
+    """A record, with its stored body in a spelling of :func:`spelled_body`; ``none``: without.
+    ``status`` tells whether the body is what was stored.
 
     With ``decompress_limit`` the body is what a consumer gets, of at most so many bytes, and null
     where that cannot be made; ``body_status`` and ``body_reason`` tell.
@@ -61,25 +68,53 @@ def message_row_with_body(
     row = message_row(record)
     if spelling == "none":
         return row
-    stored = store.body(record)
-    if decompress_limit is None:
-        row["body"] = body_text(stored, spelling)
-        return row
-    from rmqctl.engine.record.bodies import decompress
+    from rmqctl.engine.record.bodies import decompress, is_as_stored
 
+    stored = store.body(record)
+    status = OK if is_as_stored(stored, record.body_crc) else BODY_CRC_MISMATCH
+    if decompress_limit is None:
+        row["body"], row["body_encoding"] = spelled_body(stored, spelling)
+        row["status"] = status
+        return row
     body = decompress(stored, record.sys_flag, decompress_limit)
-    row["body"] = None if body.data is None else body_text(body.data, spelling)
+    row["body"] = row["body_encoding"] = None
+    if body.data is not None:
+        row["body"], row["body_encoding"] = spelled_body(body.data, spelling)
+    row["status"] = status
     row["body_compression"] = body.compression
     row["body_status"] = body.status.value
     row["body_reason"] = body.reason
     return row
 
 
-def body_text(body: bytes, spelling: str) -> str:
-    """A body as ``base64``, ``hex`` or ``utf8`` (malformed bytes become U+FFFD)."""
-    if spelling == "base64":
-        return b64encode(body).decode("ascii")
-    return body.hex() if spelling == "hex" else decode_utf8(body)
+def spelled_body(body: bytes, spelling: str) -> tuple[str, str]:
+    """A body as ``base64``, ``hex`` or ``utf8``, and which of them it is: what is not UTF-8 is
+    base64, for the text must give the same bytes again."""
+    if spelling == "hex":
+        return body.hex(), spelling
+    if spelling == "utf8":
+        try:
+            return body.decode(), spelling
+        except UnicodeDecodeError:
+            pass
+    return b64encode(body).decode("ascii"), "base64"
+
+
+def bodies_counted(rows: Callable[P, Iterator[Row]]) -> Callable[P, Iterator[Row]]:
+    """Gives the summary of some rows ``body_crc_mismatches``, when there are any: how many bodies
+    are shown that are not what was stored."""
+
+    @functools.wraps(rows)
+    def counted(*args: P.args, **options: P.kwargs) -> Iterator[Row]:
+        mismatches = 0
+        for row in rows(*args, **options):
+            if row["type"] == "message":
+                mismatches += row.get("status", OK) != OK
+            elif row["type"] == "summary" and mismatches:
+                row[BODY_CRC_MISMATCHES] = mismatches
+            yield row
+
+    return counted
 
 
 def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> Row:

@@ -16,6 +16,7 @@ from rmqctl.operations.look.rows import (
     BodySource,
     Row,
     blank_row,
+    bodies_counted,
     damage_row,
     index_item_row,
     message_row_with_body,
@@ -71,6 +72,7 @@ def check_range(low_name: str, low: int | None, high_name: str, high: int | None
         raise UsageError(reason=f"{low_name} {low} is behind {high_name} {high}: swap them.")
 
 
+@bodies_counted
 def walk_commit_log(
     store: MessageStore,
     what: Selection,
