@@ -237,6 +237,15 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "config").mkdir()
     (store / "config/consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:1}}}')
     yield from rows("config check")
+    topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'
+    (store / "config/topics.json").write_text(f'{{"topicConfigTable":{{"empty":{topic}}}}}')
+    (store / "config/subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"idle":{}}}')
+    yield from rows("topics")
+    yield from rows("topics", "--no-bytes")
+    yield from rows("groups")
+    yield from rows("groups --queues")
+    (store / "config/topics.json").unlink()
+    (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body hex")
@@ -334,5 +343,8 @@ def test_rows_have_exactly_the_documented_fields(
     for heading, (columns, by) in documented.items():
         assert seen[heading] == {c.name for c in columns}, heading
         if by:
-            plain = {re.sub(r" --(raw|follow|decompress)$", "", name) for name in printers[heading]}
+            plain = {
+                re.sub(r" --(raw|follow|decompress|queues)$", "", name)
+                for name in printers[heading]
+            }
             assert plain == by, heading

@@ -26,7 +26,7 @@ def _section(*names: str) -> dict[str, str]:
     cls=LazyGroup,
     sections={
         "Inspect (never writes)": _section(
-            "info", "queues", "walk", "dump", "verify", "du", "config"
+            "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
         ),
         "Query (never writes)": _section("pull", "message", "offset", "index", "stats", "sql"),
         "Write": _section("put", "flush", "clean", "schedule", "transaction"),

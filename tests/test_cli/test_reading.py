@@ -33,6 +33,7 @@ READING = [
     ("walk", "queue"),
     ("walk", "index"),
     ("queues",),
+    ("topics",),
     ("info",),
     ("dump", "0"),
     ("dump", "unit", "orders", "0", "3"),
@@ -47,6 +48,8 @@ READING = [
 #: What finds nothing in the store of these tests, with its exit code.
 FINDING_NOTHING = {
     ("message", "--unique-key", "absent"): 1,
+    ("groups",): 0,
+    ("groups", "--queues"): 0,
     ("schedule", "ls"): 0,
     ("schedule", "deliver", "--dry-run"): 0,
     ("transaction", "ls"): 0,

@@ -40,6 +40,9 @@ SCHEDULED, HALF, OP = (
 )
 FOREVER = str(0x7FFFFFFFFFFFFFFF)
 READING: list[tuple[str, ...]] = [
+    ("topics",),
+    ("groups",),
+    ("groups", "--queues"),
     ("schedule", "ls"),
     ("schedule", "deliver", "--dry-run"),
     ("schedule", "deliver", "--dry-run", "--skip-delivered", "--until", FOREVER),
@@ -199,7 +202,13 @@ HOSTILE_JSON = {
     "a byte order mark": b"\xef\xbb\xbf{}",
     "backslashes without an end": b'{"a":"' + b"\\\\" * 50_000,
 }
-NAMES = ("delayOffset.json", "consumerOffset.json", "topics.json", "lmqConsumerOffset.json")
+NAMES = (
+    "delayOffset.json",
+    "consumerOffset.json",
+    "topics.json",
+    "lmqConsumerOffset.json",
+    "subscriptionGroup.json",
+)
 
 
 @pytest.mark.parametrize("name", HOSTILE_JSON)
@@ -210,7 +219,7 @@ def test_hostile_config_files(cli: Cli, base: Path, name: str) -> None:
     for file in NAMES:
         (root / "config" / file).write_bytes(HOSTILE_JSON[name])
     before = state(root)
-    for line in READING[:7]:
+    for line in READING[:10]:
         for format in ("ndjson", "table"):
             done = on(cli, root, *line, format=format)
             assert done.code in (0, 1, 5), (line, done.err)
@@ -255,7 +264,7 @@ def test_config_files_that_are_none(cli: Cli, base: Path, kind: str, name: str) 
     else:
         place.symlink_to(base / ("target" if kind == "link" else "nowhere"))
     before = (base / "target").read_bytes()
-    for line in (*READING[:7], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
+    for line in (*READING[:10], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
         done = on(cli, root, *line)
         assert done.code in (0, 1, 5), (line, done.err)
         assert done.code != 5 or str(root / "config") in done.err

@@ -26,6 +26,8 @@ UNITS = 30
 READING: list[tuple[str, ...]] = [
     ("info",),
     ("queues",),
+    ("topics",),
+    ("groups", "--queues"),
     ("walk", "commitlog"),
     ("walk", "queue"),
     ("walk", "index"),

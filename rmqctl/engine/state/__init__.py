@@ -6,4 +6,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.state.checkpoint`
 - :mod:`~rmqctl.engine.state.laterversions`
 - :mod:`~rmqctl.engine.state.persist`
+- :mod:`~rmqctl.engine.state.topicconfig`
 """

@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.du`
 - :mod:`~rmqctl.operations.look.dump`
 - :mod:`~rmqctl.operations.look.follow`
+- :mod:`~rmqctl.operations.look.groups`
 - :mod:`~rmqctl.operations.look.index`
 - :mod:`~rmqctl.operations.look.info`
 - :mod:`~rmqctl.operations.look.message`
@@ -12,5 +13,6 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.pull`
 - :mod:`~rmqctl.operations.look.queues`
 - :mod:`~rmqctl.operations.look.rows`
+- :mod:`~rmqctl.operations.look.topics`
 - :mod:`~rmqctl.operations.look.walk`
 """

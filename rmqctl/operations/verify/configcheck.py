@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC, SYSTEM_TOPIC_PREFIX
+from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson as files
+from rmqctl.engine.state.topicconfig import (
+    PERM_INHERIT,
+    is_system_group,
+    needs_no_config,
+    number,
+)
 from rmqctl.errors import ConfigFileUnreadable
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
@@ -28,24 +34,6 @@ _TABLES = {
     files.CONSUMER_FILTER: ("filterDataByTopic",),
     files.DELAY_OFFSET: ("offsetTable",),
 }
-#: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
-_SYSTEM_TOPICS = frozenset(
-    (
-        "TBW102",
-        "SCHEDULE_TOPIC_XXXX",
-        "BenchmarkTest",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
-_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-#: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
-_PERM_INHERIT = 1
-_REPLY_SUFFIX = "_REPLY_TOPIC"
 
 
 @dataclass(slots=True)
@@ -228,15 +216,15 @@ class _Check:
             with_queues.setdefault(topic, []).append(queue_id)
         path = self._path(files.TOPICS)
         for topic, config in configured.items():
-            numbers = [_number(config, name) for name in ("readQueueNums", "writeQueueNums")]
+            numbers = [number(config, name) for name in ("readQueueNums", "writeQueueNums")]
             if None in numbers:
                 yield self._malformed(files.TOPICS, "readQueueNums and writeQueueNums", f"{topic}")
             elif topic in with_queues:
                 yield from self._queue_numbers(topic, with_queues[topic], numbers)
-            elif not _is_system_topic(topic) and not (_number(config, "perm") or 0) & _PERM_INHERIT:
+            elif not needs_no_config(topic) and not (number(config, "perm") or 0) & PERM_INHERIT:
                 yield finding("topic-without-queue", path=path, topic=topic)
         for topic in with_queues if self._values[files.TOPICS] is not None else ():
-            if topic not in configured and not _is_system_topic(topic):
+            if topic not in configured and not needs_no_config(topic):
                 yield finding("queue-without-topic-config", path=path, topic=topic)
 
     def _queue_numbers(
@@ -249,7 +237,7 @@ class _Check:
                 ("queue-not-readable", "readQueueNums", readable if low < high else None),
                 ("queue-not-writable", "writeQueueNums", writable),
             ):
-                if limit is not None and queue_id >= limit and not _is_system_topic(topic):
+                if limit is not None and queue_id >= limit and not needs_no_config(topic):
                     yield finding(
                         code,
                         path=self._path(files.TOPICS),
@@ -282,7 +270,7 @@ class _Check:
         known = set(map(str, files.table_of(value, "subscriptionGroupTable")))
         self._summary.groups = len(self._groups | known)
         for group in sorted(self._groups - known) if value is not None else ():
-            if not group.startswith((_SYSTEM_GROUP_PREFIX, LMQ_PREFIX)):
+            if not is_system_group(group) and not group.startswith(LMQ_PREFIX):
                 path = self._path(files.SUBSCRIPTION_GROUP)
                 yield finding("group-without-config", path=path, found=f"group {group}")
 
@@ -345,17 +333,4 @@ def _within(bounds: tuple[int, int]) -> str:
 def _version(value: Any) -> tuple[int, int]:
     """``DataVersion``: when, and the how many-th change; zeros where a file has none."""
     version = files.table_of(value, "dataVersion")
-    return _number(version, "timestamp") or 0, _number(version, "counter") or 0
-
-
-def _number(value: Any, name: str) -> int | None:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
-
-
-def _is_system_topic(topic: str) -> bool:
-    return (
-        topic in _SYSTEM_TOPICS
-        or topic.startswith((SYSTEM_TOPIC_PREFIX, LMQ_PREFIX))
-        or topic.endswith(_REPLY_SUFFIX)
-    )
+    return number(version, "timestamp") or 0, number(version, "counter") or 0

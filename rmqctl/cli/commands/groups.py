@@ -1,0 +1,66 @@
+"""``rmqctl groups``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, topic_option
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.sink import Row
+from rmqctl.cli.watching import watch as keep_watching
+from rmqctl.cli.watching import watch_options
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+
+@make(
+    "groups",
+    examples=[
+        "rmqctl groups --store DIR",
+        "rmqctl groups --group cg_orders --queues",
+        "rmqctl groups --topic orders --format ndjson",
+        "rmqctl groups --group cg_orders --watch",
+    ],
+    exits={1: "--group or --topic was given and nothing matched"},
+)
+@click.option("--group", metavar="GROUP", help="Only this consumer group.")
+@topic_option()
+@click.option("--queues", "per_queue", is_flag=True, help="One row a queue.")
+@watch_options
+@common
+def command(
+    settings: Settings,
+    group: str | None,
+    topic: str | None,
+    per_queue: bool,
+    watch: bool,
+    interval: float,
+) -> int:
+    """Show who has read how far: lag in messages and time.
+
+    Offsets are those of config/consumerOffset.json, which a broker writes every five seconds.
+    Prints rows of type group, with --queues group_queue, then a summary. missed are messages that
+    were deleted before the group has read them.
+    """
+    from rmqctl.operations.look import groups
+
+    main_type = "group_queue" if per_queue else "group"
+
+    def rows(store: MessageStore) -> Iterable[Row]:
+        return (groups.group_queues if per_queue else groups.groups)(store, group, topic)
+
+    if watch:
+        return keep_watching(settings, main_type, interval, rows)
+    with settings.open() as store, settings.writer(main_type) as writer:
+        summary = writer.rows(rows(store))
+    if summary["past_queue"]:
+        settings.note(
+            f"note: {summary['past_queue']} offsets lie past the end of their queue: what is "
+            "stored up to there may never be read. `rmqctl config check` names them."
+        )
+    return int((group is not None or topic is not None) and not summary["groups"])

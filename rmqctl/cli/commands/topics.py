@@ -1,0 +1,42 @@
+"""``rmqctl topics``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, topic_option
+from rmqctl.cli.settings import Settings
+
+
+@make(
+    "topics",
+    examples=[
+        "rmqctl topics --store DIR",
+        "rmqctl topics --no-bytes --format ndjson",
+        "rmqctl topics --topic orders --json",
+    ],
+    exits={1: "--topic was given and there is no such topic"},
+)
+@topic_option()
+@click.option("--no-bytes", is_flag=True, help="Do not sum up sizes: faster on large queues.")
+@common
+def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
+    """List the topics: queues, messages, bytes, last message.
+
+    Topics with queues and topics of config/topics.json: what is in one place only shows in
+    "queues" and "configured". Prints rows of type topic, then a summary. The log is not read.
+    """
+    from rmqctl.operations.look.topics import topics
+
+    with settings.open() as store, settings.writer("topic") as writer:
+        queues = sum(1 for _ in store.queues.directories())
+        with settings.progress("topics", queues, writer) as advance:
+            rows = topics(store, topic, sums_bytes=not no_bytes, progress=advance)
+            summary = writer.rows(rows)
+    if summary["without_config"]:
+        settings.note(
+            f"note: {summary['without_config']} topics with queues are not in config/topics.json, "
+            "so no consumer finds them: `rmqctl config check` names them."
+        )
+    return int(topic is not None and not summary["topics"])

@@ -1,0 +1,139 @@
+"""``topics.json`` and ``subscriptionGroup.json``: which topics and groups a broker knows, and what
+kind of topic a name is (``TopicValidator``, ``MixAll``)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from formats.constants import LMQ_PREFIX, RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
+from rmqctl.engine.state import brokerjson
+
+#: ``MixAll.DLQ_GROUP_TOPIC_PREFIX``.
+DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
+#: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
+_SYSTEM_TOPICS = frozenset(
+    (
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    )
+)
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_REPLY_SUFFIX = "_REPLY_TOPIC"
+#: ``SubscriptionGroupManager#init``: groups that every broker enters.
+_GROUPS_OF_EVERY_BROKER = frozenset(
+    (
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PULL",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+    )
+)
+#: ``PermName.PERM_INHERIT``: topics of the cluster and the broker, which are no queues' topics.
+PERM_INHERIT = 1
+
+
+class TopicKind(Enum):
+    """What a topic is for, by its name."""
+
+    NORMAL = "normal"
+    RETRY = "retry"
+    DEAD_LETTER = "dead-letter"
+    LIGHT = "light"
+    SYSTEM = "system"
+
+
+def topic_kind(topic: str) -> TopicKind:
+    """The kind of a topic of this name."""
+    if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return TopicKind.RETRY
+    if topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+        return TopicKind.DEAD_LETTER
+    if topic.startswith(LMQ_PREFIX):
+        return TopicKind.LIGHT
+    if (
+        topic in _SYSTEM_TOPICS
+        or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        or topic.endswith(_REPLY_SUFFIX)
+    ):
+        return TopicKind.SYSTEM
+    return TopicKind.NORMAL
+
+
+def needs_no_config(topic: str) -> bool:
+    """Whether a topic has queues without an entry in ``topics.json``, or an entry without queues,
+    and nothing is wrong: light queues and a broker's own topics."""
+    return topic_kind(topic) in (TopicKind.LIGHT, TopicKind.SYSTEM)
+
+
+def is_system_group(group: str) -> bool:
+    """Whether a broker itself consumes as this group (``MixAll#isSysConsumerGroup``)."""
+    return group.startswith(_SYSTEM_GROUP_PREFIX)
+
+
+def is_made_by_broker(group: str) -> bool:
+    """Whether a broker enters the group itself, used or not."""
+    return group in _GROUPS_OF_EVERY_BROKER or is_system_group(group)
+
+
+class TopicConfig(NamedTuple):
+    """``TopicConfig``: what ``topics.json`` says of a topic; None: nothing, or no value of the
+    field's type."""
+
+    read_queue_nums: int | None = None
+    write_queue_nums: int | None = None
+    perm: int | None = None
+    topic_filter_type: str | None = None
+    topic_sys_flag: int | None = None
+    order: bool | None = None
+
+
+def topic_configs(root: Path) -> dict[str, TopicConfig] | None:
+    """Topic → its entry in ``topics.json``, as a broker loads it; None: there is no such file.
+
+    :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
+    """
+    value = brokerjson.read_config(root, brokerjson.TOPICS)
+    if value is None:
+        return None
+    table = brokerjson.table_of(value, "topicConfigTable")
+    return {str(topic): _config(entry) for topic, entry in table.items()}
+
+
+def _config(entry: Any) -> TopicConfig:
+    filter_type = entry.get("topicFilterType") if isinstance(entry, dict) else None
+    order = entry.get("order") if isinstance(entry, dict) else None
+    return TopicConfig(
+        number(entry, "readQueueNums"),
+        number(entry, "writeQueueNums"),
+        number(entry, "perm"),
+        filter_type if isinstance(filter_type, str) else None,
+        number(entry, "topicSysFlag"),
+        order if isinstance(order, bool) else None,
+    )
+
+
+def subscription_groups(root: Path) -> set[str] | None:
+    """The groups of ``subscriptionGroup.json``; None: there is no such file. Errors as of
+    :func:`topic_configs`."""
+    value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
+    if value is None:
+        return None
+    return {str(group) for group in brokerjson.table_of(value, "subscriptionGroupTable")}
+
+
+def number(value: Any, name: str) -> int | None:
+    """A field of an entry that is a whole number."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -1,0 +1,180 @@
+"""groups: who has read how far, by ``consumerOffset.json`` and the queues as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.state.brokerjson import consumer_offsets
+from rmqctl.engine.state.topicconfig import is_made_by_broker, subscription_groups
+from rmqctl.operations.look.rows import Row
+from rmqctl.operations.look.topics import store_timestamp
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+#: What is wrong with where a group stands, the worst first.
+PAST_QUEUE, BEFORE_QUEUE, NO_QUEUE, NO_OFFSET, OK = STATES = (
+    "past-queue",
+    "before-queue",
+    "no-queue",
+    "no-offset",
+    "ok",
+)
+
+
+class Progress(NamedTuple):
+    """How far a group has read one queue.
+
+    ``lag`` are the messages it has still to read, ``missed`` those that retention has deleted
+    before it has read them. ``next_store_timestamp`` is when the first unread one was stored,
+    ``behind_milliseconds`` from then to the queue's newest: no clock is asked, so a store of last
+    week is as far behind as it was. Both are None where no record can be read, and the first
+    without lag.
+    """
+
+    queue_id: int
+    consumer_offset: int
+    min_offset: int
+    max_offset: int
+    lag: int
+    behind_milliseconds: int | None
+    missed: int
+    next_store_timestamp: int | None
+    state: str
+
+
+class Consumption(NamedTuple):
+    """A group and a topic (None: the group has no offset at all), with the queues that it has an
+    offset of, and how many with messages it has none of."""
+
+    group: str
+    topic: str | None
+    is_configured: bool | None
+    queues: list[Progress]
+    queues_without_offset: int
+
+
+class _Groups:
+    """What the files say, and the queues that there are."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._offsets = consumer_offsets(store.root)
+        self._configured = subscription_groups(store.root)
+        self._queue_ids: dict[str, set[int]] = {}
+        for where in store.queues.directories():
+            self._queue_ids.setdefault(where.topic, set()).add(where.queue_id)
+
+    def consumptions(self, group: str | None, topic: str | None) -> Iterator[Consumption]:
+        found = {(owner, name): offsets for (name, owner), offsets in self._offsets.items()}
+        for owner, name in sorted(found):
+            if group in (None, owner) and topic in (None, name):
+                yield self._consumption(owner, name, found[owner, name])
+        if topic is None:
+            for owner in sorted((self._configured or set()) - {owner for owner, _ in found}):
+                if owner == group or (group is None and not is_made_by_broker(owner)):
+                    yield Consumption(owner, None, True, [], 0)
+
+    def _consumption(self, group: str, topic: str, offsets: dict[int, int]) -> Consumption:
+        existing = self._queue_ids.get(topic, set())
+        without = 0
+        for queue_id in existing:
+            queue = None if queue_id in offsets else self._store.consume_queue(topic, queue_id)
+            without += queue is not None and queue.min_offset < queue.max_offset
+        return Consumption(
+            group,
+            topic,
+            None if self._configured is None else group in self._configured,
+            [
+                self._progress(topic, queue_id, offset, queue_id in existing)
+                for queue_id, offset in sorted(offsets.items())
+            ],
+            without,
+        )
+
+    def _progress(self, topic: str, queue_id: int, offset: int, exists: bool) -> Progress:
+        queue = self._store.consume_queue(topic, queue_id) if exists else None
+        if queue is None:
+            return Progress(queue_id, offset, 0, 0, 0, 0, 0, None, NO_QUEUE)
+        low, high = queue.min_offset, queue.max_offset
+        unread = max(offset, low)
+        lag = max(high - unread, 0)
+        following = store_timestamp(self._store, queue, unread)
+        newest = store_timestamp(self._store, queue, high - 1)
+        waits: int | None = 0
+        if lag:
+            is_known = following is not None and newest is not None
+            waits = max(newest - following, 0) if is_known else None  # type: ignore[operator]
+        state = PAST_QUEUE if offset > high else BEFORE_QUEUE if offset < low else OK
+        missed = max(low - offset, 0)
+        return Progress(queue_id, offset, low, high, lag, waits, missed, following, state)
+
+
+def groups(
+    store: MessageStore, group: str | None = None, topic: str | None = None
+) -> Iterator[Row]:
+    """Rows ``group``, one a group and topic, sorted, then ``summary``. Without ``topic`` also the
+    groups of ``subscriptionGroup.json`` that have no offset, but for those of every broker.
+
+    :raises ConfigFileUnreadable: a file is broken, and its ``.bak`` does not help.
+    """
+    totals = _Totals()
+    for one in _Groups(store).consumptions(group, topic):
+        totals.add(one)
+        yield _group_row(one)
+    yield totals.row()
+
+
+def group_queues(
+    store: MessageStore, group: str | None = None, topic: str | None = None
+) -> Iterator[Row]:
+    """Rows ``group_queue``, one a group, topic and queue, sorted, then ``summary``; errors as of
+    :func:`groups`."""
+    totals = _Totals()
+    for one in _Groups(store).consumptions(group, topic):
+        totals.add(one)
+        for progress in one.queues:
+            yield {
+                "type": "group_queue",
+                "group": one.group,
+                "topic": one.topic,
+                **progress._asdict(),
+            }
+    yield totals.row()
+
+
+def _group_row(one: Consumption) -> Row:
+    lags = [queue.behind_milliseconds for queue in one.queues]
+    nexts = [queue.next_store_timestamp for queue in one.queues]
+    states = {queue.state for queue in one.queues} or {NO_OFFSET}
+    return {
+        "type": "group",
+        "group": one.group,
+        "topic": one.topic,
+        "configured": one.is_configured,
+        "queues": len(one.queues),
+        "queues_without_offset": one.queues_without_offset,
+        "lag": sum(queue.lag for queue in one.queues),
+        "behind_milliseconds": max((lag for lag in lags if lag is not None), default=None),
+        "missed": sum(queue.missed for queue in one.queues),
+        "next_store_timestamp": min((time for time in nexts if time is not None), default=None),
+        "state": min(states, key=STATES.index),
+    }
+
+
+class _Totals:
+    def __init__(self) -> None:
+        self._groups: set[str] = set()
+        self._counts = {"queues": 0, "lag": 0, "missed": 0, "past_queue": 0}
+
+    def add(self, one: Consumption) -> None:
+        self._groups.add(one.group)
+        self._counts["queues"] += len(one.queues)
+        for queue in one.queues:
+            self._counts["lag"] += queue.lag
+            self._counts["missed"] += queue.missed
+            self._counts["past_queue"] += queue.state == PAST_QUEUE
+
+    def row(self) -> Row:
+        return {"type": "summary", "groups": len(self._groups), **self._counts}

@@ -1,0 +1,142 @@
+"""topics: one row a topic: its queues, messages and bytes, and what ``topics.json`` says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.constants import PRE_BLANK_UNIT
+from rmqctl.engine.state.topicconfig import (
+    PERM_INHERIT,
+    TopicConfig,
+    TopicKind,
+    needs_no_config,
+    topic_configs,
+    topic_kind,
+)
+from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+
+Progress = Callable[[int], None]
+#: Units that are summed at once: 1.3 MB.
+_UNITS_AT_ONCE = 1 << 16
+
+
+class _Held(NamedTuple):
+    """What the queues of a topic hold; times are None without a message that can be read."""
+
+    queues: int = 0
+    messages: int = 0
+    size: int = 0
+    oldest: int | None = None
+    newest: int | None = None
+
+
+def topics(
+    store: MessageStore,
+    topic: str | None = None,
+    *,
+    sums_bytes: bool = True,
+    progress: Progress = lambda queues: None,
+) -> Iterator[Row]:
+    """Rows ``topic``, sorted by name, then ``summary``: topics that have queues, topics that
+    ``topics.json`` has, or both.
+
+    ``bytes`` are those of the records that the queues point to, None without ``sums_bytes``: every
+    unit is read for them, and no message. ``progress`` is told of the queues that are done.
+
+    :raises ConfigFileUnreadable: ``topics.json`` is broken, and its ``.bak`` does not help.
+    """
+    configs = topic_configs(store.root)
+    queue_ids: dict[str, list[int]] = {}
+    for where in store.queues.directories():
+        queue_ids.setdefault(where.topic, []).append(where.queue_id)
+    names = sorted({*queue_ids, *(configs or ())})
+    totals = {"topics": 0, "queues": 0, "messages": 0, "bytes": 0 if sums_bytes else None}
+    without_queues = without_config = done = 0
+    for name in names if topic is None else [topic] if topic in names else []:
+        held = _Held()
+        for queue_id in queue_ids.get(name, ()):
+            queue = store.consume_queue(name, queue_id)
+            if queue is not None:
+                held = _with(held, store, queue, sums_bytes)
+            done += 1
+            progress(done)
+        config = None if configs is None else configs.get(name)
+        row = topic_row(name, held, configs is not None, config)
+        if not sums_bytes:
+            row["bytes"] = None
+        for field, total in totals.items():
+            totals[field] = None if total is None else total + row.get(field, 1)
+        without_queues += row["without_queues"]
+        without_config += row["without_config"]
+        yield row
+    yield {
+        "type": "summary",
+        **totals,
+        "without_queues": without_queues,
+        "without_config": without_config,
+    }
+
+
+def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | None) -> Row:
+    """One topic. ``without_queues`` and ``without_config`` are false for topics that a broker makes
+    without an entry, or enters without queues."""
+    is_free = needs_no_config(name)
+    is_template = config is not None and bool((config.perm or 0) & PERM_INHERIT)
+    return {
+        "type": "topic",
+        "topic": name,
+        # A broker counts its own name and the cluster's to the system topics.
+        "kind": (TopicKind.SYSTEM if is_template else topic_kind(name)).value,
+        "queues": held.queues,
+        "messages": held.messages,
+        "bytes": held.size,
+        "oldest_store_timestamp": held.oldest,
+        "newest_store_timestamp": held.newest,
+        "configured": config is not None if has_configs else None,
+        **(config or TopicConfig())._asdict(),
+        "without_queues": not (held.queues or is_free or is_template),
+        "without_config": has_configs and config is None and not is_free,
+    }
+
+
+def _with(held: _Held, store: MessageStore, queue: ConsumeQueue, sums_bytes: bool) -> _Held:
+    oldest = store_timestamp(store, queue, queue.min_offset)
+    newest = store_timestamp(store, queue, queue.max_offset - 1)
+    return _Held(
+        held.queues + 1,
+        held.messages + max(queue.max_offset - queue.min_offset, 0),
+        held.size + (unit_bytes(queue) if sums_bytes else 0),
+        min((time for time in (held.oldest, oldest) if time is not None), default=None),
+        max((time for time in (held.newest, newest) if time is not None), default=None),
+    )
+
+
+def store_timestamp(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> int | None:
+    """When the message at a queue offset was stored; None where no record can be read, or outside
+    the queue's range."""
+    if not queue.min_offset <= queue_offset < queue.max_offset:
+        return None
+    unit = queue.unit(queue_offset)
+    record = None if unit is None else store.commit_log.find_record(unit.physical_offset)
+    return None if record is None else record.store_timestamp
+
+
+def unit_bytes(queue: ConsumeQueue) -> int:
+    """Bytes of the records that a queue's units point to."""
+    size, start = 0, queue.min_offset
+    while start < queue.max_offset:
+        units = queue.window(start, min(_UNITS_AT_ONCE, queue.max_offset - start))
+        if not len(units):
+            break
+        sizes = units["size"].astype("i8")
+        is_written = (units["physical_offset"] >= 0) & (sizes > 0)
+        # fillPreBlank's, which stands for no record.
+        is_written &= sizes != PRE_BLANK_UNIT[1]
+        size += int(sizes[is_written].sum())
+        start += len(units)
+    return size
