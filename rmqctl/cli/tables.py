@@ -94,6 +94,12 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "progress": ("topic", "queue_id", "group", "consumer_offset", "lag", "lost"),
     "file": ("path", "reason", "allocated_bytes", "modified_timestamp"),
 }
+#: Columns that a terminal too narrow for all does without, the first one first.
+SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
+    "topic": ("kind", "configured", "bytes"),
+    "group": ("missed", "queues"),
+    "group_queue": ("max_offset", "consumer_offset"),
+}
 #: Fields that need no name where a row is too wide for columns.
 _TITLES: dict[str, tuple[str, ...]] = {
     "finding": ("severity", "code", "path"),
@@ -197,7 +203,8 @@ class Plain(Table):
 
 class Pages(Table):
     """rich's tables, one a page and as wide as the terminal, without the columns that say nothing
-    on a page. Where a page is too wide for columns, a row takes some lines; no word is broken."""
+    on a page. Where a page is too wide, the spare columns go, and if that does not do, a row takes
+    some lines; no word is broken."""
 
     def __init__(self, sink: Sink, main_type: str | None, wide: bool) -> None:
         from rich.console import Console
@@ -207,8 +214,13 @@ class Pages(Table):
 
     def _print(self, page: list[Row]) -> None:
         names = [n for n in self._names if any(self._tells(row, n) for row in page)]
-        columns = [[cell(n, row.get(n)) for row in page] for n in names]
-        widths = self._widths(names, columns, page)
+        spare = () if self._wide else SPARE_COLUMNS.get(self._type or "", ())
+        columns, widths = self._fitted(names, page)
+        for unneeded in spare if widths is None else ():
+            names = [name for name in names if name != unneeded]
+            columns, widths = self._fitted(names, page)
+            if widths is not None:
+                break
         if widths is None:
             for row in page:
                 self._print_narrow(row)
@@ -236,6 +248,13 @@ class Pages(Table):
         value = row.get(name)
         usual = () if self._wide else _USUAL.get(row["type"], {}).get(name, ())
         return value is not None and value not in usual
+
+    def _fitted(
+        self, names: list[str], page: list[Row]
+    ) -> tuple[list[list[str]], list[int] | None]:
+        """The cells of each column, and its room; None where there is not enough for all."""
+        columns = [[cell(name, row.get(name)) for row in page] for name in names]
+        return columns, self._widths(names, columns, page)
 
     def _widths(
         self, names: list[str], columns: list[list[str]], page: list[Row]

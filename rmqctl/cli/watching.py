@@ -7,8 +7,8 @@ other, each closed by its summary.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,7 +18,6 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.sink import Row
 
 if TYPE_CHECKING:
-    from rmqctl.cli.output import RowWriter
     from rmqctl.engine.messagestore import MessageStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,29 +42,21 @@ def watch_options(function: F) -> F:
 
 def watch(settings: Settings, main_type: str, interval: float, ask: Question) -> int:
     """Prints what ``ask`` answers of the store, opened anew each time, until a signal comes."""
-    with Following(interval) as following, _writers(settings, main_type) as next_writer:
+    with ExitStack() as stack:
+        following = stack.enter_context(Following(interval))
+        is_table = settings.format == "table"
+        # A table has columns that fit its rows; other formats are one document.
+        one = None if is_table else stack.enter_context(settings.writer(main_type, live=True))
         while not following.ended():
             with settings.open() as store:
                 answer = list(ask(store))
-            writer = next_writer()
-            writer.rows(answer)
-            writer.flush()
-            following.wait()
-    return 130
-
-
-@contextmanager
-def _writers(settings: Settings, main_type: str) -> Iterator[Callable[[], RowWriter]]:
-    """Gives the writer of each answer: of a table one of its own, whose columns fit it, and which
-    begins at the top of a terminal."""
-    with settings.writer(main_type, live=True) as writer:
-
-        def next_writer() -> RowWriter:
-            nonlocal writer
-            if settings.format == "table":
+            if one is not None:
+                one.rows(answer)
+                one.flush()
+            else:
                 if sys.stdout.isatty() and not settings.quiet:
                     click.clear()
-                writer = settings.writer(main_type, live=True)
-            return writer
-
-        yield next_writer
+                with settings.writer(main_type) as writer:
+                    writer.rows(answer)
+            following.wait()
+    return 130
