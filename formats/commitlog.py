@@ -12,11 +12,12 @@ values, and that `physical_offset` is where the record was found.
 When building, the lengths may be left out; given ones are written as they are, right or wrong.
 """
 
+from typing import NamedTuple
+
 from construct import (
     Bytes,
     Construct,
     Default,
-    IfThenElse,
     Int8sb,
     Int16sb,
     Int32sb,
@@ -28,22 +29,50 @@ from construct import (
 from formats.constants import (
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
+    IPV4_SIZE,
+    IPV6_SIZE,
+    MAX_PROPERTIES_LENGTH,
+    MAX_TOPIC_LENGTH,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
-    MIN_RECORD_SIZE,
     STOREHOSTADDRESS_V6_FLAG,
 )
-from formats.declare import Content, Context, Field, bound, bytes_left, field
+from formats.declare import Chosen, Content, Context, Field, bound, bytes_left, field
 
-_IPV4_SIZE = 4
-_IPV6_SIZE = 16
+
+class Version(NamedTuple):
+    """How records of one magic code say the lengths of their topic and properties.
+
+    The longest is what a reader takes, in bytes; a writer may allow less. `what` tells the version
+    from that of 4.9.3 ("a record with a ..."), `since` is the RocketMQ version that began with it.
+    """
+
+    topic_length: Construct
+    longest_topic: int
+    properties_length: Construct
+    longest_properties: int
+    what: str = ""
+    since: str = ""
+
+
+# A new version of the record is one more line here and its magic code in `formats.constants`; run
+# `python -m formats.generate`. Then `RecordForm` (rmqctl/engine/record/message.py) says which
+# messages are written in it, and `record_form` (rmqctl/engine/state/laterversions.py) to which
+# stores. Everything else follows: `tests/test_engine/new_version.py` adds one and proves it.
+VERSIONS: dict[int, Version] = {
+    MESSAGE_MAGIC_CODE: Version(Int8sb, MAX_TOPIC_LENGTH, Int16sb, MAX_PROPERTIES_LENGTH),
+    MESSAGE_MAGIC_CODE_V2: Version(
+        Int16sb, 0x7FFF, Int16sb, MAX_PROPERTIES_LENGTH, "two-byte topic length", "5.1"
+    ),
+}
+"""By magic code, the oldest first."""
 
 
 def _host(
     address: str, port: str, flag: int, whose: str, java: tuple[str, ...]
 ) -> tuple[Field, Field]:
     def address_size(context: Context) -> int:
-        return _IPV6_SIZE if context.sys_flag & flag else _IPV4_SIZE
+        return IPV6_SIZE if context.sys_flag & flag else IPV4_SIZE
 
     return (
         field(
@@ -53,18 +82,30 @@ def _host(
     )
 
 
-def _is_v2(context: Context) -> bool:
+def _version(context: Context) -> Version:
+    """Return the version of a record; of one with another magic code that of 4.9.3."""
     # When building, total_size comes before a magic code that was left out to get its default.
-    return bool(context.get("magic_code") == MESSAGE_MAGIC_CODE_V2)
+    return VERSIONS.get(context.get("magic_code"), VERSIONS[MESSAGE_MAGIC_CODE])
+
+
+def _topic_length(context: Context) -> Construct:
+    return _version(context).topic_length
+
+
+def _properties_length(context: Context) -> Construct:
+    return _version(context).properties_length
+
+
+def _prefix_size(context: Context) -> int:
+    sizes = (part.sizeof(sys_flag=context.sys_flag) for part in RECORD_PREFIX.subcons)
+    return int(sum(sizes))
 
 
 def _fixed_size(context: Context) -> int:
     """Return what a record takes without its body, topic and properties."""
-    size = MIN_RECORD_SIZE + (1 if _is_v2(context) else 0)
-    for flag in (BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG):
-        if context.sys_flag & flag:
-            size += _IPV6_SIZE - _IPV4_SIZE
-    return size
+    version = _version(context)
+    lengths = version.topic_length.sizeof() + version.properties_length.sizeof()
+    return _prefix_size(context) + int(lengths)
 
 
 def _record_size(context: Context) -> int:
@@ -77,13 +118,13 @@ def _stored_length(length_type: Construct, name: str) -> Default:
 
 
 def _magic_limits(context: Context) -> tuple[int, int]:
-    return (MESSAGE_MAGIC_CODE_V2 if _is_v2(context) else MESSAGE_MAGIC_CODE,) * 2
+    known = context.magic_code in VERSIONS
+    return (context.magic_code if known else MESSAGE_MAGIC_CODE,) * 2
 
 
 def _largest_size(context: Context) -> int:
     """Return the size of a record that takes the stream to its end."""
-    prefix_sizes = (part.sizeof(sys_flag=context.sys_flag) for part in RECORD_PREFIX.subcons)
-    return int(sum(prefix_sizes)) + bytes_left(context)
+    return _prefix_size(context) + bytes_left(context)
 
 
 def _room(context: Context, used: int) -> int:
@@ -198,7 +239,9 @@ RECORD = Struct(
     field("body", Content("body_length"), "the body as stored", "BODY"),
     field(
         "topic_length",
-        _stored_length(IfThenElse(_is_v2, Int16sb, Int8sb), "topic"),
+        _stored_length(
+            Chosen(_topic_length, lambda: [v.topic_length for v in VERSIONS.values()]), "topic"
+        ),
         "size of the topic in bytes; takes two bytes with the second magic code",
         "topicLen",
         "topicLength",
@@ -207,7 +250,10 @@ RECORD = Struct(
     field("topic", Content("topic_length"), "the topic in UTF-8", "TOPIC"),
     field(
         "properties_length",
-        _stored_length(Int16sb, "properties"),
+        _stored_length(
+            Chosen(_properties_length, lambda: [v.properties_length for v in VERSIONS.values()]),
+            "properties",
+        ),
         "size of the properties in bytes",
         "propertiesLength",
     ),

@@ -29,6 +29,10 @@ STOREHOSTADDRESS_V6_FLAG: Final = 32
 HOST_V6_MASK: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 """The only sys flags that change where the fields of a record lie."""
 
+IPV4_SIZE: Final = 4
+IPV6_SIZE: Final = 16
+"""What the address of a host takes, by those two flags."""
+
 # Property text
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"

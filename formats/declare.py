@@ -5,7 +5,7 @@ how Java spells it. `bound` states a limit between fields, which is checked when
 when building, so that tests can build damaged data with the same schema.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from construct import Bytes, Construct, Renamed, Subconstruct, ValidationError, stream_write
@@ -40,6 +40,29 @@ class Content(Bytes):  # type: ignore[misc]
     def _build(self, obj: bytes, stream: Any, context: Context, path: str) -> bytes:
         stream_write(stream, obj, len(obj), path)
         return obj
+
+
+class Chosen(Construct):  # type: ignore[misc]
+    """One of several constructs, by what was parsed or given before it; `choices` lists them."""
+
+    def __init__(
+        self,
+        choose: Callable[[Context], Construct],
+        choices: Callable[[], Iterable[Construct]],
+    ) -> None:
+        super().__init__()
+        self.choose = choose
+        self.choices = choices
+
+    def _parse(self, stream: Any, context: Context, path: str) -> Any:
+        return self.choose(context)._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Context, path: str) -> Any:
+        return self.choose(context)._build(obj, stream, context, path)
+
+    def _sizeof(self, context: Context, path: str) -> int:
+        size: int = self.choose(context)._sizeof(context, path)
+        return size
 
 
 class Bound(Construct):  # type: ignore[misc]

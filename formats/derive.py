@@ -13,10 +13,12 @@ from construct import Bytes, Construct, FormatField, Struct
 
 from formats.declare import Field as DeclaredField
 from formats.declare import resolve
-from formats.layouts import Field, Layout
+from formats.layouts import Field, Layout, Length, Tail
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from formats.commitlog import Version
 
 # construct says "long" where struct's standard sizes give "int" the same four bytes.
 _STRUCT_CODES = {"l": "i", "L": "I"}
@@ -37,6 +39,22 @@ def layout_of(schema: Struct, name: str, **context: Any) -> Layout:
         offset += size
     layout_format = ">" + "".join(field.code for field in fields)
     return Layout(name, layout_format, offset, tuple(fields))
+
+
+def length_of(construct: Construct, limit: int) -> Length:
+    """Return how a length field that may say at most `limit` is read."""
+    size = construct.sizeof()
+    return Length(size, struct_code(construct, size), limit)
+
+
+def tail_of(version: Version) -> Tail:
+    """Return what follows the body of a record of `version`."""
+    return Tail(
+        length_of(version.topic_length, version.longest_topic),
+        length_of(version.properties_length, version.longest_properties),
+        version.what,
+        version.since,
+    )
 
 
 def struct_of(layout: Layout) -> struct.Struct:

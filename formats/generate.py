@@ -6,12 +6,13 @@ The output depends on nothing but the schemas, so a difference always means a st
 
 import argparse
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, indexfile
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
-from formats.derive import layout_of
-from formats.layouts import Layout
+from formats.derive import layout_of, tail_of
+from formats.layouts import Field, Layout, Length
 from formats.pages import pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,7 +55,30 @@ class Layout(NamedTuple):
     fields: tuple[Field, ...]
 
 
+class Length(NamedTuple):
+    """The field that says the length of what follows it; `limit` is the most that it may say."""
+
+    size: int
+    code: str
+    limit: int
+
+
+class Tail(NamedTuple):
+    """What follows a record's body: topic and properties, each behind its length.
+
+    `what` tells such a record from one of 4.9.3, whose `what` is empty; `since` is the RocketMQ
+    version that began to write it.
+    """
+
+    topic_length: Length
+    properties_length: Length
+    what: str
+    since: str
+
+
 '''
+
+_TYPES = {"i": "int", "I": "int", "q": "int"}
 
 
 def layouts_module() -> str:
@@ -63,18 +87,65 @@ def layouts_module() -> str:
         sys_flag: layout_of(commitlog.RECORD_PREFIX, "RECORD_PREFIX", sys_flag=sys_flag)
         for sys_flag in (0, BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, HOST_V6_MASK)
     }
-    parts = [_LAYOUTS_HEAD, "RECORD_PREFIX: Final[dict[int, Layout]] = {\n"]
+    parts = [_LAYOUTS_HEAD, _prefix_class(prefixes[0])]
+    parts.append("RECORD_PREFIX: Final[dict[int, Layout]] = {\n")
     for sys_flag, layout in prefixes.items():
         parts.append(f"    {sys_flag}: {_layout_source(layout, 1)},\n")
     parts.append('}\n"""By `sys_flag & 48`, the two flags that say which hosts are IPv6."""\n\n')
+    parts.append(
+        "# The fields that lie at the same place in every record, whatever its hosts; an address of"
+        "\n# IPv6 is longer.\n"
+    )
+    for fields in zip(*(layout.fields for layout in prefixes.values()), strict=True):
+        if len({field.offset for field in fields}) == 1:
+            parts.append(f"RECORD_{fields[0].name.upper()}: Final = {_field_source(fields[0])}\n")
+    parts.append(_tail_source() + "\n")
     for name, schema in _LAYOUTS.items():
         layout = layout_of(schema, name)
         parts.append(f"{name}: Final = {_layout_source(layout, 0)}\n")
     return "".join(parts)
 
 
+def _prefix_class(layout: Layout) -> str:
+    fields = [f"    {f.name}: {_TYPES.get(f.code, 'bytes')}\n" for f in layout.fields]
+    return (
+        "class RecordPrefix(NamedTuple):\n"
+        '    """A record\'s fixed-size fields, in the order in which its layout reads them."""\n\n'
+        + "".join(fields)
+        + "\n\n"
+    )
+
+
+def _tail_source() -> str:
+    lines = []
+    for magic_code, version in commitlog.VERSIONS.items():
+        tail = tail_of(version)
+        lines += [f"    0x{magic_code:08X}: Tail("]
+        lines += [f"        {_length_source(length)}," for length in tail[:2]]
+        lines += [f'        "{tail.what}",', f'        "{tail.since}",', "    ),"]
+    codes = [magic_code.to_bytes(4, "big") for magic_code in commitlog.VERSIONS]
+    alike = takewhile(lambda column: len(set(column)) == 1, zip(*codes, strict=True))
+    head = bytes(column[0] for column in alike).hex()
+    return (
+        "\nTAIL: Final[dict[int, Tail]] = {\n"
+        + "\n".join(lines)
+        + '\n}\n"""By magic code, the oldest'
+        ' version first."""\n'
+        f'RECORD_MAGIC_HEAD: Final = bytes.fromhex("{head}")\n'
+        '"""What the magic codes of all records begin with."""\n'
+    )
+
+
+def _field_source(field: Field) -> str:
+    return f'Field("{field.name}", {field.offset}, {field.size}, "{field.code}")'
+
+
+def _length_source(length: Length) -> str:
+    return f'Length({length.size}, "{length.code}", {length.limit})'
+
+
 def _layout_source(layout: Layout, depth: int) -> str:
-    fields = [f'Field("{f.name}", {f.offset}, {f.size}, "{f.code}"),' for f in layout.fields]
+    fields = [f"{_field_source(field)}," for field in layout.fields]
     lines = [f'"{layout.name}",', f'"{layout.format}",', f"{layout.size},"]
     # In the formatter's style, so that formatting the project leaves the file up to date.
     lines += [f"({fields[0]}),"] if len(fields) == 1 else ["(", *(f"    {f}" for f in fields), "),"]

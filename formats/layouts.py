@@ -25,6 +25,49 @@ class Layout(NamedTuple):
     fields: tuple[Field, ...]
 
 
+class Length(NamedTuple):
+    """The field that says the length of what follows it; `limit` is the most that it may say."""
+
+    size: int
+    code: str
+    limit: int
+
+
+class Tail(NamedTuple):
+    """What follows a record's body: topic and properties, each behind its length.
+
+    `what` tells such a record from one of 4.9.3, whose `what` is empty; `since` is the RocketMQ
+    version that began to write it.
+    """
+
+    topic_length: Length
+    properties_length: Length
+    what: str
+    since: str
+
+
+class RecordPrefix(NamedTuple):
+    """A record's fixed-size fields, in the order in which its layout reads them."""
+
+    total_size: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_address: bytes
+    born_port: int
+    store_timestamp: int
+    store_address: bytes
+    store_port: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+
+
 RECORD_PREFIX: Final[dict[int, Layout]] = {
     0: Layout(
         "RECORD_PREFIX",
@@ -124,6 +167,37 @@ RECORD_PREFIX: Final[dict[int, Layout]] = {
     ),
 }
 """By `sys_flag & 48`, the two flags that say which hosts are IPv6."""
+
+# The fields that lie at the same place in every record, whatever its hosts; an address of
+# IPv6 is longer.
+RECORD_TOTAL_SIZE: Final = Field("total_size", 0, 4, "i")
+RECORD_MAGIC_CODE: Final = Field("magic_code", 4, 4, "I")
+RECORD_BODY_CRC: Final = Field("body_crc", 8, 4, "i")
+RECORD_QUEUE_ID: Final = Field("queue_id", 12, 4, "i")
+RECORD_FLAG: Final = Field("flag", 16, 4, "i")
+RECORD_QUEUE_OFFSET: Final = Field("queue_offset", 20, 8, "q")
+RECORD_PHYSICAL_OFFSET: Final = Field("physical_offset", 28, 8, "q")
+RECORD_SYS_FLAG: Final = Field("sys_flag", 36, 4, "i")
+RECORD_BORN_TIMESTAMP: Final = Field("born_timestamp", 40, 8, "q")
+RECORD_BORN_ADDRESS: Final = Field("born_address", 48, 4, "4s")
+
+TAIL: Final[dict[int, Tail]] = {
+    0xDAA320A7: Tail(
+        Length(1, "b", 127),
+        Length(2, "h", 32767),
+        "",
+        "",
+    ),
+    0xDAA320AB: Tail(
+        Length(2, "h", 32767),
+        Length(2, "h", 32767),
+        "two-byte topic length",
+        "5.1",
+    ),
+}
+"""By magic code, the oldest version first."""
+RECORD_MAGIC_HEAD: Final = bytes.fromhex("daa320")
+"""What the magic codes of all records begin with."""
 
 BLANK: Final = Layout(
     "BLANK",

@@ -1,5 +1,6 @@
 """Every layout reads and writes exactly what its construct schema does, and so does its dtype."""
 
+import struct
 import subprocess
 import sys
 from typing import Any
@@ -20,7 +21,7 @@ from formats import (
     layouts,
 )
 from formats.declare import field
-from formats.derive import dtype_of, layout_of, struct_of
+from formats.derive import dtype_of, layout_of, struct_of, tail_of
 from formats.layouts import Field, Layout
 
 SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
@@ -98,7 +99,55 @@ def test_stored_layout_is_the_derived_one(name: str) -> None:
     assert struct_of(layout).size == dtype_of(layout).itemsize == layout.size
 
 
+def test_stored_tails_are_the_derived_ones() -> None:
+    tails = {code: tail_of(version) for code, version in commitlog.VERSIONS.items()}
+    assert tails == layouts.TAIL
+    assert next(iter(tails)) == constants.MESSAGE_MAGIC_CODE
+    for code in tails:
+        assert code.to_bytes(4, "big").startswith(layouts.RECORD_MAGIC_HEAD)
+
+
+@pytest.mark.parametrize("code", layouts.TAIL)
+@given(data=st.data())
+def test_a_tail_reads_what_the_schema_writes(code: int, data: Any) -> None:
+    tail = layouts.TAIL[code]
+    flags = data.draw(st.sampled_from(list(layouts.RECORD_PREFIX)))
+    topic, properties = (
+        bytes(data.draw(st.one_of(st.integers(0, 9), st.just(length.limit))))
+        for length in (tail.topic_length, tail.properties_length)
+    )
+    prefix = layouts.RECORD_PREFIX[flags]
+    zeros = {each.name: bytes(each.size) if "s" in each.code else 0 for each in prefix.fields}
+    for name in ("total_size", "body_length"):
+        del zeros[name]
+    record = zeros | {"magic_code": code, "sys_flag": flags, "body": b"b"}
+    written = commitlog.RECORD.build(record | {"topic": topic, "properties": properties})
+    at = prefix.size + len(b"b")
+    for length, text in ((tail.topic_length, topic), (tail.properties_length, properties)):
+        assert struct.unpack_from(f">{length.code}", written, at) == (len(text),)
+        assert struct.calcsize(f">{length.code}") == length.size
+        at += length.size + len(text)
+    assert at == len(written)
+
+
+def test_the_named_fields_lie_in_every_record_where_they_say() -> None:
+    named = [value for name, value in vars(layouts).items() if name.startswith("RECORD_")]
+    fields = [value for value in named if isinstance(value, Field)]
+    assert [field.name for field in fields] == list(layouts.RecordPrefix._fields[: len(fields)])
+    for layout in layouts.RECORD_PREFIX.values():
+        offsets = {each.name: each.offset for each in layout.fields}
+        assert [field.offset for field in fields] == [offsets[field.name] for field in fields]
+        assert tuple(offsets) == layouts.RecordPrefix._fields
+
+
 def test_layout_sizes_are_the_sizes_rocketmq_computes_with() -> None:
+    assert (
+        min(
+            layouts.RECORD_PREFIX[0].size + tail.topic_length.size + tail.properties_length.size
+            for tail in layouts.TAIL.values()
+        )
+        == constants.MIN_RECORD_SIZE
+    )
     assert layouts.BLANK.size == constants.END_FILE_MIN_BLANK_LENGTH
     assert layouts.QUEUE_UNIT.size == constants.CQ_STORE_UNIT_SIZE
     assert layouts.QUEUE_EXT_UNIT.size == constants.MIN_EXT_UNIT_SIZE
