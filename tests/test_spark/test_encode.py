@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from formats import constants
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, parse_host
-from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.record import TAILS, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write import assemble
 from rmqctl.operations.mend import rebuild
@@ -179,7 +178,8 @@ def test_a_run_that_is_not_settled_leaves_no_files(
 ) -> None:
     new, told = set_aside(tmp_path / "many", [LIGHT[:10], LIGHT[10:]])
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(constants, "MAX_PROPERTIES_LENGTH", 50)
+    short = {code: tail._replace(longest_properties=50) for code, tail in TAILS.items()}
+    monkeypatch.setattr(assemble, "TAILS", short)
     with pytest.raises(ValueError, match="properties bytes"):
         new.write_log(told, with_threads)
     assert sorted(tmp_path.rglob("*")) == before

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from formats import layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, find_next, read_entry_of
@@ -20,7 +21,7 @@ _WINDOW = 16 << 20
 #: Looks at a place that changes under them, before what the last one saw is told.
 _LOOKS = 16
 #: Size and magic code: what makes bytes a record.
-RECORD_HEAD = 8
+RECORD_HEAD = layouts.RECORD_MAGIC_CODE.offset + layouts.RECORD_MAGIC_CODE.size
 
 
 class Step(NamedTuple):
@@ -179,7 +180,9 @@ class CommitLog:
         residue = mapped.size - mapped.first_nonzero(position, mapped.size)
         if residue == 0:
             return Step(End(offset), number, position)
-        return Step(End(offset, residue, *entry[2:]), number, position)
+        return Step(
+            End(offset, residue, entry.reason, entry.expected, entry.found), number, position
+        )
 
     def _next_file(self, number: int) -> tuple[int, int]:
         """The place after a file: the next one's start, or -1 there when it is not adjacent."""

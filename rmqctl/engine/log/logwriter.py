@@ -269,7 +269,7 @@ class CommitLogWriter(CommitLog):
             head = bytes(data[at : at + RECORD_HEAD])
             data[at : at + RECORD_HEAD] = bytes(RECORD_HEAD)
             heads.append((start + at, head))
-            at += max(int.from_bytes(head[:4], "big"), RECORD_HEAD)
+            at += max(BLANK.unpack(head)[0], RECORD_HEAD)
         descriptor = paths.open_for_writing(self.files.root_of(entry.path), entry.path)
         try:
             at = 0

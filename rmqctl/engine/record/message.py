@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
 from formats import constants
+from formats.layouts import RecordPrefix
 from formats.text import encode_properties, encode_utf8, join_properties, split_properties
-from rmqctl.engine.record.record import PREFIXES, offset_msg_id
+from rmqctl.engine.record.record import PREFIXES, TAILS, Tail, offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 
-_TOPIC_LENGTH = Struct("B")
-_TOPIC_LENGTH_V2 = Struct(">h")
-_PROPERTIES_LENGTH = Struct(">h")
 #: What no name and no value of a property may hold: the separators, which would make others of
 #: them, and NUL, of which nobody could tell that it is not what damage left.
 NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
@@ -142,8 +139,13 @@ def port_problem(message: MessageExtBrokerInner) -> str:
 
 def host_flags(message: MessageExtBrokerInner) -> int:
     """The sys flag bits that the hosts' lengths ask for."""
-    flags = constants.BORNHOST_V6_FLAG if len(message.born_host[0]) == 16 else 0
-    return flags | (constants.STOREHOSTADDRESS_V6_FLAG if len(message.store_host[0]) == 16 else 0)
+    flags = constants.BORNHOST_V6_FLAG if _is_v6(message.born_host) else 0
+    return flags | (constants.STOREHOSTADDRESS_V6_FLAG if _is_v6(message.store_host) else 0)
+
+
+def _is_v6(host: Host) -> bool:
+    address, _ = host
+    return len(address) == constants.IPV6_SIZE
 
 
 class RecordForm(NamedTuple):
@@ -158,6 +160,14 @@ class RecordForm(NamedTuple):
     property_separator: bool = False
     property_crc: bool = False
     long_topics: bool = False
+
+    def magic_code(self, topic: str) -> int:
+        """That of the records of a topic, which says how they end
+        (:data:`~rmqctl.engine.record.record.TAILS`)."""
+        is_long = self.long_topics and len(topic) > constants.MAX_TOPIC_LENGTH
+        if is_long and topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
+            return constants.MESSAGE_MAGIC_CODE_V2
+        return constants.MESSAGE_MAGIC_CODE
 
     def properties(self, data: bytes) -> bytes:
         """Stored properties, up to the checksum that :meth:`EncodedMessage.record` fills in."""
@@ -191,23 +201,30 @@ class EncodedMessage:
     def record(self, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
         """The record's bytes (``MessageExtEncoder#encode`` and ``doAppend``)."""
         message = self.message
-        prefix = PREFIXES[self.sys_flag & constants.HOST_V6_MASK].pack(
-            self.size,
-            self.magic_code,
-            self.body_crc,
-            message.queue_id,
-            message.flag,
-            queue_offset,
-            physical_offset,
-            self.sys_flag,
-            message.born_timestamp,
-            *message.born_host,
-            store_timestamp,
-            *message.store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            len(message.body),
+        (born_address, born_port), (store_address, store_port) = (
+            message.born_host,
+            message.store_host,
         )
+        fields = RecordPrefix(
+            total_size=self.size,
+            magic_code=self.magic_code,
+            body_crc=self.body_crc,
+            queue_id=message.queue_id,
+            flag=message.flag,
+            queue_offset=queue_offset,
+            physical_offset=physical_offset,
+            sys_flag=self.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_address=born_address,
+            born_port=born_port,
+            store_timestamp=store_timestamp,
+            store_address=store_address,
+            store_port=store_port,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+            body_length=len(message.body),
+        )
+        prefix = PREFIXES[self.sys_flag & constants.HOST_V6_MASK].pack(*fields)
         if self.has_property_crc:
             data = prefix + self.tail[:-CRC32_RESERVED_LENGTH]
             return data + property_crc(data)
@@ -226,18 +243,13 @@ class EncodedMessage:
 class _Strings(NamedTuple):
     """Topic and properties of a message as its record has them."""
 
-    topic_length: Struct
+    magic_code: int
+    tail: Tail
     topic: bytes
     properties: bytes
 
-    @property
-    def is_v2(self) -> bool:
-        return self.topic_length is _TOPIC_LENGTH_V2
-
 
 def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
-    is_v2 = form.long_topics and len(message.topic) > constants.MAX_TOPIC_LENGTH
-    is_v2 = is_v2 and message.topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX)
     if form.property_crc and constants.PROPERTY_CRC32 in message.properties:
         # Of another record; CommitLog#asyncPutMessage takes it out as well.
         name = constants.PROPERTY_CRC32.encode()
@@ -246,16 +258,16 @@ def _strings(message: MessageExtBrokerInner, form: RecordForm) -> _Strings:
     else:
         data = message.properties_data()
     properties = form.properties(data)
-    length = _TOPIC_LENGTH_V2 if is_v2 else _TOPIC_LENGTH
-    return _Strings(length, encode_utf8(message.topic), properties)
+    magic_code = form.magic_code(message.topic)
+    return _Strings(magic_code, TAILS[magic_code], encode_utf8(message.topic), properties)
 
 
 def encoded_size(message: MessageExtBrokerInner, form: RecordForm = FORM_OF_4_9_3) -> int:
     """Bytes of the record that the message becomes (``calMsgLength``)."""
     strings = _strings(message, form)
     prefix = PREFIXES[(message.sys_flag | host_flags(message)) & constants.HOST_V6_MASK].size
-    lengths = strings.topic_length.size + _PROPERTIES_LENGTH.size
-    return prefix + len(message.body) + len(strings.topic) + len(strings.properties) + lengths
+    texts = len(strings.topic) + len(strings.properties)
+    return prefix + len(message.body) + strings.tail.size + texts
 
 
 def check_lengths(
@@ -270,7 +282,7 @@ def check_lengths(
     size = len(message.topic) if message.topic.isascii() else len(encode_utf8(message.topic))
     if not 0 < size <= longest:
         return illegal(f"the topic has {size} bytes, 1 to {longest} are possible")
-    most = constants.MAX_PROPERTIES_LENGTH
+    most = TAILS[form.magic_code(message.topic)].longest_properties
     data, properties = message.properties_bytes, message.properties
     if data is None:
         characters = sum(map(len, properties)) + sum(map(len, properties.values()))
@@ -294,21 +306,20 @@ def encode(
 ) -> EncodedMessage | PutMessageResult:
     """Encodes what does not depend on the place, of a message that :func:`check_lengths` passes; a
     result when it is refused (``MessageExtEncoder#encode``)."""
-    strings = _strings(message, form)
-    topic_length, topic, properties = strings
-    if len(properties) > constants.MAX_PROPERTIES_LENGTH:
+    magic_code, lengths, topic, properties = _strings(message, form)
+    if len(properties) > lengths.longest_properties:
         return PutMessageResult(
             PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
             reason=f"the properties have {len(properties)} bytes, at most "
-            f"{constants.MAX_PROPERTIES_LENGTH} are possible",
+            f"{lengths.longest_properties} are possible",
         )
     sys_flag = message.sys_flag | host_flags(message)
     tail = b"".join(
         (
             message.body,
-            topic_length.pack(len(topic)),
+            lengths.topic_length.pack(len(topic)),
             topic,
-            _PROPERTIES_LENGTH.pack(len(properties)),
+            lengths.properties_length.pack(len(properties)),
             properties,
         )
     )
@@ -318,7 +329,6 @@ def encode(
             f"the record would have {size} bytes, at most {max_message_size} are allowed"
         )
     body_crc = crc32(message.body) & 0x7FFFFFFF
-    magic_code = constants.MESSAGE_MAGIC_CODE_V2 if strings.is_v2 else constants.MESSAGE_MAGIC_CODE
     return EncodedMessage(message, sys_flag, body_crc, tail, size, magic_code, form.property_crc)
 
 

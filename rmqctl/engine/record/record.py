@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import mmap
+from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,35 +21,64 @@ from formats.constants import (
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
     END_FILE_MIN_BLANK_LENGTH,
-    MAX_TOPIC_LENGTH,
+    IPV4_SIZE,
     MESSAGE_MAGIC_CODE,
-    MESSAGE_MAGIC_CODE_V2,
     MIN_RECORD_SIZE,
     PROPERTY_TAGS,
     STOREHOSTADDRESS_V6_FLAG,
     TRANSACTION_TYPE_MASK,
 )
+from formats.layouts import RecordPrefix
 from formats.text import decode_properties, decode_utf8, tags_code
 from rmqctl.engine.files.holes import Aside, is_whole, whole
 from rmqctl.engine.files.mappedfile import MappedFile
 
 Buffer = mmap.mmap | bytes
 
+
+class Tail(NamedTuple):
+    """How the lengths behind a record's body are read and written, and the most that they may say;
+    ``size`` is what both take, in bytes (:data:`formats.layouts.TAIL`)."""
+
+    topic_length: Struct
+    longest_topic: int
+    properties_length: Struct
+    longest_properties: int
+    size: int
+
+
+def _tail(tail: layouts.Tail) -> Tail:
+    topic, properties = (
+        # One byte is read without a sign: what is beyond its limit is told as the byte it is.
+        Struct(f">{length.code.upper() if length.code == 'b' else length.code}")
+        for length in (tail.topic_length, tail.properties_length)
+    )
+    return Tail(
+        topic,
+        tail.topic_length.limit,
+        properties,
+        tail.properties_length.limit,
+        topic.size + properties.size,
+    )
+
+
 HOSTS_V6_MASK = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 PREFIXES = {flags: Struct(layout.format) for flags, layout in layouts.RECORD_PREFIX.items()}
+#: By magic code: what is in here is a record.
+TAILS = {magic_code: _tail(tail) for magic_code, tail in layouts.TAIL.items()}
 BLANK = Struct(layouts.BLANK.format)
-_SYS_FLAG_POSITION = 36
-_SHORTEST_PREFIX = PREFIXES[0].size
-_INT = Struct(">i")
-_LONG = Struct(">q")
-_SHORT = Struct(">h")
-_MAGIC_HEAD = MESSAGE_MAGIC_CODE.to_bytes(4, "big")[:3]
-_MAGIC_LAST = {MESSAGE_MAGIC_CODE & 0xFF, MESSAGE_MAGIC_CODE_V2 & 0xFF}
-_BLANK_BYTES = BLANK_MAGIC_CODE.to_bytes(4, "big")
-_PHYSICAL_OFFSET_POSITION = 28
-_LONGEST_PREFIX = max(prefix.size for prefix in PREFIXES.values())
-#: Topic and properties with their lengths, whatever these are.
-_LONGEST_TAIL = 2 * (_SHORT.size + 0x7FFF)
+#: The fields before the body, whatever the hosts; topic and properties with their lengths, whatever
+#: these are, in bytes.
+LONGEST_PREFIX = max(prefix.size for prefix in PREFIXES.values())
+LONGEST_TAIL = max(
+    tail.size + tail.longest_topic + tail.longest_properties for tail in TAILS.values()
+)
+_MAGIC_CODE_AT = layouts.RECORD_MAGIC_CODE.offset
+_PHYSICAL_OFFSET = Struct(f">{layouts.RECORD_PHYSICAL_OFFSET.code}")
+_PHYSICAL_OFFSET_AT = layouts.RECORD_PHYSICAL_OFFSET.offset
+_SYS_FLAG = Struct(f">{layouts.RECORD_SYS_FLAG.code}")
+_SYS_FLAG_AT = layouts.RECORD_SYS_FLAG.offset
+_BLANK_BYTES = BLANK_MAGIC_CODE.to_bytes(layouts.RECORD_MAGIC_CODE.size, "big")
 
 
 class Record(NamedTuple):
@@ -139,17 +169,27 @@ class End(NamedTuple):
 
 Entry = Record | Blank | Damage | End
 
+#: Where these are in what a prefix reads, which is :class:`~formats.layouts.RecordPrefix`.
+_BODY_LENGTH = RecordPrefix._fields.index("body_length")
+_PLACE = RecordPrefix._fields.index("physical_offset")
+#: The first fields of a :class:`Record`, up to where its body lies, taken from there.
+_FIRST_FIELDS = itemgetter(
+    *map(RecordPrefix._fields.index, Record._fields[: Record._fields.index("body_position")])
+)
+#: An offset message id (``MessageDecoder#createMessageId``).
+_PORT_AND_OFFSET = Struct(">iq")
+
 
 def host_text(address: bytes, port: int) -> str:
     """``address:port``, an IPv6 address in brackets."""
-    if len(address) == 4:
-        return f"{address[0]}.{address[1]}.{address[2]}.{address[3]}:{port}"
+    if len(address) == IPV4_SIZE:
+        return f"{'.'.join(map(str, address))}:{port}"
     return f"[{ipaddress.IPv6Address(address)}]:{port}"
 
 
 def offset_msg_id(address: bytes, port: int, physical_offset: int) -> str:
     """32 or 56 upper-case hexadecimal digits: address, port, physical offset."""
-    return (address + _INT.pack(port) + _LONG.pack(physical_offset)).hex().upper()
+    return (address + _PORT_AND_OFFSET.pack(port, physical_offset)).hex().upper()
 
 
 def read_entry(buffer: Buffer, position: int, limit: int, physical_offset: int) -> Entry:
@@ -174,7 +214,7 @@ def read_entry(buffer: Buffer, position: int, limit: int, physical_offset: int) 
             str(limit - position),
             str(total_size),
         )
-    if magic_code not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
+    if magic_code not in TAILS:
         if total_size == 0 and magic_code == 0:
             return End(physical_offset)
         return Damage(
@@ -197,47 +237,59 @@ def _read_record(
     room = limit - position
     if room < MIN_RECORD_SIZE:
         return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
-    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_POSITION)
+    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + _SYS_FLAG_AT)
     prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
     if prefix.size > room:
         return damage(0, "total-size-out-of-range", f"at most {room}", total_size)
     values = prefix.unpack_from(buffer, position)
-    body_length = values[16]
+    tail = TAILS[magic_code]
     # A negative length counts as none in the engine's own walk.
-    at = position + prefix.size + max(body_length, 0)
-    two_bytes = magic_code == MESSAGE_MAGIC_CODE_V2
-    if at + (4 if two_bytes else 3) > limit:
-        return damage(
-            0, "body-length-out-of-range", f"at most {limit - position - prefix.size}", body_length
-        )
-    if two_bytes:
-        (topic_length,) = _SHORT.unpack_from(buffer, at)
-        at += 2
-    else:
-        topic_length = buffer[at]
-        at += 1
-    if (
-        not 0 < topic_length <= (0x7FFF if two_bytes else MAX_TOPIC_LENGTH)
-        or at + topic_length + 2 > limit
-    ):
-        return damage(0, "topic-length-out-of-range", f"1 to {MAX_TOPIC_LENGTH}", topic_length)
+    body_length = max(values[_BODY_LENGTH], 0)
+    at = position + prefix.size + body_length
+    if at + tail.size > limit:
+        most = limit - position - prefix.size
+        return damage(0, "body-length-out-of-range", f"at most {most}", values[_BODY_LENGTH])
+    (topic_length,) = tail.topic_length.unpack_from(buffer, at)
+    at += tail.topic_length.size
+    longest = tail.longest_topic
+    if not 0 < topic_length <= longest or at + topic_length + tail.properties_length.size > limit:
+        return damage(0, "topic-length-out-of-range", f"1 to {longest}", topic_length)
     topic = buffer[at : at + topic_length]
     at += topic_length
-    (properties_length,) = _SHORT.unpack_from(buffer, at)
-    at += 2
+    (properties_length,) = tail.properties_length.unpack_from(buffer, at)
+    at += tail.properties_length.size
     end = at + max(properties_length, 0)
-    if end > limit:
-        return damage(
-            0, "properties-length-out-of-range", f"at most {limit - at}", properties_length
-        )
-    if values[6] != physical_offset:
-        return damage(end - position, "physical-offset-mismatch", physical_offset, values[6])
+    if end > limit or properties_length > tail.longest_properties:
+        most = min(limit - at, tail.longest_properties)
+        return damage(0, "properties-length-out-of-range", f"at most {most}", properties_length)
+    found = values[_PLACE]
+    if found != physical_offset:
+        return damage(end - position, "physical-offset-mismatch", physical_offset, found)
     if end - position != total_size:
         return damage(0, "total-size-mismatch", end - position, total_size)
-    rest = (position + prefix.size, max(body_length, 0), topic, buffer[at:end])
-    return Record._make(
-        (physical_offset, total_size, magic_code, *values[2:6], *values[7:16], *rest)
-    )
+    rest = (position + prefix.size, body_length, topic, buffer[at:end])
+    return Record._make(_FIRST_FIELDS(values) + rest)
+
+
+def prefix_at(buffer: Buffer, position: int, limit: int) -> RecordPrefix | None:
+    """The fixed-size fields of the record at ``position``, whatever they say; None when they do not
+    end before ``limit``, the end of the file in the buffer."""
+    if position + PREFIXES[0].size > limit:
+        return None
+    (sys_flag,) = _SYS_FLAG.unpack_from(buffer, position + _SYS_FLAG_AT)
+    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
+    if position + prefix.size > limit:
+        return None
+    return RecordPrefix._make(prefix.unpack_from(buffer, position))
+
+
+def tail_position(buffer: Buffer, position: int, limit: int) -> int | None:
+    """Where the topic's length of the record at ``position`` stands, as the record says, be it
+    behind ``limit``; None when its fixed-size fields do not end before that."""
+    values = prefix_at(buffer, position, limit)
+    if values is None:
+        return None
+    return position + PREFIXES[values.sys_flag & HOSTS_V6_MASK].size + max(values.body_length, 0)
 
 
 def read_entry_of(mapped: MappedFile, position: int) -> Entry:
@@ -256,20 +308,12 @@ def read_entry_of(mapped: MappedFile, position: int) -> Entry:
     return read_entry(aside.buffer, position, mapped.size, physical_offset)
 
 
-def _tail_position(buffer: Buffer, position: int) -> int:
-    """Where the topic's length stands, as the record says."""
-    (sys_flag,) = _INT.unpack_from(buffer, position + _SYS_FLAG_POSITION)
-    prefix = PREFIXES[sys_flag & HOSTS_V6_MASK]
-    (body_length,) = _INT.unpack_from(buffer, position + prefix.size - _INT.size)
-    return position + prefix.size + max(int(body_length), 0)
-
-
 def _fields_aside(mapped: MappedFile, position: int) -> MappedFile:
     """A copy of all that :func:`read_entry` looks at, whatever stands there."""
-    aside = Aside(mapped, position, min(position + _LONGEST_PREFIX, mapped.size))
-    if position + _LONGEST_PREFIX <= mapped.size:
-        tail = _tail_position(aside.buffer, position)
-        aside.add(mapped, min(tail, mapped.size), min(tail + _LONGEST_TAIL, mapped.size))
+    aside = Aside(mapped, position, min(position + LONGEST_PREFIX, mapped.size))
+    tail = tail_position(aside.buffer, position, mapped.size)
+    if tail is not None:
+        aside.add(mapped, min(tail, mapped.size), min(tail + LONGEST_TAIL, mapped.size))
     return aside
 
 
@@ -301,7 +345,7 @@ def find_next(mapped: MappedFile, position: int) -> int:
     the size field at their edge, whose leading zeros may be theirs.
     """
     for data, high in mapped.extents(position, mapped.size):
-        low = max(data - _INT.size, position)
+        low = max(data - _MAGIC_CODE_AT, position)
         record = _find_record(mapped, low, high)
         at = _find_blank(mapped, low, record)
         if at < high:
@@ -310,19 +354,22 @@ def find_next(mapped: MappedFile, position: int) -> int:
 
 
 def _find_record(mapped: MappedFile, low: int, high: int) -> int:
-    for at in mapped.occurrences(_MAGIC_HEAD, low + 4, high):
-        start = at - 4
+    for at in mapped.occurrences(layouts.RECORD_MAGIC_HEAD, low + _MAGIC_CODE_AT, high):
+        start = at - _MAGIC_CODE_AT
         if start + MIN_RECORD_SIZE > mapped.size:
             break
-        head = mapped.read_aside(start, _PHYSICAL_OFFSET_POSITION + _LONG.size)
-        offset = _LONG.unpack_from(head, _PHYSICAL_OFFSET_POSITION)[0]
-        if head[7] in _MAGIC_LAST and offset == mapped.file_from_offset + start:
+        head = mapped.read_aside(start, _PHYSICAL_OFFSET_AT + _PHYSICAL_OFFSET.size)
+        _, magic_code = BLANK.unpack_from(head)
+        (offset,) = _PHYSICAL_OFFSET.unpack_from(head, _PHYSICAL_OFFSET_AT)
+        if magic_code in TAILS and offset == mapped.file_from_offset + start:
             return start
     return high
 
 
 def _find_blank(mapped: MappedFile, low: int, high: int) -> int:
-    for at in mapped.occurrences(_BLANK_BYTES, low + 4, high):
-        if _INT.unpack(mapped.read_aside(at - 4, 4))[0] == mapped.size - (at - 4):
-            return at - 4
+    for at in mapped.occurrences(_BLANK_BYTES, low + _MAGIC_CODE_AT, high):
+        start = at - _MAGIC_CODE_AT
+        total_size, _ = BLANK.unpack(mapped.read_aside(start, BLANK.size))
+        if total_size == mapped.size - start:
+            return start
     return high

@@ -14,19 +14,24 @@ from numpy.typing import NDArray
 
 from formats import constants, layouts
 from formats.derive import dtype_of
+from formats.layouts import Length
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import HOSTS_V6_MASK
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _SHORTEST_PREFIX = _PREFIX[0].itemsize
-_V1, _V2 = constants.MESSAGE_MAGIC_CODE, constants.MESSAGE_MAGIC_CODE_V2
-_HEAD = Struct(">iI")
-_HEAD_DTYPE = np.dtype([("total_size", ">i4"), ("magic_code", ">u4")])
-_PLACE_DTYPE = np.dtype(">i8")
-_PLACE_POSITION = layouts.RECORD_PREFIX[0].fields[6].offset
-_SHORT_DTYPE = np.dtype(">i2")
-_MAGIC_HEAD = _V1.to_bytes(4, "big")[:3]
+# A blank's two fields are the first two of a record.
+_HEAD = Struct(layouts.BLANK.format)
+_HEAD_DTYPE = dtype_of(layouts.BLANK)
+_MAGIC_CODE_AT = layouts.RECORD_MAGIC_CODE.offset
+_PLACE_DTYPE = np.dtype(f">{layouts.RECORD_PHYSICAL_OFFSET.code}")
+_PLACE_POSITION = layouts.RECORD_PHYSICAL_OFFSET.offset
+# The versions of a record, the oldest and usual one first, and what each has for its lengths.
+_MAGIC_CODES = tuple(layouts.TAIL)
+_OLDEST = _MAGIC_CODES[0]
+_TOPIC_LENGTHS = [tail.topic_length for tail in layouts.TAIL.values()]
+_PROPERTIES_LENGTHS = [tail.properties_length for tail in layouts.TAIL.values()]
 # A lane should be worth its start, which is searched for in no more than the first bytes of it.
 _LANE_RECORDS = 32
 _LANE_BYTES = (1 << 13, 1 << 18)
@@ -65,7 +70,7 @@ def _follow(mapped: MappedFile, position: int, limit: int) -> Ints:
     while position < limit:
         total_size, magic_code = unpack(buffer, position)
         if (
-            (magic_code != _V1 and magic_code != _V2)
+            (magic_code != _OLDEST and magic_code not in _MAGIC_CODES)
             or total_size < constants.MIN_RECORD_SIZE
             or position + total_size > size_limit
         ):
@@ -83,9 +88,10 @@ def _lane_starts(mapped: MappedFile, data: Bytes, position: int, limit: int) -> 
     size = _HEAD.unpack_from(mapped.buffer, position)[0]
     step = min(max(size * _LANE_RECORDS, _LANE_BYTES[0]), _LANE_BYTES[1])
     for low in range(position + step, limit - step, step):
-        at = next(mapped.occurrences(_MAGIC_HEAD, low + 4, low + min(step, _LANE_SEARCH)), None)
+        search = low + _MAGIC_CODE_AT, low + min(step, _LANE_SEARCH)
+        at = next(mapped.occurrences(layouts.RECORD_MAGIC_HEAD, *search), None)
         if at is not None:
-            starts.append(at - 4)
+            starts.append(at - _MAGIC_CODE_AT)
     places = np.array(starts, np.int64)
     if len(places):
         named = take(data, places + _PLACE_POSITION, _PLACE_DTYPE)
@@ -101,7 +107,9 @@ def _follow_lanes(data: Bytes, starts: Ints, stops: Ints, size_limit: int) -> tu
         head = take(data, at, _HEAD_DTYPE)
         size = head["total_size"].astype(np.int64)
         magic = head["magic_code"]
-        sound = (magic == _V1) | (magic == _V2)
+        sound = magic == _OLDEST
+        for magic_code in _MAGIC_CODES[1:]:
+            sound |= magic == magic_code
         sound &= (size >= constants.MIN_RECORD_SIZE) & (at + size <= size_limit)
         if not sound.all():
             lane, at, size = lane[sound], at[sound], size[sound]
@@ -141,7 +149,7 @@ def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str,
     if (columns["sys_flag"] & HOSTS_V6_MASK).any():
         _widen(data, columns, sound)
     np.maximum(columns["body_length"], 0, out=columns["body_length"])
-    _locate_strings(data, columns, sound, fixed["magic_code"] == _V2)
+    _locate_strings(data, columns, sound, _versions(fixed["magic_code"]))
     count = len(position) if sound.all() else int(np.argmin(sound))
     if count == 0:
         return None
@@ -162,31 +170,69 @@ def _widen(data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_]) -> N
         columns["body_position"][rows] = position[rows] + dtype.itemsize
 
 
+def _versions(magic_code: NDArray[np.uint32]) -> Ints:
+    """The number of each record's version in :data:`_MAGIC_CODES`."""
+    version = np.zeros(len(magic_code), np.int64)
+    for number, code in enumerate(_MAGIC_CODES[1:], 1):
+        version[magic_code == code] = number
+    return version
+
+
 def _locate_strings(
-    data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_], is_v2: NDArray[np.bool_]
+    data: Bytes, columns: dict[str, Ints], sound: NDArray[np.bool_], version: Ints
 ) -> None:
     """Adds where topic and properties lie; ``sound`` is cleared where they do not fit.
 
     Unsound rows are read at the first record, so that no length leads out of its record.
     """
     limit = columns["position"] + columns["total_size"]
+    topic, properties = _Lengths(_TOPIC_LENGTHS, version), _Lengths(_PROPERTIES_LENGTHS, version)
     at = columns["body_position"] + columns["body_length"]
-    sound &= at + 3 + is_v2 <= limit
+    sound &= at + topic.size + properties.size <= limit
     first = columns["position"][0]
-    safe = np.where(sound, at, first)
-    topic_length = data[safe].astype(np.int64)
-    if is_v2.any():
-        topic_length = np.where(is_v2, take(data, safe, _SHORT_DTYPE), topic_length)
-    longest = np.where(is_v2, 0x7FFF, constants.MAX_TOPIC_LENGTH)
-    topic_position = at + 1 + is_v2
+    topic_length = topic.read(data, np.where(sound, at, first))
+    topic_position = at + topic.size
     at = topic_position + topic_length
-    sound &= (topic_length > 0) & (topic_length <= longest) & (at + 2 <= limit)
-    # Java reads a signed short; a negative length counts as none.
-    properties_length = take(data, np.where(sound, at, first), _SHORT_DTYPE).astype(np.int64)
+    sound &= (topic_length > 0) & (topic_length <= topic.limit) & (at + properties.size <= limit)
+    # Java's lengths have a sign; a negative one counts as none.
+    properties_length = properties.read(data, np.where(sound, at, first))
     np.maximum(properties_length, 0, out=properties_length)
-    at += 2
+    at += properties.size
+    sound &= properties_length <= properties.limit
     sound &= at + properties_length - columns["position"] == columns["total_size"]
     columns["topic_position"] = topic_position
     columns["topic_length"] = topic_length
     columns["properties_position"] = at
     columns["properties_length"] = properties_length
+
+
+class _Lengths:
+    """One of the two lengths behind the body, for rows whose versions may differ.
+
+    ``size`` and ``limit`` are one number where all rows are of one version, as in most batches, and
+    parallel to the rows else.
+    """
+
+    size: int | Ints
+    limit: int | Ints
+
+    def __init__(self, lengths: list[Length], version: Ints) -> None:
+        self._version = version
+        self._dtypes = [np.dtype(f">{length.code}") for length in lengths]
+        number = int(version[0])
+        self._is_one = bool((version == number).all())
+        if self._is_one:
+            self.size, self.limit = lengths[number].size, lengths[number].limit
+        else:
+            self.size = np.array([length.size for length in lengths])[version]
+            self.limit = np.array([length.limit for length in lengths])[version]
+
+    def read(self, data: Bytes, place: Ints) -> Ints:
+        """The lengths at ``place``, int64, parallel to the rows."""
+        if self._is_one:
+            return take(data, place, self._dtypes[int(self._version[0])]).astype(np.int64)
+        lengths = np.empty(len(place), np.int64)
+        for number, dtype in enumerate(self._dtypes):
+            rows = np.flatnonzero(self._version == number)
+            lengths[rows] = take(data, place[rows], dtype)
+        return lengths

@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import layouts
 from formats.text import decode_utf8, string_hash_code
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Codes = NDArray[np.uint32]
 
-LONGEST = 32768
+#: Bytes, a power of two: longer than any topic or properties of a record that is one.
+LONGEST = 1 << max(
+    length.limit.bit_length()
+    for tail in layouts.TAIL.values()
+    for length in (tail.topic_length, tail.properties_length)
+)
 _CHUNK_BYTES = 1 << 19
 _NARROWEST = 8
 _WIDTHS = [_NARROWEST << n for n in range((2 * LONGEST // _NARROWEST).bit_length())]

@@ -26,7 +26,7 @@ from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
-from rmqctl.engine.record.record import PREFIXES, Record
+from rmqctl.engine.record.record import LONGEST_PREFIX, TAILS, Record, prefix_at
 from rmqctl.engine.start.logend import end_behind, find_end
 from rmqctl.engine.start.model import Hole, Progress, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
@@ -34,9 +34,6 @@ from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-
-_STORE_TIMESTAMP = 11  # of a record's prefix, in the order of its fields
-_SYS_FLAG_POSITION = 36
 
 
 class _QueueFacts(NamedTuple):
@@ -84,16 +81,9 @@ def _first_timestamp(log: CommitLog, number: int) -> int | None:
     """Store time of a file's first record, by its magic code alone; None when it has none."""
     mapped = log.files.file(number)
     mapped.load_entry(0)
-    head = mapped.read_aside(0, max(prefix.size for prefix in PREFIXES.values()))
-    magic_code = int.from_bytes(head[4:8], "big")
-    if magic_code not in (constants.MESSAGE_MAGIC_CODE, constants.MESSAGE_MAGIC_CODE_V2):
-        return None
-    flags = int.from_bytes(head[_SYS_FLAG_POSITION : _SYS_FLAG_POSITION + 4], "big")
-    prefix = PREFIXES[flags & (constants.BORNHOST_V6_FLAG | constants.STOREHOSTADDRESS_V6_FLAG)]
-    if len(head) < prefix.size:
-        return None
-    timestamp: int = prefix.unpack_from(head)[_STORE_TIMESTAMP]
-    return timestamp
+    head = mapped.read_aside(0, LONGEST_PREFIX)
+    first = prefix_at(head, 0, len(head))
+    return first.store_timestamp if first is not None and first.magic_code in TAILS else None
 
 
 # --- after a clean stop ----------------------------------------------------------------------

@@ -27,7 +27,7 @@ from formats.text import join_properties, split_properties
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.record.record import BLANK, Record, read_entry
+from rmqctl.engine.record.record import BLANK, TAILS, Record, read_entry
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 
 if TYPE_CHECKING:
@@ -37,27 +37,13 @@ if TYPE_CHECKING:
 #: no place in a queue), and whether its properties name places in more queues.
 ROW = np.dtype([("size", "<i4"), ("queue", "<i4"), ("is_multi", "?")])
 Rows = NDArray[np.void]
-_LONG = np.dtype(">i8")
-_TOTAL_SIZE = Struct(">i")
-_PROPERTIES_LENGTH = Struct(">h")
+_LONG = np.dtype(f">{layouts.RECORD_PHYSICAL_OFFSET.code}")
+_TOTAL_SIZE = Struct(f">{layouts.RECORD_TOTAL_SIZE.code}")
+_TOTAL_SIZE_AT = layouts.RECORD_TOTAL_SIZE.offset
+_QUEUE_OFFSET = layouts.RECORD_QUEUE_OFFSET.offset
+_PHYSICAL_OFFSET = layouts.RECORD_PHYSICAL_OFFSET.offset
 _STEP = 1 << 18
 _OFFSETS_NAME = constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET.encode()
-
-
-def _field_offset(name: str) -> int:
-    """Where a field lies in every record, whatever its hosts."""
-    (offset,) = {
-        field.offset
-        for layout in layouts.RECORD_PREFIX.values()
-        for field in layout.fields
-        if field.name == name
-    }
-    return offset
-
-
-_TOTAL_SIZE_AT = _field_offset("total_size")
-_QUEUE_OFFSET = _field_offset("queue_offset")
-_PHYSICAL_OFFSET = _field_offset("physical_offset")
 
 
 @dataclass(frozen=True)
@@ -195,7 +181,7 @@ def write_log_file(
             mapped.write(plan.blank_position, blank)
         elif (end := max(p.position + p.length for p in plan.pieces)) < file_size:
             # Who walks the log looks here for the next record: a hole of a full tmpfs has no page.
-            mapped.reserve(end, min(_TOTAL_SIZE.size * 2, file_size - end))
+            mapped.reserve(end, min(BLANK.size, file_size - end))
         mapped.flush()
         mapped.close()
         os.replace(building, place)
@@ -224,7 +210,8 @@ def _read(path: str, start: int, data: Bytes, piece: Piece) -> None:
 
 def _place(data: Bytes, piece: Piece, file_from_offset: int, run: Run, first: Ints) -> None:
     """Gives the records of a piece their physical offsets, and their queue offsets the start."""
-    longs: NDArray[np.int64] = np.ndarray((len(data) - 7,), _LONG, data, 0, (1,))
+    count = len(data) - _LONG.itemsize + 1
+    longs: NDArray[np.int64] = np.ndarray((count,), _LONG, data, 0, (1,))
     position = piece.position
     for low in range(piece.first, piece.end, _STEP):
         rows = run.rows(low, min(low + _STEP, piece.end))
@@ -290,10 +277,11 @@ def _settled(
         (name, offsets if name == _OFFSETS_NAME else value)
         for name, value in split_properties(record.properties_bytes)
     )
-    if len(properties) > constants.MAX_PROPERTIES_LENGTH:
+    tail = TAILS[record.magic_code]
+    if len(properties) > tail.longest_properties:
         raise ValueError(f"with its queue offsets a message has {len(properties)} properties bytes")
-    rest = len(record.properties_bytes) + _PROPERTIES_LENGTH.size
+    rest = len(record.properties_bytes) + tail.properties_length.size
     head = bytearray(data[:-rest])
     size = len(data) - len(record.properties_bytes) + len(properties)
     _TOTAL_SIZE.pack_into(head, _TOTAL_SIZE_AT, size)
-    return bytes(head) + _PROPERTIES_LENGTH.pack(len(properties)) + properties
+    return bytes(head) + tail.properties_length.pack(len(properties)) + properties

@@ -27,8 +27,9 @@ from rmqctl.engine.record.message import (
     MessageExtBrokerInner,
     PutMessageResult,
     RecordForm,
+    host_flags,
 )
-from rmqctl.engine.record.record import PREFIXES, offset_msg_id
+from rmqctl.engine.record.record import PREFIXES, TAILS, offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessa
     properties = message.properties
     if message.sys_flag or not SPECIAL.isdisjoint(properties):
         return None
-    if len(message.born_host[0]) != 4 or len(message.store_host[0]) != 4:
+    if host_flags(message):
         return None
     try:
         data = encode(properties) if data is None else data
@@ -231,7 +232,8 @@ class BulkAppender:
         if encoded.message is message and has_unit and plain_form:
             topic = message.topic.encode()
             key = message.topic, message.queue_id
-            self._tails[key] = bytes((len(topic),)) + topic
+            length = TAILS[encoded.magic_code].topic_length.pack(len(topic))
+            self._tails[key] = length + topic
             self._unit_limits[key] = append.queue_offset + self._units_reserved(append.queue_offset)
         return None
 
@@ -250,7 +252,8 @@ class BulkAppender:
         table, clock = putter.topic_queue_table, putter.clock
         tails, unit_limits = self._tails, self._unit_limits
         pack = PREFIXES[0].pack
-        fixed = PREFIXES[0].size + 2
+        length_of_properties = TAILS[constants.MESSAGE_MAGIC_CODE].properties_length
+        fixed, pack_length = PREFIXES[0].size + length_of_properties.size, length_of_properties.pack
         mapped = log.files.find(log.write_offset) if log.files.entries else None
         offset = log.write_offset
         base = mapped.file_from_offset if mapped is not None else 0
@@ -306,7 +309,7 @@ class BulkAppender:
                 position = offset - base
                 # Size and magic code last, as CommitLogWriter.store does.
                 buffer[position + RECORD_HEAD : position + size] = join(
-                    (prefix[RECORD_HEAD:], body, tail, data_length.to_bytes(2, "big"), data)
+                    (prefix[RECORD_HEAD:], body, tail, pack_length(data_length), data)
                 )
                 buffer[position : position + RECORD_HEAD] = prefix[:RECORD_HEAD]
                 table[key] = queue_offset + 1

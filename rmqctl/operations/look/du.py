@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formats import layouts
-from formats.constants import BORNHOST_V6_FLAG
+from formats.constants import BORNHOST_V6_FLAG, IPV4_SIZE, IPV6_SIZE
 from formats.text import decode_utf8
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Blank, Damage
@@ -48,8 +48,7 @@ MAX_GROUPS = 200_000
 MAX_NAME_BYTES = 64 << 20
 #: No field has these numbers: no such property; a name beyond the bound.
 _NONE, _REST = -1 << 40, -2 << 40
-_BORN_ADDRESS = layouts.RECORD_PREFIX[0].fields[9].offset
-_V4_BYTES, _V6_BYTES = 4, 16
+_BORN_ADDRESS = layouts.RECORD_BORN_ADDRESS.offset
 #: Zones differ from UTC by multiples of this, so all of it is one day.
 _QUARTER = 900_000
 
@@ -160,7 +159,7 @@ class _Columns:
             return numbers
         if name == "producer-host":
             is_v6 = (batch.sys_flag[rows] & BORNHOST_V6_FLAG) != 0
-            length = np.where(is_v6, _V6_BYTES, _V4_BYTES)
+            length = np.where(is_v6, IPV6_SIZE, IPV4_SIZE)
             return self._hosts.numbers(data, batch.position[rows] + _BORN_ADDRESS, length)
         return _days(batch.store_timestamp[rows])
 

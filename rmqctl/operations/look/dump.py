@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from construct import Construct, ConstructError, Container, Struct, ValidationError
 
-from formats import checkpoint, commitlog, consumequeue, indexfile
-from formats.constants import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from formats import checkpoint, commitlog, consumequeue, indexfile, layouts
+from formats.constants import BLANK_MAGIC_CODE
 from formats.declare import Bound, Field
 from formats.text import decode_properties, decode_utf8
 from rmqctl.engine.files import paths
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
 
 _WINDOW = 16 << 20
 _MAGIC_NAMES = {
-    MESSAGE_MAGIC_CODE: "record",
-    MESSAGE_MAGIC_CODE_V2: "record with a two-byte topic length",
-    BLANK_MAGIC_CODE: "blank",
-}
+    magic_code: f"record with a {tail.what}" if tail.what else "record"
+    for magic_code, tail in layouts.TAIL.items()
+} | {BLANK_MAGIC_CODE: "blank"}
 
 
 def dump_record(
@@ -53,7 +52,9 @@ def dump_record(
     """
     mapped, position = store.commit_log.locate(physical_offset)
     data = mapped.read(position, min(mapped.size - position, _WINDOW))
-    is_blank = data[4:8] == BLANK_MAGIC_CODE.to_bytes(4, "big")
+    magic = layouts.RECORD_MAGIC_CODE
+    code = data[magic.offset : magic.offset + magic.size]
+    is_blank = code == BLANK_MAGIC_CODE.to_bytes(magic.size, "big")
     schema = commitlog.BLANK if is_blank else commitlog.RECORD
     problems: list[str] = []
     yield from _fields(schema, data, problems)
@@ -116,7 +117,7 @@ def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int)
                 f"{queue.max_offset - 1}."
             )
         position = queue_offset * UNIT_SIZE - mapped.file_from_offset
-        yield from _structure("unit", consumequeue.UNIT, UNIT_SIZE, mapped, position)
+        yield from _structure("unit", consumequeue.UNIT, mapped, position)
     finally:
         queue.close()
 
@@ -125,7 +126,7 @@ def dump_index_header(store: MessageStore, file: str) -> Iterator[Row]:
     """Rows ``field`` of an index file's header, then ``summary``."""
     mapped = _index_file(store, file)
     try:
-        yield from _structure("index-header", indexfile.HEADER, 40, mapped, 0)
+        yield from _structure("index-header", indexfile.HEADER, mapped, 0)
     finally:
         mapped.close()
 
@@ -141,13 +142,13 @@ def dump_index_item(store: MessageStore, file: str, index_no: int) -> Iterator[R
     mapped = _index_file(store, file)
     try:
         position = geometry.item_position(index_no)
-        yield from _structure("index-item", indexfile.ITEM, 20, mapped, position)
+        yield from _structure("index-item", indexfile.ITEM, mapped, position)
     finally:
         mapped.close()
 
 
 def _index_file(store: MessageStore, file: str) -> MappedFile:
-    name = file.rpartition("/")[2]
+    _, _, name = file.rpartition("/")
     for path in store.index.paths:
         if path.name == name:
             return MappedFile.open(path)
@@ -161,15 +162,13 @@ def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
         raise UsageError(reason=f"{path} does not exist. `rmqctl flush` writes it.")
     mapped = MappedFile.open(path)
     try:
-        yield from _structure("checkpoint", checkpoint.CHECKPOINT, 40, mapped, 0)
+        yield from _structure("checkpoint", checkpoint.CHECKPOINT, mapped, 0)
     finally:
         mapped.close()
 
 
-def _structure(
-    name: str, schema: Struct, size: int, mapped: MappedFile, position: int
-) -> Iterator[Row]:
-    data = mapped.read(position, size)
+def _structure(name: str, schema: Struct, mapped: MappedFile, position: int) -> Iterator[Row]:
+    data = mapped.read(position, schema.sizeof())
     problems: list[str] = []
     yield from _fields(schema, data, problems)
     if not any(data):

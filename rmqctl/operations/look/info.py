@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats.constants import MESSAGE_MAGIC_CODE_V2
+from formats.layouts import TAIL
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.record.record import Record
@@ -78,8 +78,8 @@ def not_understood(store: MessageStore) -> list[str]:
     names = [f"{name}: {what}" for name, what in laterversions.not_understood(store.root)]
     for offset in {store.min_offset, *(offset for offset, _ in store.newest_units())}:
         entry = store.commit_log.find_record(offset)
-        if isinstance(entry, Record) and entry.magic_code == MESSAGE_MAGIC_CODE_V2:
-            return [*names, "commitlog: records with two-byte topic lengths (5.1 and later)"]
+        if isinstance(entry, Record) and (tail := TAIL[entry.magic_code]).what:
+            return [*names, f"commitlog: records with {tail.what}s ({tail.since} and later)"]
     return names
 
 

@@ -19,9 +19,8 @@ from rmqctl.engine.record.record import HOSTS_V6_MASK
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import take
 
-_PORT = np.dtype(">i4")
 _PORTS = [
-    (flags, field.name.removesuffix("_port"), field.offset)
+    (flags, field.name.removesuffix("_port"), field.offset, np.dtype(f">{field.code}"))
     for flags, layout in layouts.RECORD_PREFIX.items()
     for field in layout.fields
     if field.name.endswith("_port")
@@ -47,9 +46,9 @@ def not_decodable(batch: Batch) -> Iterator[tuple[int, str, str]]:
 def _ports(batch: Batch) -> Iterator[tuple[int, str, str]]:
     data = np.frombuffer(batch.mapped.buffer, np.uint8)
     hosts = batch.sys_flag & HOSTS_V6_MASK
-    for flags, name, offset in _PORTS:
+    for flags, name, offset, dtype in _PORTS:
         rows = np.flatnonzero(hosts == flags)
-        ports = take(data, batch.position[rows] + offset, _PORT)
+        ports = take(data, batch.position[rows] + offset, dtype)
         for at in np.flatnonzero((ports < 0) | (ports > MAX_PORT)).tolist():
             expected = f"a {name} host's port of 0 to {MAX_PORT}"
             yield int(rows[at]), expected, str(int(ports[at]))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from isal.isal_zlib import crc32
 
+from formats import layouts
 from formats.constants import (
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
@@ -21,7 +22,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End
 from rmqctl.engine.scan.batch import Batch
-from rmqctl.engine.scan.columns import take
+from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.engine.scan.recordcrc import property_crc_mismatches
 from rmqctl.engine.scan.scanner import ScanEntry
 from rmqctl.operations.verify.damageranges import Ranges
@@ -31,7 +32,12 @@ from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.snapshot import Sizes
 from rmqctl.operations.verify.undispatched import Undispatched
 
-_INT, _SHORT = np.dtype(">i4"), np.dtype(">i2")
+_MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
+_BODY_LENGTH = np.dtype(f">{layouts.RECORD_PREFIX[0].fields[-1].code}")
+_PROPERTIES_LENGTHS = {
+    magic_code: np.dtype(f">{tail.properties_length.code}")
+    for magic_code, tail in layouts.TAIL.items()
+}
 
 
 class LogChecker:
@@ -140,17 +146,13 @@ class LogChecker:
         """What the engine passes over where a body or properties are empty: a negative length,
         which counts as none, and a CRC of nothing that is not 0."""
         data = np.frombuffer(batch.mapped.buffer, np.uint8)
-        for code, length, position, dtype in (
-            ("body-length-out-of-range", batch.body_length, batch.body_position, _INT),
-            (
-                "properties-length-out-of-range",
-                batch.properties_length,
-                batch.properties_position,
-                _SHORT,
-            ),
+        bodiless = np.flatnonzero(batch.body_length == 0)
+        place = batch.body_position[bodiless] - _BODY_LENGTH.itemsize
+        bare = np.flatnonzero(batch.properties_length == 0)
+        for code, rows, stored in (
+            ("body-length-out-of-range", bodiless, take(data, place, _BODY_LENGTH)),
+            ("properties-length-out-of-range", bare, _properties_lengths(data, batch, bare)),
         ):
-            rows = np.flatnonzero(length == 0)
-            stored = take(data, position[rows] - dtype.itemsize, dtype)
             for at in np.flatnonzero(stored).tolist():
                 bad = self._record_finding(code, batch, int(rows[at]))
                 yield bad._replace(expected="0", found=str(stored[at]))
@@ -208,6 +210,17 @@ class LogChecker:
             "physical_offset": physical_offset,
             "position": physical_offset - entry.file_from_offset,
         }
+
+
+def _properties_lengths(data: Bytes, batch: Batch, rows: Ints) -> Ints:
+    """The stored lengths of the properties of some rows, int64, by the version of each record."""
+    place = batch.position[rows] + layouts.RECORD_MAGIC_CODE.offset
+    magic_code = take(data, place, _MAGIC_CODE)
+    lengths = np.empty(len(rows), np.int64)
+    for code, dtype in _PROPERTIES_LENGTHS.items():
+        at = np.flatnonzero(magic_code == code)
+        lengths[at] = take(data, batch.properties_position[rows[at]] - dtype.itemsize, dtype)
+    return lengths
 
 
 def _property(data: bytes) -> str:

@@ -13,25 +13,18 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from struct import Struct
 from typing import Any, Protocol
 
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES
+from rmqctl.engine.record.record import BLANK, LONGEST_PREFIX, LONGEST_TAIL, tail_position
 from rmqctl.spark.remote.urls import RemoteUnreadable, told, url_path
 
 #: What is fetched at least; zeros take no room on the disk.
 PIECE = 1 << 20
 _REQUEST = 8 << 20
-#: More than a record's fields before the body.
-_HEAD = 128
-#: More than what follows a record's body: its topic and properties, each of a Java short.
-_TAIL = (1 << 16) + 16
-# A record's magic code is searched for 4 bytes behind its start, and never across extents.
-_OVERLAP = 8
-_SYS_FLAG_POSITION = 36
-_INT = Struct(">i")
+# A record's magic code is searched for behind its size, and never across extents.
+_OVERLAP = BLANK.size
 
 
 class Store(Protocol):
@@ -86,7 +79,7 @@ class RemoteFile(MappedFile):
         :raises RemoteUnreadable: the other side refuses, or has less than its listing says.
         :raises OSError: the scratch disk is full.
         """
-        end = min(end + _HEAD, self.size)
+        end = min(end + LONGEST_PREFIX, self.size)
         missing: list[int] = []
         for number in range(max(start, 0) // PIECE, -(-end // PIECE)):
             if number not in self._loaded:
@@ -118,14 +111,9 @@ class RemoteFile(MappedFile):
 
     def load_entry(self, position: int) -> None:
         self.load(position, position)
-        if position + PREFIXES[0].size > self.size:
-            return
-        (flags,) = _INT.unpack_from(self.buffer, position + _SYS_FLAG_POSITION)
-        prefix = PREFIXES[flags & HOSTS_V6_MASK]
-        if position + prefix.size <= self.size:
-            behind = position + prefix.size + max(prefix.unpack_from(self.buffer, position)[16], 0)
-            if behind < self.size:
-                self.load(behind, behind + _TAIL)
+        tail = tail_position(self.buffer, position, self.size)
+        if tail is not None and tail < self.size:
+            self.load(tail, tail + LONGEST_TAIL)
 
     def read(self, position: int, size: int) -> bytes:
         self.load(position, max(position, 0) + max(size, 0))

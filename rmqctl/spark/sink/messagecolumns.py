@@ -49,6 +49,11 @@ NUMBERS = (
     "reconsume_times",
     "prepared_transaction_offset",
 )
+#: Of the records that are made here: those of 4.9.3.
+_TAIL = layouts.TAIL[constants.MESSAGE_MAGIC_CODE]
+_TOPIC_LENGTH, _PROPERTIES_LENGTH = (
+    np.dtype(f">{length.code}") for length in (_TAIL.topic_length, _TAIL.properties_length)
+)
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 BYTES = pa.large_binary()
 _NOTHING = pa.scalar(b"", BYTES)
@@ -77,7 +82,9 @@ class MessageColumns:
             HOSTS, (constants.BORNHOST_V6_FLAG, constants.STOREHOSTADDRESS_V6_FLAG), strict=True
         ):
             hosts, code = self._hosts[name] = self._parsed_hosts(name)
-            kind += np.array([flag * (len(host[0]) == 16) for host in hosts], np.int64)[code]
+            kind += np.array(
+                [flag * (len(address) == constants.IPV6_SIZE) for address, _ in hosts], np.int64
+            )[code]
         self._kind = kind
         self._body = self._bytes("body")
         single = {
@@ -92,8 +99,8 @@ class MessageColumns:
         self.is_odd |= texts.is_odd
         self._body_length = _lengths(self._body)
         self.properties_length = _lengths(self._properties)
-        self.is_odd |= self.properties_length > constants.MAX_PROPERTIES_LENGTH
-        self.size = self._body_length + self.properties_length + 2
+        self.is_odd |= self.properties_length > _TAIL.properties_length.limit
+        self.size = self._body_length + self.properties_length + _PROPERTIES_LENGTH.itemsize
         self.size += np.array([len(tail) for tail in self._tails], np.int64)[self.topic_code]
         prefix_size = np.zeros(constants.HOST_V6_MASK + 1, np.int64)
         prefix_size[list(_PREFIX)] = [dtype.itemsize for dtype in _PREFIX.values()]
@@ -147,7 +154,7 @@ class MessageColumns:
             prefix[f"{which}_address"] = addresses[code[rows]]
             prefix[f"{which}_port"] = np.array([host[1] for host in hosts], np.int64)[code[rows]]
         tails = pa.array(self._tails, BYTES).take(pa.array(self.topic_code[rows]))
-        lengths = self.properties_length[rows].astype(">i2")
+        lengths = self.properties_length[rows].astype(_PROPERTIES_LENGTH)
         return pc.binary_join_element_wise(
             _fixed(prefix), body, tails, _fixed(lengths), properties, _NOTHING
         )
@@ -160,11 +167,11 @@ class MessageColumns:
         self.topic_code: Ints = code.to_numpy(zero_copy_only=False).astype(np.int64)
         names = [name.encode() for name in self.topics]
         allowed = [
-            len(name) <= constants.MAX_TOPIC_LENGTH and topic_directory_problem(text) is None
+            len(name) <= _TAIL.topic_length.limit and topic_directory_problem(text) is None
             for name, text in zip(names, self.topics, strict=True)
         ]
         self._tails = [
-            bytes((len(name),)) + name if good else b""
+            _TOPIC_LENGTH.type(len(name)).tobytes() + name if good else b""
             for name, good in zip(names, allowed, strict=True)
         ]
         self.is_odd |= ~np.array(allowed)[self.topic_code]
