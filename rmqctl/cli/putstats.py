@@ -24,7 +24,6 @@ def stats_option(function: F) -> F:
 def print_stats(store: MessageStore) -> None:
     """Prints them to stderr; the store may be closed by now."""
     from rmqctl.cli.output import note
-    from rmqctl.operations.change.putbatches import stats_lines
 
     for line in stats_lines(store.writer.stats):
         note(line)
@@ -47,3 +46,23 @@ def refused(settings: Settings, where: str, status: str, reason: str) -> int:
         f"stored. {step}"
     )
     return 5
+
+
+def stats_lines(stats: StoreStats) -> Iterator[str]:
+    """The statistics of a store as lines for a reader."""
+    from rmqctl.engine.write.stats import PUT_TIME_CLASSES
+
+    for topic, count in sorted(stats.put_message_topic_times_total.items()):
+        size = stats.put_message_topic_size_total[topic]
+        yield f"stats: topic {topic}: {count} messages, {size} bytes"
+    yield (
+        f"stats: {stats.put_message_times_total} messages, {stats.put_message_size_total} bytes, "
+        f"{stats.put_message_failed_times} failed, longest put "
+        f"{stats.put_message_entire_time_max:.1f} ms"
+    )
+    puts = zip(PUT_TIME_CLASSES, stats.put_message_distribute_time, strict=True)
+    yield "stats: puts by time: " + " ".join(f"[{name}]:{count}" for name, count in puts)
+    yield (
+        f"stats: {stats.flush_times} flushes of the log, {stats.flush_time_total:.1f} ms in all, "
+        f"longest {stats.flush_time_max:.1f} ms"
+    )

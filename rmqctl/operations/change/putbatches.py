@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from formats import constants
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
 from rmqctl.engine.write.bulk import Message, PlainMessage
-from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage
 from rmqctl.operations.change.put import BulkPut, messages_of
@@ -16,7 +15,6 @@ from rmqctl.operations.look.rows import Row, append_result_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.write.stats import StoreStats
 
 
 def put_batches(
@@ -90,22 +88,4 @@ def _can_follow(batch: list[MessageExtBrokerInner], one: MessageExtBrokerInner) 
     return same and not any(
         each.delay_time_level > 0 or each.sys_flag & constants.TRANSACTION_TYPE_MASK
         for each in (first, one)
-    )
-
-
-def stats_lines(stats: StoreStats) -> Iterator[str]:
-    """The statistics of a store as lines for a reader."""
-    for topic, count in sorted(stats.put_message_topic_times_total.items()):
-        size = stats.put_message_topic_size_total[topic]
-        yield f"stats: topic {topic}: {count} messages, {size} bytes"
-    yield (
-        f"stats: {stats.put_message_times_total} messages, {stats.put_message_size_total} bytes, "
-        f"{stats.put_message_failed_times} failed, longest put "
-        f"{stats.put_message_entire_time_max:.1f} ms"
-    )
-    puts = zip(PUT_TIME_CLASSES, stats.put_message_distribute_time, strict=True)
-    yield "stats: puts by time: " + " ".join(f"[{name}]:{count}" for name, count in puts)
-    yield (
-        f"stats: {stats.flush_times} flushes of the log, {stats.flush_time_total:.1f} ms in all, "
-        f"longest {stats.flush_time_max:.1f} ms"
     )

@@ -75,9 +75,9 @@ class Usage:
                     reason=f"{name!r} is nothing to group by: give some of {', '.join(FIELDS)}."
                 )
         if len(set(self.by)) < len(self.by):
-            raise UsageError(reason="--by names something twice.")
+            raise UsageError(reason="a group is named twice.")
         if self.since is not None and self.until is not None and self.since > self.until:
-            raise UsageError(reason="--since is behind --until: swap them.")
+            raise UsageError(reason="since is behind until: swap them.")
 
 
 class NameTable(TopicTable):

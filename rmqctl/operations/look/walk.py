@@ -45,8 +45,8 @@ class Selection:
 
     def __post_init__(self) -> None:
         """:raises UsageError: the range is none."""
-        check_range("--start", self.start, "--end", self.end)
-        check_range("--since", self.since, "--until", self.until)
+        check_range("start", self.start, "end", self.end)
+        check_range("since", self.since, "until", self.until)
 
     @property
     def filters(self) -> bool:

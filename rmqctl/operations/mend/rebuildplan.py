@@ -72,7 +72,7 @@ def plan_rebuild(
     if topic is not None:
         paths.check_topic_directory(topic)
     if what == "index" and (topic is not None or queue_id is not None):
-        raise UsageError(reason="an index is rebuilt whole: leave --topic and --queue-id out.")
+        raise UsageError(reason="an index is rebuilt whole: give no topic and no queue id.")
     narrowed = topic is not None or queue_id is not None
     config = as_written(root, config)
     has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
@@ -142,10 +142,10 @@ def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
         names = " and ".join(plan.structures)
         some = "" if plan.topic is None and plan.queue_id is None else "some queues of "
         raise NeedsConsent(
-            reason=f"--in-place replaces {some}{names} in {plan.root} (the old files are kept)."
+            reason=f"This replaces {some}{names} in {plan.root} (the old files are kept)."
         )
     if purge and (kept := kept_directories(plan.root)):
-        raise NeedsConsent(reason=f"--purge removes {', '.join(path.name for path in kept)}.")
+        raise NeedsConsent(reason=f"This removes {', '.join(path.name for path in kept)}.")
 
 
 def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> dict[str, object]:
