@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from rmqctl.cli.settings import Settings
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.write.stats import StoreStats
 
 F = TypeVar("F", bound=Callable[..., Any])
 
