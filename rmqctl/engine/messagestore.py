@@ -77,6 +77,9 @@ class KeyMatch(NamedTuple):
 class MessageStore:
     """A store below ``root``.
 
+    Any thread may read, also while others put: no reader waits for a put. What is lent, queues and
+    files of the log, lives while somebody refers to it, also when the store is closed.
+
     :param config: sizes and switches, as a ``broker.conf`` gives them.
     :param writable: open for writing: takes the lock, recovers, creates ``abort``.
     :param create: with ``writable``: make the store when there is none.
@@ -226,18 +229,15 @@ class MessageStore:
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
-        with self._put_lock:
-            return self.queues.find(topic, queue_id)
+        return self.queues.find(topic, queue_id)
 
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
-        with self._put_lock:
-            return self.commit_log.record_at(physical_offset)
+        return self.commit_log.record_at(physical_offset)
 
     def body(self, record: Record) -> bytes:
         """The record's body as stored (compressed, when its sys flag says so)."""
-        with self._put_lock:
-            return self.commit_log.body(record)
+        return self.commit_log.body(record)
 
     def get_message(
         self,
@@ -254,16 +254,15 @@ class MessageStore:
         :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
             None: this machine's.
         """
-        with self._put_lock:
-            return get_message(
-                self,
-                topic,
-                queue_id,
-                offset,
-                max_msg_nums,
-                message_filter,
-                physical_memory=physical_memory,
-            )
+        return get_message(
+            self,
+            topic,
+            queue_id,
+            offset,
+            max_msg_nums,
+            message_filter,
+            physical_memory=physical_memory,
+        )
 
     def query_message(
         self, topic: str, key: str, begin: int = 0, end: int = _MAX_TIME
@@ -276,8 +275,7 @@ class MessageStore:
         sees which of them are collisions.
         """
         for hit in self.index.query(index_key_hash(topic, key), begin - 999, end):
-            with self._put_lock:
-                record = self.commit_log.find_record(hit.item.physical_offset)
+            record = self.commit_log.find_record(hit.item.physical_offset)
             if record is not None and not begin <= record.store_timestamp <= end:
                 continue
             matches = (

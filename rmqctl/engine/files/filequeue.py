@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, Unsynced, take_unsynced
+from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
     remove_file,
     scan_names,
 )
-from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.errors import CannotRead, CannotWrite, FileLengthContradiction
 
 FILE_NAME_DIGITS = 20
 
@@ -38,14 +39,23 @@ class FileEntry(NamedTuple):
 class MappedFileQueue:
     """``MappedFileQueue``: the files of one directory as one range of offsets.
 
-    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. At most
-    ``keep`` files stay mapped; a :class:`MappedFile` that was handed out is valid until ``keep``
-    others were asked for. Of those open for writing the last one stays: a bulk is appended to it
-    while the source of its messages reads other files.
+    ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. A
+    :class:`MappedFile` that was handed out is valid while somebody refers to it, also when its name
+    is removed or the queue closed; of others at most ``keep`` stay mapped. Any thread may read
+    while one appends files or removes them.
+
+    :param unsynced: where files with something that is not on disk are noted; they outlive the maps
+        there.
     """
 
     def __init__(
-        self, directory: Path, file_size: int, *, writable_root: Path | None = None, keep: int = 4
+        self,
+        directory: Path,
+        file_size: int,
+        *,
+        writable_root: Path | None = None,
+        keep: int = 4,
+        unsynced: Unsynced | None = None,
     ) -> None:
         self.directory = directory
         self.file_size = file_size
@@ -54,12 +64,12 @@ class MappedFileQueue:
         #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
         self.is_durable = True
         self._not_regular: list[FileEntry] = []
-        self._keep = keep
-        self._unsynced: set[Path] = set()
-        self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        self._unsynced: Unsynced = {} if unsynced is None else unsynced
+        self._open: OpenCache[int, MappedFile] = OpenCache(keep)
         #: Files with room for what is to come, which have no names yet.
         self._ahead: dict[int, MappedFile] = {}
         self._listed = list(self._list_files())
+        # Never shorter than the offsets: who takes the entries first may use any number after.
         self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
         self._offsets = [entry.file_from_offset for entry in self.entries]
 
@@ -87,9 +97,16 @@ class MappedFileQueue:
         """Maps a file."""
         if self.root is None:
             return MappedFile.open(entry.path, entry.file_from_offset)
-        return MappedFile.open_writable(
-            self.root_of(entry.path), entry.path, entry.file_from_offset
-        )
+        root = self.root_of(entry.path)
+        try:
+            return MappedFile.open_writable(
+                root, entry.path, entry.file_from_offset, self._unsynced
+            )
+        except CannotWrite as error:
+            if os.path.lexists(entry.path):
+                raise
+            gone = os.strerror(errno.ENOENT)
+            raise CannotRead(path=str(entry.path), reason=gone) from error
 
     def root_of(self, path: Path) -> Path:
         """The directory below which a writer of a file follows no link."""
@@ -103,12 +120,17 @@ class MappedFileQueue:
     @property
     def min_offset(self) -> int:
         """First offset of the first file; -1 without files (``MappedFileQueue#getMinOffset``)."""
-        return self._offsets[0] if self._offsets else -1
+        entries = self.entries
+        return entries[0].file_from_offset if entries else -1
 
     @property
     def end_offset(self) -> int:
         """First offset after the last file; 0 without files."""
-        return self._offsets[-1] + self.entries[-1].size if self.entries else 0
+        entries = self.entries
+        if not entries:
+            return 0
+        last = entries[-1]
+        return last.file_from_offset + last.size
 
     @property
     def irregular(self) -> list[FileEntry]:
@@ -143,28 +165,35 @@ class MappedFileQueue:
 
     def index_of(self, offset: int) -> int:
         """Number of the file that holds ``offset``; -1 when none does."""
+        return self._index_in(self.entries, offset)
+
+    def _index_in(self, entries: list[FileEntry], offset: int) -> int:
         number = bisect_right(self._offsets, offset) - 1
-        if number < 0 or offset >= self._offsets[number] + self.entries[number].size:
+        if number < 0 or offset >= entries[number].file_from_offset + entries[number].size:
             return -1
         return number
 
     def file(self, number: int) -> MappedFile:
-        """The ``number``-th file, mapped."""
-        entry = self.entries[number]
-        mapped = self._open.get(entry.file_from_offset)
-        if mapped is None:
-            mapped = self._open_file(entry)
-            if mapped.size > entry.size:
-                mapped.size = entry.size
-            self._remember(mapped)
-        else:
-            self._open.move_to_end(entry.file_from_offset)
-        return mapped
+        """The ``number``-th file, mapped. :raises CannotRead: it cannot be, or is gone."""
+        return self._mapped(self.entries[number])
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
-        number = self.index_of(offset)
-        return None if number < 0 else self.file(number)
+        entries = self.entries
+        number = self._index_in(entries, offset)
+        return None if number < 0 else self._mapped(entries[number])
+
+    def _mapped(self, entry: FileEntry) -> MappedFile:
+        key = entry.file_from_offset
+        mapped = self._open.get(key) or self._open.get(key, lambda: self._map(entry))
+        assert mapped is not None
+        return mapped
+
+    def _map(self, entry: FileEntry) -> MappedFile:
+        mapped = self._open_file(entry)
+        if mapped.size > entry.size:
+            mapped.size = entry.size
+        return mapped
 
     def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
         """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
@@ -173,18 +202,25 @@ class MappedFileQueue:
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
         if ahead is None:
             mapped = MappedFile.create(
-                root, path, self.file_size, file_from_offset, head, self.is_durable
+                root,
+                path,
+                self.file_size,
+                file_from_offset,
+                head,
+                self.is_durable,
+                self._unsynced,
             )
         else:
             mapped = ahead
             try:
                 mapped.give_name(root, head, self.is_durable)
             except BaseException:
+                self._unsynced.pop(path, None)
                 mapped.close()
                 raise
+        self._open.put(file_from_offset, mapped)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
-        self._remember(mapped)
         return mapped
 
     def _path_of_next(self, file_from_offset: int) -> Path:
@@ -203,7 +239,7 @@ class MappedFileQueue:
         if ahead is None:
             path = self._path_of_next(start)
             ahead = MappedFile.create_unnamed(
-                self.root_of(path), path, self.file_size, start, self.is_durable
+                self.root_of(path), path, self.file_size, start, self.is_durable, self._unsynced
             )
         has_name = ahead is None
         mapped = self.append_file(start) if ahead is None else ahead
@@ -227,55 +263,30 @@ class MappedFileQueue:
         """Removes the files that begin at an offset or behind it, the last one first; errors as of
         :func:`~rmqctl.engine.files.paths.remove_file`."""
         while self._offsets and self._offsets[-1] >= offset:
-            opened = self._open.pop(self._offsets[-1], None)
-            if opened is not None:
-                opened.close()
             path = self.entries[-1].path
+            self._open.forget(self._offsets[-1])
             remove_file(self.root_of(path), path)
-            self._unsynced.discard(path)
-            self.entries.pop()
-            self._offsets.pop()
-
-    def _remember(self, mapped: MappedFile) -> None:
-        self._open[mapped.file_from_offset] = mapped
-        while len(self._open) > self._keep:
-            oldest = next(iter(self._open))
-            if self.root is not None and oldest == self._offsets[-1] and self._keep > 1:
-                self._open.move_to_end(oldest)
-            else:
-                self._close_file(self._open.pop(oldest))
-
-    def _close_file(self, mapped: MappedFile) -> None:
-        # Syncing is for flush(): a bulk that runs through many files need not wait for the disk.
-        if mapped.is_dirty:
-            self._unsynced.add(mapped.path)
-        mapped.close()
+            self._unsynced.pop(path, None)
+            self._offsets = self._offsets[:-1]
+            self.entries = self.entries[:-1]
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """Files with something that is not on disk, of at least so many pages, or closed since;
-        the caller syncs them."""
-        for mapped in self._open.values():
-            if mapped.dirty_pages >= max(least_pages, 1):
-                self._unsynced.add(mapped.path)
-                mapped.leave_unsynced()
-        unsynced, self._unsynced = self._unsynced, set()
-        return unsynced
+        """:func:`~rmqctl.engine.files.mappedfile.take_unsynced` of these files; not for many queues
+        that note theirs in one place."""
+        return take_unsynced(self._unsynced, least_pages)
 
     def sync(self) -> None:
-        """Forces to disk what is not there yet. :raises OSError: it failed, and stays noted."""
-        unsynced = self.take_unsynced()
-        try:
-            sync_files(unsynced)
-        except OSError:
-            self._unsynced |= unsynced
-            raise
+        """Forces to disk what of these files is not there yet; nobody may store into them
+        meanwhile. :raises OSError: it failed, and stays noted."""
+        paths = [entry.path for entry in self.entries if entry.path in self._unsynced]
+        sync_files(paths)
+        for path in paths:
+            self._unsynced.pop(path).end = 0
 
     def close(self) -> None:
-        """Unmaps all files; what was not flushed stays noted for :meth:`take_unsynced`."""
-        while self._open:
-            self._close_file(self._open.popitem()[1])
-        while self._ahead:
-            self._ahead.popitem()[1].close()
+        """Unmaps all files that nobody holds; who asks for one again gets it mapped anew. What was
+        not flushed stays noted for :meth:`take_unsynced`."""
+        self._open.clear()
 
 
 def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
@@ -285,10 +296,19 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
-def sync_files(paths: Iterable[Path]) -> None:
-    """Forces files to disk that are no longer mapped. :raises OSError: the disk failed."""
+def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
+    """Forces files to disk that are no longer mapped.
+
+    :param may_be_gone: what retention has removed meanwhile is left out.
+    :raises OSError: the disk failed.
+    """
     for path in paths:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if not may_be_gone:
+                raise
+            continue
         try:
             os.fdatasync(descriptor)
         finally:

@@ -1,4 +1,4 @@
-"""``MappedFile`` and ``MappedFileQueue``: the one mmap engine under log, queues and index.
+"""``MappedFile``: the one mmap engine under log, queues and index.
 
 A file has a fixed size and is mapped whole, which costs nothing until its pages are touched.
 New files are sparse, have their full length at once and are durable (file and directory entry are
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,24 +30,62 @@ _ZEROS = bytes(1 << 20)
 _STRIPPED = 1 << 10
 
 
+class DirtyRange:
+    """What was stored into a file since it was forced to disk; empty when ``end`` is 0."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int = 0, end: int = 0) -> None:
+        self.start, self.end = start, end
+
+    @property
+    def pages(self) -> int:
+        """How many pages lie in it."""
+        return -(-self.end // _PAGE) - self.start // _PAGE
+
+
+#: Files with something that is not on disk, be they mapped or not any more.
+Unsynced = dict[Path, DirtyRange]
+
+
+def take_unsynced(unsynced: Unsynced, least_pages: int = 0) -> set[Path]:
+    """Files of which at least so many pages are not on disk; they count as clean from now on, and
+    the caller syncs them. Whoever stores into them must not do so meanwhile."""
+    taken = {path for path, dirty in unsynced.items() if dirty.pages >= least_pages}
+    for path in taken:
+        unsynced.pop(path).end = 0
+    return taken
+
+
 class MappedFile:
     """One file of the store, mapped whole.
 
-    ``buffer`` is the map itself; it stays valid until :meth:`close`. An empty file has an empty
-    buffer. Positions are relative to the file, ``file_from_offset`` is its first offset.
+    ``buffer`` is the map itself. It stays valid until :meth:`close`, which only a file's sole user
+    calls; else file and map are closed with the last reference, whatever became of the name. An
+    empty file has an empty buffer. Positions are relative to the file, ``file_from_offset`` is its
+    first offset.
     """
 
     __slots__ = (
-        *("_dirty", "_reserved", "buffer", "descriptor", "file_from_offset", "path", "size"),
-        "whole",
+        *("__weakref__", "_close_descriptor", "_dirty", "_reserved", "_unsynced"),
+        *("buffer", "descriptor", "file_from_offset", "path", "size", "whole"),
     )
 
-    def __init__(self, path: Path, descriptor: int, file_from_offset: int, writable: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        descriptor: int,
+        file_from_offset: int,
+        writable: bool,
+        unsynced: Unsynced | None = None,
+    ) -> None:
+        """:param unsynced: gets this file when something was stored into it."""
         self.path = path
         self.file_from_offset = file_from_offset
         self.descriptor = descriptor
         self._reserved: set[int] = set()
-        self._dirty: tuple[int, int] | None = None
+        self._unsynced: Unsynced = {} if unsynced is None else unsynced
+        self._dirty = self._unsynced.get(path) or DirtyRange()
         #: A range that is known to have no hole (:mod:`rmqctl.engine.files.holes`).
         self.whole = (0, 0)
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
@@ -59,6 +98,7 @@ class MappedFile:
         except (OSError, ValueError) as error:
             os.close(descriptor)
             raise CannotRead(path=str(path), reason=str(error)) from error
+        self._close_descriptor = weakref.finalize(self, os.close, descriptor)
 
     @classmethod
     def open(cls, path: Path, file_from_offset: int = 0) -> MappedFile:
@@ -66,9 +106,11 @@ class MappedFile:
         return cls(path, open_for_reading(path), file_from_offset, False)
 
     @classmethod
-    def open_writable(cls, root: Path, path: Path, file_from_offset: int = 0) -> MappedFile:
+    def open_writable(
+        cls, root: Path, path: Path, file_from_offset: int = 0, unsynced: Unsynced | None = None
+    ) -> MappedFile:
         """Maps an existing file for writing; no link below ``root`` is followed."""
-        return cls(path, open_for_writing(root, path), file_from_offset, True)
+        return cls(path, open_for_writing(root, path), file_from_offset, True, unsynced)
 
     @classmethod
     def create(
@@ -79,19 +121,26 @@ class MappedFile:
         file_from_offset: int = 0,
         head: bytes = b"",
         durable: bool = True,
+        unsynced: Unsynced | None = None,
     ) -> MappedFile:
         """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
         descriptor = create_file(root, path, size, head, durable)
-        return cls(path, descriptor, file_from_offset, True)
+        return cls(path, descriptor, file_from_offset, True, unsynced)
 
     @classmethod
     def create_unnamed(
-        cls, root: Path, path: Path, size: int, file_from_offset: int, durable: bool
+        cls,
+        root: Path,
+        path: Path,
+        size: int,
+        file_from_offset: int,
+        durable: bool,
+        unsynced: Unsynced | None = None,
     ) -> MappedFile | None:
         """:meth:`create` of a file that has no name before :meth:`give_name`; None where the file
         system has no such files."""
         descriptor = create_unnamed(root, path, size, durable)
-        return None if descriptor < 0 else cls(path, descriptor, file_from_offset, True)
+        return None if descriptor < 0 else cls(path, descriptor, file_from_offset, True, unsynced)
 
     def give_name(self, root: Path, head: bytes, durable: bool) -> None:
         """The file begins with ``head``, is on disk when ``durable``, and gets its name."""
@@ -164,24 +213,31 @@ class MappedFile:
 
     def mark_dirty(self, start: int, end: int) -> None:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
-        if self._dirty is None:
-            self._dirty = (start, end)
-        else:
-            self._dirty = (min(start, self._dirty[0]), max(end, self._dirty[1]))
+        dirty = self._dirty
+        if not dirty.end:
+            dirty.start, dirty.end = start, end
+            self._unsynced[self.path] = dirty
+            return
+        if start < dirty.start:
+            dirty.start = start
+        if end > dirty.end:
+            dirty.end = end
 
     def flush(self) -> None:
         """Forces what was stored since the last flush to disk (``MappedFile#flush``).
 
         :raises OSError: the disk failed; the bytes must not be taken for durable.
         """
-        dirty, self._dirty = self._dirty, None
-        if dirty is None:
+        start, end = self._dirty.start, self._dirty.end
+        if not end:
             return
+        self._dirty.end = 0
+        self._unsynced.pop(self.path, None)
         try:
             # What msync does to these pages; but mmap's flush keeps all other threads waiting.
             os.fdatasync(self.descriptor)
         except OSError:
-            self.mark_dirty(*dirty)
+            self.mark_dirty(start, end)
             raise
 
     def forget(self, start: int, end: int) -> None:
@@ -194,18 +250,7 @@ class MappedFile:
     @property
     def is_dirty(self) -> bool:
         """Whether something was stored since the last :meth:`flush`."""
-        return self._dirty is not None
-
-    @property
-    def dirty_pages(self) -> int:
-        """How many pages lie in the range that was stored since the last :meth:`flush`."""
-        if self._dirty is None:
-            return 0
-        return -(-self._dirty[1] // _PAGE) - self._dirty[0] // _PAGE
-
-    def leave_unsynced(self) -> None:
-        """Leaves it to the caller to sync what was stored."""
-        self._dirty = None
+        return self._dirty.end > 0
 
     def close(self) -> None:
         """Unmaps and closes; without :meth:`flush` the system writes when it likes."""
@@ -217,7 +262,7 @@ class MappedFile:
             except BufferError:
                 # A caller still looks at the bytes: the map goes with its last view.
                 self.buffer = b""
-        os.close(self.descriptor)
+        self._close_descriptor()
         self.descriptor = -1
 
     def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -88,25 +88,30 @@ class IndexFile:
         first, last = self.header.begin_timestamp, self.header.end_timestamp
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
-    def chain(self, key_hash: int) -> Iterator[tuple[int, IndexItem]]:
+    def chain(self, key_hash: int, *, is_growing: bool = False) -> Iterator[tuple[int, IndexItem]]:
         """``(number, item)`` of the slot of a key hash, newest first.
 
         Ends as the engine's walk does, and at the first link that does not go back: a cycle in a
-        damaged file cannot hold it.
+        damaged file cannot hold it. With ``is_growing`` the slot may lead to items that were stored
+        since the header was read; they are passed over.
         """
         index_no = self.slot(key_hash % self.geometry.hash_slot_num)
-        if index_no > self.header.index_count or self.header.index_count <= 1:
+        is_beyond = index_no > self.header.index_count and not is_growing
+        if is_beyond or self.header.index_count <= 1:
             return
         while 0 < index_no < self.geometry.index_num:
             item = self.item(index_no)
-            yield index_no, item
+            if not is_growing or index_no < self.header.index_count:
+                yield index_no, item
             if item.prev_index_no >= index_no:
                 return
             index_no = item.prev_index_no
 
-    def select(self, key_hash: int, begin: int, end: int) -> Iterator[tuple[int, IndexItem]]:
+    def select(
+        self, key_hash: int, begin: int, end: int, *, is_growing: bool = False
+    ) -> Iterator[tuple[int, IndexItem]]:
         """Items of a key hash within a time range, newest first (``selectPhyOffset``)."""
-        for index_no, item in self.chain(key_hash):
+        for index_no, item in self.chain(key_hash, is_growing=is_growing):
             if item.time_diff_seconds < 0:
                 return
             time = self.header.begin_timestamp + item.time_diff_seconds * 1000

@@ -83,14 +83,17 @@ class IndexService:
                 file.close()
 
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
-        """Items of a key hash, newest file first (``IndexService#queryOffset``)."""
+        """Items of a key hash, newest file first (``IndexService#queryOffset``). Of a message that
+        is indexed meanwhile there may be none."""
+        is_growing = self.root is not None
         for path in reversed(self.paths):
             if path in self.irregular:
                 continue
             file = self.open(path)
             try:
                 if file.is_time_matched(begin, end):
-                    for index_no, item in file.select(key_hash, begin, end):
+                    items = file.select(key_hash, begin, end, is_growing=is_growing)
+                    for index_no, item in items:
                         time = file.header.begin_timestamp + item.time_diff_seconds * 1000
                         yield QueryItem(path, index_no, item, time)
                 if file.header.begin_timestamp < begin:

@@ -176,7 +176,6 @@ class CommitLog:
         if takes_rest or self._holds_data(number + 1):
             rest = entry._replace(length=mapped.size - position)
             return Step(rest, *self._next_file(number))
-        mapped = self.files.file(number)  # Looking at the later ones may have closed it.
         residue = mapped.size - mapped.first_nonzero(position, mapped.size)
         if residue == 0:
             return Step(End(offset), number, position)

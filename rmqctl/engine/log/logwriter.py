@@ -74,6 +74,8 @@ class CommitLogWriter(CommitLog):
         self._pool = pool
         self._warm_pages = warm_pages
         self._write_buffers: dict[int, WriteBuffer] = {}
+        #: Held while it is appended to: its pages may be locked.
+        self._appended_to: MappedFile | None = None
         self._committed = (-1, 0)
         self._commit_lock = threading.Lock()
         self._flush_lock = threading.Lock()
@@ -90,10 +92,13 @@ class CommitLogWriter(CommitLog):
 
     def _reached(self) -> tuple[int, int]:
         """:attr:`read_offset` and a store time not after that of the last record before it."""
-        if self._write_buffers:
-            return self._committed
-        timestamp = self.store_timestamp  # Set after the offset, so it is never ahead of it.
-        return self.write_offset, timestamp
+        while not self._write_buffers:
+            timestamp = self.store_timestamp  # Set after the offset, so it is never ahead of it.
+            reached = self.write_offset
+            # What is appended meanwhile may go to a buffer, which is there before it is.
+            if not self._write_buffers:
+                return reached, timestamp
+        return self._committed
 
     # --- appending -----------------------------------------------------------------------
 
@@ -132,6 +137,7 @@ class CommitLogWriter(CommitLog):
         mapped = self.files.find(self.write_offset)
         if mapped is None:
             mapped = self._append_file(self.write_offset)
+        self._appended_to = mapped
         position = self.write_offset - mapped.file_from_offset
         if size + END_FILE_MIN_BLANK_LENGTH <= mapped.size - position:
             mapped.reserve(position, size + END_FILE_MIN_BLANK_LENGTH)
@@ -338,6 +344,7 @@ class CommitLogWriter(CommitLog):
         return found
 
     def close(self) -> None:
+        self._appended_to = None
         super().close()
         if self._pool is not None:
             with self._commit_lock:

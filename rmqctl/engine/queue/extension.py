@@ -14,7 +14,7 @@ from typing import NamedTuple
 from formats import layouts
 from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
 from rmqctl.engine.files.filequeue import MappedFileQueue
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
@@ -58,9 +58,16 @@ class ConsumeQueueExt:
     """The extension files of one queue; ``file_size`` is the size of a new one."""
 
     def __init__(
-        self, directory: Path, file_size: int = 0, *, writable_root: Path | None = None
+        self,
+        directory: Path,
+        file_size: int = 0,
+        *,
+        writable_root: Path | None = None,
+        unsynced: Unsynced | None = None,
     ) -> None:
-        self.files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=1)
+        self.files = MappedFileQueue(
+            directory, file_size, writable_root=writable_root, keep=1, unsynced=unsynced
+        )
         self._wrote = -1
 
     @property

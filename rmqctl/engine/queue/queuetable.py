@@ -1,15 +1,17 @@
 """``consumeQueueTable``: the queues of a store, opened when they are asked for.
 
-At most ``_KEEP`` stay open, so that a store of many thousand queues needs few descriptors.
+Of those that nobody holds at most ``_KEEP`` stay open, so that a store of many thousand queues
+needs few descriptors.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqctl.engine.files.filequeue import sync_files
+from rmqctl.engine.files.mappedfile import DirtyRange, Unsynced, take_unsynced
+from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import QueueDirectory, check_topic_directory, queue_directories
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
@@ -28,7 +30,8 @@ class ConsumeQueueTable:
     """Queues below ``directory``. ``log_range`` tells the log's (min, end) that a queue is cut to
     when it is opened; without it a queue is taken as its files are. With ``ext_file_size`` queues
     write extension files of that size. ``strict`` is that of :class:`ConsumeQueue`, and so is
-    ``drops_empty`` where a start looks at the queues.
+    ``drops_empty`` where a start looks at the queues. Any thread may ask for a queue and read it
+    while one writes.
 
     With ``is_new`` nobody else knows of the directory yet, which gets queues one after the other,
     each again and again: where a closed one ends is remembered, and its files are on disk after
@@ -59,8 +62,10 @@ class ConsumeQueueTable:
         #: Whether a queue with irregular files is refused: always of one that is written to.
         self.is_strict = strict or writable_root is not None
         self.drops_empty = drops_empty
-        self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
-        self._unsynced: set[Path] = set()
+        self._open: OpenCache[tuple[str, int], ConsumeQueue] = OpenCache(_KEEP, self._let_go)
+        #: Those that made room for units to come, and would lose it.
+        self._waiting: dict[tuple[str, int], ConsumeQueue] = {}
+        self._unsynced: Unsynced = {}
 
     @property
     def writes_ext(self) -> bool:
@@ -76,17 +81,17 @@ class ConsumeQueueTable:
 
         :raises TopicNotAllowed: the topic names no directory of its own.
         """
-        opened = self._open.get((topic, queue_id))
-        if opened is not None:
-            self._open.move_to_end((topic, queue_id))
-            return opened
+        key = topic, queue_id
+        return self._open.get(key) or self._open.get(key, lambda: self._open_existing(*key))
+
+    def _open_existing(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         closed = self._closed.pop((topic, queue_id), None)
         if closed is not None:
-            return self._keep(closed)
+            return closed
         check_topic_directory(topic)
         if queue_id < 0 or not (self.directory / topic / str(queue_id)).is_dir():
             return None
-        return self._remember(topic, queue_id)
+        return self._open_queue(topic, queue_id)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next unit, 0 in a queue that is not there.
@@ -109,60 +114,73 @@ class ConsumeQueueTable:
         where = self.directory / topic / str(queue_id)
         assert self._root is not None, "opened for reading"
         queue = ConsumeQueueWriter(
-            where, topic, queue_id, self.file_size, self._root, drops_empty=self.drops_empty
+            where,
+            topic,
+            queue_id,
+            self.file_size,
+            self._root,
+            drops_empty=self.drops_empty,
+            unsynced=self._unsynced,
         )
         queue.clear_from(queue_offset)
-        self._close_queue(queue)
+        self._open.forget((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> ConsumeQueueWriter:
         """The queue; one without a directory gets it with its first unit."""
-        queue = self.find(topic, queue_id) or self._remember(topic, queue_id)
+        key = topic, queue_id
+        queue = self.find(*key) or self._open.get(key, lambda: self._open_queue(*key))
         assert isinstance(queue, ConsumeQueueWriter), "opened for reading"
         return queue
 
-    def _remember(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def _open_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         where = self.directory / topic / str(queue_id)
         ext = None
         if self.ext_directory is not None:
             ext_where = self.ext_directory / topic / str(queue_id)
             if self.writes_ext:
                 assert self._ext_file_size is not None
-                ext = ConsumeQueueExt(ext_where, self._ext_file_size, writable_root=self._root)
+                ext = ConsumeQueueExt(
+                    ext_where,
+                    self._ext_file_size,
+                    writable_root=self._root,
+                    unsynced=self._unsynced,
+                )
             elif ext_where.parent.is_dir():
                 ext = ConsumeQueueExt(ext_where)
         queue = (
             ConsumeQueue(where, topic, queue_id, self.file_size, ext=ext, strict=self.is_strict)
             if self._root is None
-            else ConsumeQueueWriter(where, topic, queue_id, self.file_size, self._root, ext=ext)
+            else ConsumeQueueWriter(
+                where,
+                topic,
+                queue_id,
+                self.file_size,
+                self._root,
+                ext=ext,
+                unsynced=self._unsynced,
+            )
         )
         if self._is_new:
             queue.files.is_durable = False
         if self._log_range is not None:
             queue.cut(*self._log_range())
-        return self._keep(queue)
-
-    def _keep(self, queue: ConsumeQueue) -> ConsumeQueue:
-        """Keeps a queue open, and closes another one."""
-        self._open[queue.topic, queue.queue_id] = queue
-        while len(self._open) > _KEEP:
-            # One that made room for units to come would lose it.
-            idle = (key for key, one in self._open.items() if not one.files.is_ahead)
-            self._close_queue(self._open.pop(next(idle, next(iter(self._open)))))
         return queue
 
-    def _close_queue(self, queue: ConsumeQueue) -> None:
+    def _let_go(self, key: tuple[str, int], queue: ConsumeQueue) -> None:
+        self._waiting = {key: one for key, one in self._waiting.items() if one.files.is_ahead}
+        if queue.files.is_ahead:
+            self._waiting[key] = queue
+            return
+        # Who holds the queue gets its files again; closed, it holds nothing but where it ends.
         queue.close()
-        if isinstance(queue, ConsumeQueueWriter):
-            self._unsynced |= queue.take_unsynced()
         if self._is_new and len(self._closed) < _REMEMBERED:
-            # Closed, it holds nothing but where it ends.
-            self._closed[queue.topic, queue.queue_id] = queue
+            self._closed[key] = queue
 
     def flush(self) -> None:
         """Forces every queue to disk. :raises OSError: the disk failed."""
         unsynced = self.take_unsynced()
         try:
-            sync_files(unsynced)
+            sync_files(unsynced, may_be_gone=True)
         except OSError:
             self.note_unsynced(unsynced)
             raise
@@ -170,15 +188,13 @@ class ConsumeQueueTable:
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
         """Files of queues with something that is not on disk, of at least so many pages; the caller
         syncs them, and says with :meth:`note_unsynced` when it could not."""
-        for queue in self._open.values():
-            if isinstance(queue, ConsumeQueueWriter):
-                self._unsynced |= queue.take_unsynced(least_pages)
-        unsynced, self._unsynced = self._unsynced, set()
-        return unsynced
+        return take_unsynced(self._unsynced, least_pages)
 
     def note_unsynced(self, unsynced: set[Path]) -> None:
-        self._unsynced |= unsynced
+        for path in unsynced:
+            self._unsynced.setdefault(path, DirtyRange(0, 1))
 
     def close(self) -> None:
-        while self._open:
-            self._close_queue(self._open.popitem()[1])
+        """Lets go of all queues: who asks for one again gets it as its files are then."""
+        self._open.clear()
+        self._waiting.clear()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from formats import constants, layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue, sync_files
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -47,13 +47,17 @@ class ConsumeQueueWriter(ConsumeQueue):
         *,
         ext: ConsumeQueueExt | None = None,
         drops_empty: bool = False,
+        unsynced: Unsynced | None = None,
     ) -> None:
         """:param root: the directory below which no link is followed. :param drops_empty: as of
-            :class:`ConsumeQueue`, for :meth:`clear_from`.
+            :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: that of
+            :class:`MappedFileQueue`.
 
         :raises FileLengthContradiction, CannotRead: a file is irregular.
         """
-        files = MappedFileQueue(directory, file_size, writable_root=root, keep=KEEP)
+        files = MappedFileQueue(
+            directory, file_size, writable_root=root, keep=KEEP, unsynced=unsynced
+        )
         super().__init__(
             directory,
             topic,
@@ -295,7 +299,9 @@ class ConsumeQueueWriter(ConsumeQueue):
         before = expected % self.files.file_size
         head = PRE_BLANK * (before // UNIT_SIZE) + unit
         self._make_file(expected - before, head)
-        self._wrote, self.min_offset = expected + len(unit), expected // UNIT_SIZE
+        # In this order: readers take what lies between them for units.
+        self.min_offset = expected // UNIT_SIZE
+        self._wrote = expected + len(unit)
 
     def _make_file(self, file_from_offset: int, units: bytes) -> None:
         """Makes the next file with its first units, which are on disk with it: what they name in
@@ -315,8 +321,8 @@ class ConsumeQueueWriter(ConsumeQueue):
             self._wrote = first.file_from_offset
             first.reserve(0, before)
             first.write(0, PRE_BLANK * (before // UNIT_SIZE))
-            self._wrote = expected
             self.min_offset = expected // UNIT_SIZE
+            self._wrote = expected
 
     def flush(self) -> None:
         """Forces the queue to disk. :raises OSError: the disk failed."""

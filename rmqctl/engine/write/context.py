@@ -17,8 +17,8 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 class StoreParts(NamedTuple):
     """One store, whose lock file is held. ``reput`` writes into ``queues`` and into the index.
 
-    ``lock`` is the put lock: held while something is appended or dispatched, and by readers of the
-    same store. ``clock`` gives store times, in milliseconds.
+    ``lock`` is the put lock: held while something is appended or dispatched; no reader takes it.
+    ``clock`` gives store times, in milliseconds.
     """
 
     root: Path

@@ -115,7 +115,7 @@ class StoreFlusher:
     def _end_recovery(self) -> None:
         """When all is dispatched: forces to disk what a crash may have left in memory; then the
         checkpoint may move on. :raises OSError: the disk failed."""
-        sync_files(path for path in self._doubtful if path.exists())
+        sync_files(self._doubtful, may_be_gone=True)
         self._doubtful = ()
         self._hold_back = None
 
@@ -124,7 +124,7 @@ class StoreFlusher:
         after its next crash (``IndexService#load``)."""
         index = self._reput.index
         if index is not None and index.filled_timestamp() > self.checkpoint.index_msg_timestamp:
-            sync_files(index.paths)
+            sync_files(index.paths, may_be_gone=True)
             self._advance(index=index.filled_timestamp())
 
     def _held_back(self) -> Checkpoint:
@@ -217,7 +217,7 @@ class StoreFlusher:
             index_timestamp = self._reput.index_msg_timestamp
             unsynced = self._queues.take_unsynced(least_pages)
         # Not under the lock: putters go on meanwhile.
-        self._sync(lambda: sync_files(unsynced))
+        self._sync(lambda: sync_files(unsynced, may_be_gone=True))
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
             self._sync(self._end_recovery)
             # Files of the index are on disk when the next one is made.
