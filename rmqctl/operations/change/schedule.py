@@ -263,10 +263,9 @@ class _Level:
         the level."""
         skip = self._run.delivery.skip
         skipped = [(one.first, one.last) for one in skip if one.level == self.level]
+        queue = self._store.consume_queue(_TOPIC, schedule.queue_id_of(self.level))
+        assert queue is not None
         for start in range(self.start, self.end, _UNITS_AT_ONCE):
-            # Asked for anew: with many target queues the table may have closed it meanwhile.
-            queue = self._store.consume_queue(_TOPIC, schedule.queue_id_of(self.level))
-            assert queue is not None
             end = min(start + _UNITS_AT_ONCE, self.end)
             expected = start
             for queue_offset, unit in list(queue.units(start, end)):

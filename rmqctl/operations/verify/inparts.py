@@ -127,7 +127,8 @@ class QueueSide:
 
     def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_end: int) -> None:
         self._table = TopicTable()
-        self._queues = QueueChecker(sizes, self._table, ranges(damage))
+        self._log = sizes.open_log()
+        self._queues = QueueChecker(sizes, self._log, self._table, ranges(damage))
         self._queues.log_ends(log_end)
 
     @property
@@ -148,6 +149,7 @@ class QueueSide:
     def waits(self) -> Waits:
         """After the last queue."""
         self._queues.close()
+        self._log.close()
         return self._queues.waits()
 
 

@@ -24,22 +24,19 @@ _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
 class UnclaimedUnits:
     """Says what unclaimed units are. ``units`` counts those that it had to name."""
 
-    def __init__(self, sizes: Sizes, damaged: Ranges) -> None:
+    def __init__(self, sizes: Sizes, log: CommitLog, damaged: Ranges) -> None:
         self.units = 0
         self.end = GrowingEnd(sizes.open_log)
         self._damaged = damaged
         self._log_min = sizes.log_min
         self._dispatcher = Dispatcher(sizes.config)
-        # Its own maps: looking up a record must not close the file that is being scanned.
-        self.log: CommitLog = sizes.open_log()
+        self.log = log
 
     def log_begins(self, log: CommitLog) -> None:
         """Older files of the log were removed meanwhile."""
-        self.log.close()
         self.log, self._log_min = log, log.min_offset
 
     def close(self) -> None:
-        self.log.close()
         self.end.close()
 
     def check_rest(self, state: QueueState) -> Iterator[Finding]:

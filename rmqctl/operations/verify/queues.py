@@ -40,12 +40,12 @@ class QueueChecker:
     :meth:`finish_queue`, and :meth:`waits` behind the last one.
     """
 
-    def __init__(self, sizes: Sizes, topics: TopicTable, damaged: Ranges) -> None:
+    def __init__(self, sizes: Sizes, log: CommitLog, topics: TopicTable, damaged: Ranges) -> None:
         self._root = sizes.path
         self._sizes = sizes
         self._topics = topics
         self._unread = queues_not_understood(sizes.path)
-        self._unclaimed = UnclaimedUnits(sizes, damaged)
+        self._unclaimed = UnclaimedUnits(sizes, log, damaged)
         self._states: dict[tuple[str, int], QueueState] = {}
         self._pending: list[UnitBatch] = []
         self._pending_units = 0
@@ -69,7 +69,7 @@ class QueueChecker:
         self._unclaimed.end.reached(log_end)
 
     def log_begins(self, log: CommitLog) -> None:
-        """Older files of the log were removed meanwhile; ``log`` is as it is now, for its own."""
+        """Older files of the log were removed meanwhile; ``log`` is as it is now."""
         self._unclaimed.log_begins(log)
 
     def finish(self, log_end: int) -> Iterator[Finding]:

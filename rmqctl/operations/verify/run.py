@@ -134,13 +134,13 @@ def _run(
     log, dispatcher, damaged = sizes.open_log(), Dispatcher(config), Ranges()
     scanner = Scanner(log, check=True)
     records = LogChecker(sizes, log, damaged)
-    queues = QueueChecker(sizes, scanner.topics, damaged)
+    queues = QueueChecker(sizes, log, scanner.topics, damaged)
     index = IndexChecker(sizes, damaged)
     summary.min_offset = log.min_offset
 
     def log_begins() -> None:
         records.log = scanner.log = sizes.open_log()
-        queues.log_begins(sizes.open_log())
+        queues.log_begins(scanner.log)
         index.log_begins(scanner.log.min_offset)
 
     try:
