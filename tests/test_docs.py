@@ -253,6 +253,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("pull --follow", "--topic orders --queue-id 0 --offset -1 --max-messages 1")
     yield from rows("message", "0")
     yield from rows("message", "--unique-key none", code=1)
+    yield from rows("find", "k7 --scan --body hex --decompress")
     yield from rows("offset", "--topic orders --queue-id 0 --time -1h --boundary ceil")
     yield from rows("offset", "--topic orders --queue-id 0 --time 0 --boundary floor", code=1)
     yield from rows("index query", "--topic orders --key k7")

@@ -28,7 +28,9 @@ def _section(*names: str) -> dict[str, str]:
         "Inspect (never writes)": _section(
             "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
         ),
-        "Query (never writes)": _section("pull", "message", "offset", "index", "stats", "sql"),
+        "Query (never writes)": _section(
+            "find", "pull", "message", "offset", "index", "stats", "sql"
+        ),
         "Write": _section("put", "flush", "clean", "schedule", "transaction"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
         "Try": _section("demo"),

@@ -32,6 +32,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "body_encoding",
         "status",
         "body_status",
+        "found_by",
     ),
     "append_result": (
         "status",

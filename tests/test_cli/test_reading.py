@@ -29,6 +29,8 @@ READING = [
     (*QUERY, "--raw"),
     ("index", "info"),
     ("message", "0"),
+    ("find", "order-7", "--scan"),
+    ("walk", "commitlog", "--key", "order-7"),
     ("walk", "commitlog"),
     ("walk", "queue"),
     ("walk", "index"),

@@ -36,6 +36,8 @@ READING = [
     ["index", "query", "--topic", "topic1", "--key", "none"],
     ["offset", "--topic", "topic0", "--queue-id", "0", "--time", "0"],
     ["du"],
+    ["find", "k7-0"],
+    ["find", "k7-0", "--scan"],
     ["topics"],
     ["groups"],
     ["clean", "--dry-run"],

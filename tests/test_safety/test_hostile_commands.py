@@ -43,6 +43,7 @@ READING: list[tuple[str, ...]] = [
     ("topics",),
     ("groups",),
     ("groups", "--queues"),
+    ("find", "u"),
     ("schedule", "ls"),
     ("schedule", "deliver", "--dry-run"),
     ("schedule", "deliver", "--dry-run", "--skip-delivered", "--until", FOREVER),
@@ -53,6 +54,7 @@ READING: list[tuple[str, ...]] = [
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("offset", "--topic", SCHEDULED.decode(), "--queue-id", "0", "--time", "0", "--scan"),
     ("message", "--unique-key", "u"),
+    ("find", "9", "--scan", "--body", "utf8", "--decompress"),
     ("walk", "commitlog", "--decompress", "--body", "utf8", "--filter", "DELAY IS NOT NULL"),
     ("rebuild", "all", "--missing", "--dry-run"),
 ]
@@ -219,7 +221,7 @@ def test_hostile_config_files(cli: Cli, base: Path, name: str) -> None:
     for file in NAMES:
         (root / "config" / file).write_bytes(HOSTILE_JSON[name])
     before = state(root)
-    for line in READING[:10]:
+    for line in READING[:11]:
         for format in ("ndjson", "table"):
             done = on(cli, root, *line, format=format)
             assert done.code in (0, 1, 5), (line, done.err)
@@ -264,7 +266,7 @@ def test_config_files_that_are_none(cli: Cli, base: Path, kind: str, name: str) 
     else:
         place.symlink_to(base / ("target" if kind == "link" else "nowhere"))
     before = (base / "target").read_bytes()
-    for line in (*READING[:10], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
+    for line in (*READING[:11], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
         done = on(cli, root, *line)
         assert done.code in (0, 1, 5), (line, done.err)
         assert done.code != 5 or str(root / "config") in done.err

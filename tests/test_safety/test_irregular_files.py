@@ -37,6 +37,8 @@ READING: list[tuple[str, ...]] = [
     ("index", "query", "--topic", "orders", "--key", "order-2"),
     ("index", "info"),
     ("message", "--unique-key", "none"),
+    ("find", "order-2"),
+    ("find", "order-2", "--scan"),
     ("schedule", "ls"),
     ("transaction", "ls"),
     ("du",),

@@ -144,6 +144,8 @@ def test_every_writing_command_exits_4_beside_a_broker(
         ("du",),
         ("clean", "--dry-run"),
         ("config", "check"),
+        ("find", "k3-0"),
+        ("find", "k3-0", "--scan"),
         ("topics",),
         ("groups",),
     ],

@@ -46,6 +46,7 @@ def command() -> None:
     examples=[
         "rmqctl walk commitlog --store DIR --limit 10",
         "rmqctl walk commitlog --topic orders --since -2h --body utf8 --format ndjson",
+        "rmqctl walk commitlog --topic orders --key order-42",
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",
         "rmqctl walk commitlog --follow --from-end --filter 'amount > 5' --format ndjson",
     ],
@@ -56,6 +57,7 @@ def command() -> None:
 @queue_id_option()
 @time_range
 @limit_option
+@click.option("--key", metavar="KEY", help="Only messages with this key or UNIQ_KEY.")
 @click.option("--filter", "sql", metavar="SQL92", help="Only messages whose properties match.")
 @decompress_options
 @body_option

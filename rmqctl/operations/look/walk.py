@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.text import encode_utf8
+from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.errors import UsageError
@@ -33,7 +34,8 @@ _LONG_MAX = 0x7FFFFFFFFFFFFFFF
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a walk shows; None is no limit. ``start``, ``end`` are physical offsets, the end
-    exclusive; ``since``, ``until`` store times, both inclusive; ``limit`` counts rows."""
+    exclusive; ``since``, ``until`` store times, both inclusive; ``key`` is one of KEYS or the
+    UNIQ_KEY; ``limit`` counts rows."""
 
     start: int | None = None
     end: int | None = None
@@ -41,6 +43,7 @@ class Selection:
     queue_id: int | None = None
     since: int | None = None
     until: int | None = None
+    key: str | None = None
     limit: int | None = None
 
     def __post_init__(self) -> None:
@@ -51,9 +54,8 @@ class Selection:
     @property
     def filters(self) -> bool:
         """Whether some messages in the range are not shown."""
-        return any(
-            given is not None for given in (self.topic, self.queue_id, self.since, self.until)
-        )
+        given = (self.topic, self.queue_id, self.since, self.until, self.key)
+        return any(one is not None for one in given)
 
     def shows_time(self, timestamp: int) -> bool:
         return (self.since is None or timestamp >= self.since) and (
@@ -143,6 +145,7 @@ def _is_shown(record: Record, what: Selection) -> bool:
         (what.queue_id is None or record.queue_id == what.queue_id)
         and (what.topic is None or record.topic_bytes == encode_utf8(what.topic))
         and what.shows_time(record.store_timestamp)
+        and (what.key is None or what.key in message_keys(record.properties))
     )
 
 

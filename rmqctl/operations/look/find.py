@@ -1,0 +1,224 @@
+"""find: where a message is of which a text is known: its key, its id, or words of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from formats.constants import PROPERTY_UNIQ_KEY
+from rmqctl.engine.state.topicconfig import topic_configs
+from rmqctl.errors import ConfigFileUnreadable, UsageError
+from rmqctl.operations.look.message import parse_place
+from rmqctl.operations.look.rows import Row, message_row_with_body
+from rmqctl.operations.look.walk import check_range
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.record.record import Record
+
+MESSAGE_ID, UNIQUE_KEY, KEY = "message-id", "unique-key", "key"
+_LONG_MAX = 0x7FFFFFFFFFFFFFFF
+_MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
+#: What was not looked at.
+(
+    LOG,
+    TOPICS_FILE,
+    OTHER_TOPICS,
+    NO_INDEX,
+    IRREGULAR_INDEX,
+    BEFORE_INDEX,
+    DAMAGES,
+    BODIES,
+    REST,
+) = (
+    "log",
+    "topics-without-queues",
+    "other-topics",
+    "no-index",
+    "irregular-index-files",
+    "before-index",
+    "damaged-parts",
+    "compressed-bodies",
+    "beyond-limit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is looked for. ``scans``: also in the log itself; ``limit``: so many messages at
+    most; the others as of a walk."""
+
+    text: str
+    topic: str | None = None
+    since: int | None = None
+    until: int | None = None
+    limit: int = 100
+    scans: bool = False
+    body: str = "none"
+    decompress_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """:raises UsageError: there is nothing to look for, or the range is none."""
+        if not self.text:
+            raise UsageError(reason="the text is empty: give a key, a message id, or a word.")
+        check_range("--since", self.since, "--until", self.until)
+
+    def shows(self, record: Record) -> bool:
+        return (
+            (self.topic is None or record.topic == self.topic)
+            and (self.since is None or record.store_timestamp >= self.since)
+            and (self.until is None or record.store_timestamp <= self.until)
+        )
+
+
+@dataclass(slots=True)
+class _Search:
+    """One search: what was found, by its place, and what is said of the way."""
+
+    store: MessageStore
+    wanted: Wanted
+    found: dict[int, str] = field(default_factory=dict)
+    topics: int = 0
+    collisions: int = 0
+    missing: int = 0
+    has_more: bool = False
+    not_searched: list[str] = field(default_factory=list)
+
+    def has_room(self) -> bool:
+        """Whether one more may be shown; notes that there is one more."""
+        self.has_more = len(self.found) >= self.wanted.limit
+        return not self.has_more
+
+    def by_message_id(self) -> Iterator[Record]:
+        """The record that an offset message id names, if it is its own; a unique key may look the
+        same."""
+        if not _MESSAGE_ID.fullmatch(self.wanted.text):
+            return
+        try:
+            place = parse_place(self.wanted.text)
+        except UsageError:
+            return
+        record = self.store.commit_log.find_record(place)
+        if record is None or not self.wanted.shows(record):
+            return
+        if record.msg_id.upper() == self.wanted.text.upper():
+            self.found[record.physical_offset] = MESSAGE_ID
+            yield record
+
+    def by_index(self) -> Iterator[Record]:
+        """Messages with that key, or unique key, of every topic that is known; newest first in
+        each. The index knows hashes of topic and key together, so each topic is asked for."""
+        wanted, until = self.wanted, self.wanted.until
+        end = _LONG_MAX if until is None else until
+        for topic in self._topics():
+            self.topics += 1
+            for match in self.store.query_message(topic, wanted.text, wanted.since or 0, end):
+                record = match.record
+                if record is None:
+                    self.missing += 1
+                elif not match.matches:
+                    self.collisions += 1
+                elif record.physical_offset not in self.found:
+                    if not self.has_room():
+                        return
+                    is_unique = record.properties.get(PROPERTY_UNIQ_KEY) == wanted.text
+                    self.found[record.physical_offset] = UNIQUE_KEY if is_unique else KEY
+                    yield record
+
+    def _topics(self) -> list[str]:
+        if self.wanted.topic is not None:
+            return [self.wanted.topic]
+        try:
+            named = topic_configs(self.store.root) or {}
+        except ConfigFileUnreadable:
+            # Nearly every topic has queues: a broken file is no reason to find nothing.
+            named = {}
+            self.not_searched.append(TOPICS_FILE)
+        with_queues = (where.topic for where in self.store.queues.directories())
+        return sorted({*with_queues, *named})
+
+    def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record | Row]:
+        """The messages that only the log tells of; at the end a row of what was read."""
+        from rmqctl.operations.look.textsearch import TextSearch
+
+        wanted = self.wanted
+        search = TextSearch(wanted.text, wanted.topic, wanted.since, wanted.until)
+        if wanted.decompress_limit is not None:
+            search.decompress_limit = wanted.decompress_limit
+        for record, where in search.run(self.store, progress):
+            if record.physical_offset in self.found:
+                continue
+            if not self.has_room():
+                search.scanned_bytes = record.physical_offset - self.store.min_offset
+                break
+            self.found[record.physical_offset] = where
+            yield record
+        if search.damages:
+            self.not_searched.append(DAMAGES)
+        if search.unread_bodies:
+            self.not_searched.append(BODIES)
+        yield {
+            "scanned_bytes": search.scanned_bytes,
+            "damages": search.damages,
+            "unread_bodies": search.unread_bodies,
+        }
+
+    def tell_index(self) -> None:
+        """Notes what the index does not have."""
+        index = self.store.index
+        first = next(index.files(), None)
+        if first is None:
+            self.not_searched.append(NO_INDEX)
+        elif first.header.begin_phy_offset > self.store.min_offset:
+            self.not_searched.append(BEFORE_INDEX)
+        if index.irregular:
+            self.not_searched.append(IRREGULAR_INDEX)
+
+    def row(self, record: Record) -> Row:
+        wanted = self.wanted
+        row = message_row_with_body(self.store, record, wanted.body, wanted.decompress_limit)
+        return row | {"found_by": self.found[record.physical_offset]}
+
+
+def find(
+    store: MessageStore, wanted: Wanted, progress: Callable[[int], None] = lambda done: None
+) -> Iterator[Row]:
+    """Rows ``message`` with ``found_by``, then ``summary``: first what the id and the index tell,
+    in log order, then, with ``scans``, the others, in log order. ``progress`` is told of the bytes
+    of the log that were scanned.
+
+    ``not_searched`` of the summary says what was not looked at; empty, the store has no other
+    message with that text.
+    """
+    search = _Search(store, wanted)
+    told = [*search.by_message_id(), *search.by_index()]
+    for record in sorted(told, key=lambda one: one.physical_offset):
+        yield search.row(record)
+    scanned: Row = {"scanned_bytes": 0, "damages": 0, "unread_bodies": 0}
+    if wanted.scans:
+        search.not_searched.clear()  # What the index lacks the log has.
+        for one in search.by_scan(progress):
+            if isinstance(one, dict):
+                scanned = one
+            else:
+                yield search.row(one)
+    else:
+        search.not_searched.append(LOG)
+        search.tell_index()
+    if wanted.topic is not None:
+        search.not_searched.append(OTHER_TOPICS)
+    if search.has_more:
+        search.not_searched.append(REST)
+    yield {
+        "type": "summary",
+        "messages": len(search.found),
+        "topics": search.topics,
+        "index_files": len(store.index.paths),
+        "collisions": search.collisions,
+        "missing": search.missing,
+        "scanned": wanted.scans,
+        **scanned,
+        "not_searched": search.not_searched,
+    }
