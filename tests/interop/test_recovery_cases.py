@@ -104,6 +104,27 @@ def test_a_rare_topic_behind_the_checkpoint(
     assert [r.queue_offset for r in rare] == list(range(len(rare)))
 
 
+def test_a_clean_store_with_one_queue_behind_takes_a_put_at_its_end(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """So does the engine's own, whose clean start looks at no queue that is behind the others: the
+    queue offset is taken twice. verify names the records without a unit, before as after."""
+    root = tmp_path / "store"
+    written(root, SIZES, (message("Rare" if n % 9 == 5 else "Usual", f"k{n}") for n in range(90)))
+    lost = surgery.zero_units(root, lambda u: u.topic == "Rare" and u.queue_offset >= 7)
+    assert lost == 3
+    alone = copy_tree(root, tmp_path / "alone")
+    store = engine.open(alone, SIZES)
+    store.put([message("Rare", "new")])
+    store.shutdown()
+    found = Rmqctl(root, SIZES)("verify", code=1)
+    assert [one["found"] for one in found if one.get("code") == "record-without-unit"]
+    (row,) = Rmqctl(root, SIZES)("put", "--topic", "Rare", "--body", "new")
+    said, other = said_by(engine, root, SIZES), said_by(engine, alone, SIZES)
+    assert queue(said, "Rare")[-1] == (7, row["wrote_offset"])
+    assert queue(said, "Rare") == queue(other, "Rare")
+
+
 # --- a message that is lost while its unit is not ---------------------------------------------
 
 
@@ -204,6 +225,43 @@ def test_a_broker_loads_behind_old_bytes_of_an_extension(
     for row in rows:
         unit = said.units["TopicA", 0, row["queue_offset"]]
         assert unit == (row["wrote_offset"], row["wrote_bytes"])
+
+
+# --- a message that no engine reads ---------------------------------------------------------
+
+
+@ENDS
+def test_nothing_is_put_behind_a_delay_that_is_no_number(
+    engine: Engine, tmp_path: Path, abort: bool
+) -> None:
+    """The engine deletes it at its start, clean or not, and all behind it. A put does not follow,
+    and is refused where the log is read for it. A clean store is not read: the engine deletes the
+    new message with those before it, and verify names the place."""
+    root = tmp_path / "store"
+    messages = [message("A", f"k{n}") for n in range(60)]
+    messages[40].properties["DELAY"] = "3"
+    records = written(root, SIZES, messages)
+    bad = records[40]
+    surgery.write_log(
+        root,
+        bad.physical_offset,
+        surgery.log_files(root)[0]
+        .read_bytes()[bad.physical_offset : bad.physical_offset + bad.total_size]
+        .replace(b"DELAY\x013", b"DELAY\x01x"),
+    )
+    if abort:
+        surgery.write_abort(root, engine.version)
+    before = tree_content(root)
+    rows = Rmqctl(root, SIZES)("put", "--topic", "B", "--body", "x", code=5 if abort else 0)
+    if abort:
+        assert {**tree_content(root), "lock": None} == {**before, "lock": None}
+    found = Rmqctl(root, SIZES)("verify", code=1)
+    places = [one["physical_offset"] for one in found if one.get("code") == "delay-not-a-number"]
+    assert places == [bad.physical_offset]
+    said = said_by(engine, root, SIZES)
+    assert sorted(said.messages) == [one.physical_offset for one in records[:40]]
+    assert said.log_range.end == bad.physical_offset
+    assert bool(rows) is not abort
 
 
 # --- light queues ---------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,50 @@ def test_a_checkpoint_of_the_future_becomes_true(cli: Cli, store: Path) -> None:
     assert cli("rebuild", "all", "--in-place", "--yes", store=store).code == 0
     checkpoint = read_checkpoint(path)
     assert checkpoint is not None and max(checkpoint[:3]) < newest + 10**6
+
+
+@pytest.mark.parametrize("behind", [0, 2])
+@pytest.mark.parametrize("state", ["abort", "not dispatched", "far from dispatched"])
+def test_a_delay_that_no_broker_reads_is_in_the_way(
+    cli: Cli, tmp_path: Path, state: str, behind: int
+) -> None:
+    """A start reads over it, and deletes it and what follows: nothing is written behind it. The
+    message itself is whole, and is not written over."""
+    root, size = tmp_path / "s", 1 << 20
+    config = replace(CONFIG, mapped_file_size_commit_log=size, max_message_size=size // 2)
+    with MessageStore(root, config, writable=True, create=True) as writer:
+        assert writer.put_message(MessageExtBrokerInner("A", b"x")).is_ok
+        delayed = MessageExtBrokerInner("A", b"x", properties={"DELAY": "2", "KEYS": "k"})
+        if state == "far from dispatched":
+            for results in writer.put_stream([MessageExtBrokerInner("A", bytes(size // 3))] * 20):
+                assert all(result.is_ok for result in results)
+        place = writer.put_message(delayed).append
+        for _ in range(behind):
+            assert writer.put_message(MessageExtBrokerInner("A", b"x")).is_ok
+    assert place is not None
+    path = root / "commitlog" / f"{place.wrote_offset // size * size:020d}"
+    path.write_bytes(path.read_bytes().replace(b"DELAY\x012", b"DELAY\x01x"))
+    if state == "abort":
+        (root / "abort").touch()
+    else:
+        # The dispatch begins behind the first message.
+        shutil.rmtree(root / "consumequeue/SCHEDULE_TOPIC_XXXX")
+        queue = root / "consumequeue/A/0"
+        for other in sorted(queue.iterdir())[1:]:
+            other.unlink()
+        first = queue / f"{0:020d}"
+        first.write_bytes(first.read_bytes()[:20].ljust(first.stat().st_size, b"\0"))
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"mappedFileSizeCommitLog={size}\nmaxHashSlotNum={CONFIG.max_hash_slot_num}\n"
+        f"mappedFileSizeConsumeQueue={CONFIG.mapped_file_size_consume_queue}\n"
+        f"maxIndexNum={CONFIG.max_index_num}\n"
+    )
+    here, before = ("--store", root, "--broker-conf", conf), tree(root)
+    for line in (*DRY_RUNS, ("put", "--topic", "B", "--body", "x"), ("flush",)):
+        dry = ("--dry-run",) if line in DRY_RUNS else ()
+        done = cli(*line, *dry, *here)
+        assert done.code == 5 and "DELAY" in done.err and str(place.wrote_offset) in done.err
+        assert tree(root) == before
+    done = cli("walk", "commitlog", "--format", "ndjson", *here)
+    assert done.rows[-1]["messages"] == behind + (22 if "far" in state else 2)

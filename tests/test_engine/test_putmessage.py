@@ -27,11 +27,7 @@ from rmqctl.engine.record.message import (
     encode,
     encoded_size,
 )
-from rmqctl.engine.record.status import (
-    AppendMessageStatus,
-    GetMessageStatus,
-    PutMessageStatus,
-)
+from rmqctl.engine.record.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.engine.write.bulk import PlainMessage
@@ -298,6 +294,19 @@ def test_lengths_are_checked_as_they_came(
         assert store.put_message(message).status is status
         (results,) = store.put_stream([message])
         assert results[0].status is status
+
+
+def test_a_delay_that_no_broker_reads_is_refused(tmp_path: Path) -> None:
+    """``Message#getDelayTimeLevel`` throws in the engine's put; in any other topic nobody reads it
+    again, and it delays nothing."""
+    bad = Message("SCHEDULE_TOPIC_XXXX", b"x", properties={"DELAY": "two"})
+    with opened(tmp_path / "s") as store:
+        result = store.put_message(bad)
+        assert result.status is ILLEGAL and "DELAY" in result.reason
+        (results,) = store.put_stream([replace(bad, topic="T"), bad])
+        assert [result.status for result in results] == [PutMessageStatus.PUT_OK, ILLEGAL]
+        assert store.put_message(replace(bad, properties={"DELAY": "2"})).is_ok
+    assert is_clean(tmp_path / "s")
 
 
 @pytest.mark.parametrize("name", ["born_host", "store_host"])

@@ -170,6 +170,14 @@ def java_int(text: str) -> int | None:
     return number if number in _INT_RANGE else None
 
 
+def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:
+    """Whether a delayed message's level is none: no engine reads such a record
+    (``CommitLog#checkMessageAndReturnSize``)."""
+    level = properties.get(constants.PROPERTY_DELAY_TIME_LEVEL)
+    is_delayed = topic == constants.RMQ_SYS_SCHEDULE_TOPIC and level is not None
+    return is_delayed and java_int(str(level)) is None
+
+
 def java_split(text: str) -> list[str]:
     """``String#split(",")``: trailing empty strings are not there."""
     parts = text.split(constants.MULTI_DISPATCH_QUEUE_SPLITTER)

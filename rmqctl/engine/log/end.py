@@ -11,6 +11,8 @@ from rmqctl.errors import DamagedStore
 
 #: Bytes behind the end that are looked at when a store is opened.
 NEAR = 1 << 20
+#: In place of damage: a record that the engine does not read.
+BAD_DELAY = "delay-not-a-number"
 
 
 class LogEnd(NamedTuple):
@@ -27,6 +29,12 @@ class LogEnd(NamedTuple):
 
 def check_end(end: LogEnd) -> None:
     """:raises DamagedStore: newer records stand behind damage at the end, and would be lost."""
+    if end.obstacle is not None and end.obstacle.reason == BAD_DELAY:
+        raise DamagedStore(
+            reason="a delayed message's level (DELAY) is no number: a broker deletes that message, "
+            "and all behind it, at its start",
+            physical_offset=end.obstacle.physical_offset,
+        )
     if end.obstacle is not None:
         raise DamagedStore(
             reason=f"newer records stand behind a damaged place ({end.obstacle.reason}): an append "

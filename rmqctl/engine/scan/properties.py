@@ -137,6 +137,16 @@ def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
     return _located(data, start, length, check=False)[0].of(_TAGS)
 
 
+def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
+    """Row → DELAY, where that is not one or two digits."""
+    rows, at, size = _located(data, start, length, check=False)[0].of(_DELAY)
+    is_usual = size <= 2
+    for place in (at, at + size - 1):
+        is_usual &= (data[place] >= ord("0")) & (data[place] <= ord("9"))
+    unusual = np.flatnonzero(~is_usual).tolist()
+    return {int(rows[n]): decode_utf8(_text(data, at[n], size[n])) for n in unusual}
+
+
 def _located(data: Bytes, start: Ints, length: Ints, *, check: bool) -> tuple[_Values, list[int]]:
     """Where the values of :data:`_NAMES` lie, and with ``check`` which rows are malformed."""
     count = len(start)

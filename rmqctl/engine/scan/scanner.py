@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from formats import constants
 from rmqctl.engine.files.holes import Aside, whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
@@ -38,7 +39,8 @@ ScanEntry = Batch | Blank | Damage | End
 
 class Scanner:
     """Scans a log. ``check`` also computes body CRCs and looks for malformed properties;
-    ``properties`` can be left out when neither tags codes nor keys are wanted."""
+    ``properties`` can be left out when neither tags codes nor keys are wanted: of them a check then
+    looks at delay levels only."""
 
     def __init__(
         self,
@@ -129,6 +131,8 @@ class Scanner:
                 self.topics.key_prefix_array()[fields["topic_id"]],
                 check=self._check,
             )
+        elif self._check:
+            found.delay_levels = self._unusual_delays(data, fields)
         return Batch(
             mapped=mapped,
             topics=self.topics,
@@ -141,6 +145,16 @@ class Scanner:
             delay_levels=found.delay_levels,
             **fields,
         )
+
+    def _unusual_delays(self, data: Bytes, fields: dict[str, Ints]) -> dict[int, str]:
+        """Row → level of delayed messages whose level needs a look."""
+        schedule = self.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
+        rows = np.flatnonzero(fields["topic_id"] == schedule)
+        if not len(rows):
+            return {}
+        places = (fields[name][rows] for name in ("properties_position", "properties_length"))
+        found = propertyscan.unusual_delays(data, *places)
+        return {int(rows[number]): level for number, level in found.items()}
 
 
 def _with_last_record(

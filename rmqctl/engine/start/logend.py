@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from formats.constants import END_FILE_MIN_BLANK_LENGTH
+from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
+from rmqctl.engine.dispatch.batches import bad_delay_rows
+from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
-from rmqctl.engine.log.end import NEAR, LogEnd
+from rmqctl.engine.log.end import BAD_DELAY, NEAR, LogEnd
 from rmqctl.engine.record.record import (
     Blank,
     Damage,
@@ -54,6 +56,9 @@ def find_end(log: CommitLog, newest: Iterable[tuple[int, int]]) -> LogEnd:
         if isinstance(entry, Record):
             if not crc_matches(body_seen(log.files.file(number), entry), entry):
                 return LogEnd(entry.physical_offset, timestamp, _obstacle(log, step, timestamp))
+            is_delayed = entry.topic == RMQ_SYS_SCHEDULE_TOPIC
+            if is_delayed and has_bad_delay(entry.topic, entry.properties):
+                return _before_bad_delay(entry.physical_offset, timestamp)
             timestamp = entry.store_timestamp
         elif isinstance(entry, End):
             return LogEnd(entry.physical_offset, timestamp, None)
@@ -80,9 +85,12 @@ def end_behind(
     for entry in Scanner(log, check=True, properties=False).scan(start):
         if isinstance(entry, Batch):
             seen(entry)
-            sound = len(entry) if entry.crc_matches.all() else int(entry.crc_matches.argmin())
+            whole = len(entry) if entry.crc_matches.all() else int(entry.crc_matches.argmin())
+            sound = min([whole, *bad_delay_rows(entry)])
             if sound:
                 timestamp = int(entry.store_timestamp[sound - 1])
+            if sound < whole:
+                return _before_bad_delay(int(entry.physical_offset[sound]), timestamp)
             if sound < len(entry):
                 return _end_at(log, int(entry.physical_offset[sound]), timestamp)
         elif isinstance(entry, End):
@@ -90,6 +98,13 @@ def end_behind(
         elif isinstance(entry, Damage) and entry.reason not in _PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
     raise AssertionError("a scan is closed by its end")
+
+
+def _before_bad_delay(offset: int, timestamp: int) -> LogEnd:
+    """The end before a delayed message whose level is no number, at which a start's recovery ends
+    (``CommitLog#checkMessageAndReturnSize``). It is whole: nothing may go on there, whatever stands
+    behind it."""
+    return LogEnd(offset, timestamp, Damage(offset, 0, BAD_DELAY, "", ""))
 
 
 def _end_at(log: CommitLog, offset: int, timestamp: int) -> LogEnd:

@@ -12,7 +12,7 @@ from time import perf_counter
 
 from formats import constants
 from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
-from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, topic_allows_lmq
+from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay, topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.message import (
@@ -38,6 +38,10 @@ _NOT_IN_LOCK = 10_000_000
 _BARE = (
     "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
     "dispatching for good at such a one: give it a property, as tags or keys"
+)
+_BAD_DELAY = (
+    "its delay level (DELAY) is no number: in this topic a broker could not read it, and would "
+    "delete it at its start, with all behind it"
 )
 
 
@@ -73,6 +77,8 @@ def check_message(
     refused = check_lengths(message, form)
     if refused is not None:
         return refused
+    if has_bad_delay(message.topic, message.properties):
+        return illegal(_BAD_DELAY)
     if not as_stored:
         names = multi_queue_names(message) if config.enable_multi_dispatch else []
         for name in names:
