@@ -127,3 +127,23 @@ def test_a_gap_is_seen_wherever_files_end(sound: Path, first: int) -> None:
         ("unit-misplaced", first + 1, f"queue offset {first + 1}"),
     ]
     assert len(told) == 2
+
+
+def test_a_unit_of_a_light_queue_that_stands_elsewhere(tmp_path: Path) -> None:
+    """Its record names the queue: it is misplaced, and not of another queue."""
+    root = tmp_path / "store"
+    names = {"INNER_MULTI_DISPATCH": "%LMQ%a"}
+    with MessageStore(root, CONFIG, writable=True, create=True) as writer:
+        for topic, properties in (("T", names), ("T", names), ("U", {"TAGS": "t"})):
+            sent = MessageExtBrokerInner(topic, b"x", properties=properties)
+            assert writer.put_message(sent, flush=False).is_ok
+    path = root / "consumequeue/%LMQ%a/0" / f"{0:020d}"
+    other = (root / "consumequeue/U/0" / f"{0:020d}").read_bytes()[:20]
+    with path.open("r+b") as file:
+        units = file.read(40)
+        file.write(units[:20] + other)
+    findings, _ = findings_of(root)
+    assert [(f.code, f.queue_offset) for f in findings if f.severity == ERROR] == [
+        ("unit-misplaced", 2),
+        ("unit-of-other-queue", 3),
+    ]

@@ -119,13 +119,13 @@ class UnclaimedUnits:
         if record is None:
             damaged = unit.physical_offset in self._damaged
             return "unit-points-into-damage" if damaged else "unit-points-to-no-record"
-        wanted = (state.topic, state.queue_id, place, *unit[:2])
-        if any(own[:5] == wanted for own in self._dispatcher.units(record)):
+        queue = state.topic, state.queue_id
+        own = self._dispatcher.units(record)
+        if any(one[:5] == (*queue, place, *unit[:2]) for one in own):
             # Its record comes later in the log: the queue has begun again.
             return None
-        if record.topic != state.topic or record.queue_id != state.queue_id:
-            return "unit-of-other-queue"
-        return "unit-misplaced"
+        is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)
+        return "unit-misplaced" if is_its else "unit-of-other-queue"
 
     def _came_later(self, offset: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Units of records that were appended after the log was read."""
