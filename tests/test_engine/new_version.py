@@ -85,6 +85,7 @@ def check_read(root: Path, config: MessageStoreConfig, given: list[MessageExtBro
     from formats.text import encode_properties
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
+    from rmqctl.engine.scan.backend import backends
     from rmqctl.operations.look.dump import dump_record
     from rmqctl.operations.look.info import not_understood
     from rmqctl.operations.verify.run import Summary, verify
@@ -102,7 +103,8 @@ def check_read(root: Path, config: MessageStoreConfig, given: list[MessageExtBro
             assert parsed.properties == encode_properties(message.properties)
             assert (record.topic, record.properties) == (message.topic, message.properties)
             assert mapped.read(position, record.total_size) == commitlog.RECORD.build(parsed)
-        assert_same(log, DISPATCHERS[0])
+        for backend in backends().values():
+            assert_same(log, DISPATCHERS[0], backend)
         *fields, told = dump_record(store, records[1].physical_offset)
         assert told["problems"] == []
         assert "record with a four-byte properties length" in str(fields)
@@ -119,6 +121,7 @@ def check_damaged(root: Path) -> None:
     from formats.layouts import TAIL
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.record.record import Damage, Record
+    from rmqctl.engine.scan.backend import backends
     from tests.test_engine.test_scanner import DISPATCHERS, assert_same
 
     log = CommitLog(root / "commitlog", FILE_SIZE)
@@ -140,7 +143,8 @@ def check_damaged(root: Path) -> None:
         assert [entry for entry in entries if isinstance(entry, Record)] == [
             record for record in records if record != damaged
         ]
-        assert_same(CommitLog(root / "commitlog", FILE_SIZE), DISPATCHERS[0])
+        for backend in backends().values():
+            assert_same(CommitLog(root / "commitlog", FILE_SIZE), DISPATCHERS[0], backend)
 
 
 def main(directory: Path) -> None:

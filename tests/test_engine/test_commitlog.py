@@ -17,7 +17,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
-from rmqctl.engine.scan import scanner
+from rmqctl.engine.scan.backend import chosen
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import DamagedStore
@@ -105,7 +105,7 @@ def test_a_record_that_lands_behind_the_scanners_look(
     """Between the chain of a window and the step that says what stands behind it."""
     entries = make_log(tmp_path, 12)
     log = Growing(tmp_path, entries[known].physical_offset)
-    once(monkeypatch, scanner, "chain", log.grow, before=False)
+    once(monkeypatch, chosen(), "chain", log.grow, before=False)
     assert scanned(CommitLog(tmp_path / "commitlog", FILE_SIZE)) == entries
 
 
@@ -156,7 +156,7 @@ def test_a_record_that_the_two_readers_see_differently_is_a_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_log(tmp_path, 2)
-    monkeypatch.setattr(scanner, "read_fields", lambda *_: None)
+    monkeypatch.setattr(chosen(), "read_fields", lambda *_: None)
     with pytest.raises(AssertionError, match="disagree"):
         scanned(CommitLog(tmp_path / "commitlog", FILE_SIZE))
 
@@ -173,7 +173,7 @@ def test_a_body_that_is_written_while_it_is_checked_is_sound(
     def write_body() -> None:
         Growing._write(path, last.body_position, body)
 
-    once(monkeypatch, scanner, "body_crcs", write_body, before=False)
+    once(monkeypatch, chosen(), "body_crcs", write_body, before=False)
     assert is_clean(tmp_path)
 
 

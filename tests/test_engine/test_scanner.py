@@ -1,11 +1,13 @@
-"""The scanner says exactly what the walk and the dispatcher say, on sound and on damaged logs."""
+"""The scanner says exactly what the walk and the dispatcher say, on sound and on damaged logs.
+
+So does each of its backends: whoever adds one has it tested here by its name.
+"""
 
 from __future__ import annotations
 
 import random
 import struct
 import zlib
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,12 +24,13 @@ from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import PREFIXES, Record, crc_matches
-from rmqctl.engine.scan import bodycrc, chain, columns, scanner
 from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.backend import ScanBackend, backends
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather, hash_codes
 from rmqctl.engine.scan.properties import locate, properties_problem
 from rmqctl.engine.scan.scanner import Scanner, TopicTable
+from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.seeds import times
 
@@ -37,18 +40,16 @@ Spec = dict[str, Any]
 Harm = tuple[str, int, Any]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_steps() -> Iterator[None]:
-    """Sizes at which a log of some kilobytes takes every path that a large one does."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(scanner, "BATCH_RECORDS", 7)
-    patch.setattr(scanner, "WINDOW_BYTES", (700, 3000))
-    patch.setattr(chain, "_LANE_RECORDS", 1)
-    patch.setattr(chain, "_LANE_BYTES", (100, 600))
-    patch.setattr(columns, "_CHUNK_BYTES", 512)
-    patch.setattr(bodycrc, "_CHUNK_ROWS", 3)
-    yield
-    patch.undo()
+every_backend = pytest.mark.parametrize("backend", backends().values(), ids=backends())
+#: Sizes at which a log of some kilobytes takes every path that a large one does.
+SMALL_STEPS = ScanTuning(
+    batch_records=7,
+    window_bytes=(700, 3000),
+    lane_records=1,
+    lane_bytes=(100, 600),
+    chunk_bytes=512,
+    crc_rows=3,
+)
 
 
 # --- making logs -----------------------------------------------------------------------------
@@ -199,11 +200,16 @@ FIELDS = ["physical_offset", "total_size", "body_crc", "queue_id", "queue_offset
 
 
 def assert_same(
-    log: CommitLog, dispatcher: Dispatcher, start: int | None = None, end: int | None = None
+    log: CommitLog,
+    dispatcher: Dispatcher,
+    backend: ScanBackend,
+    start: int | None = None,
+    end: int | None = None,
+    tuning: ScanTuning = SMALL_STEPS,
 ) -> None:
     """Entry by entry: what the scan yields is what the walk yields."""
     walked = iter(list(log.walk(start, end)))
-    scan = Scanner(log, check=True)
+    scan = Scanner(log, check=True, tuning=tuning, backend=backend)
     for entry in scan.scan(start, end):
         if not isinstance(entry, Batch):
             assert entry == next(walked)
@@ -253,25 +259,29 @@ logs = st.lists(st.one_of(specs, specs, scheduled), max_size=40)
 quick = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@every_backend
 @quick
 @given(logs, st.sampled_from(DISPATCHERS))
-def test_sound_logs(records: list[Spec], dispatcher: Dispatcher) -> None:
+def test_sound_logs(backend: ScanBackend, records: list[Spec], dispatcher: Dispatcher) -> None:
     with TemporaryDirectory() as directory:
         files = damage(build_log(records, FILE_SIZE), [])
-        assert_same(write(Path(directory), files, FILE_SIZE), dispatcher)
+        assert_same(write(Path(directory), files, FILE_SIZE), dispatcher, backend)
 
 
+@every_backend
 @settings(quick, max_examples=times(300))
 @given(logs, st.lists(harm, min_size=1, max_size=6), st.integers(0, 99), st.integers(0, 20_000))
-def test_damaged_logs(records: list[Spec], harms: list[Harm], first: int, end: int) -> None:
+def test_damaged_logs(
+    backend: ScanBackend, records: list[Spec], harms: list[Harm], first: int, end: int
+) -> None:
     with TemporaryDirectory() as directory:
         files = damage(build_log(records, FILE_SIZE), harms)
         log = write(Path(directory), files, FILE_SIZE)
-        assert_same(log, DISPATCHERS[0])
+        assert_same(log, DISPATCHERS[0], backend)
         found = [e.physical_offset for e in log.walk() if isinstance(e, Record)]
         if found:
-            assert_same(log, DISPATCHERS[0], found[first % len(found)], end)
-        assert_same(log, DISPATCHERS[0], None, end)
+            assert_same(log, DISPATCHERS[0], backend, found[first % len(found)], end)
+        assert_same(log, DISPATCHERS[0], backend, None, end)
 
 
 def random_spec(source: random.Random) -> Spec:
@@ -295,8 +305,9 @@ def random_spec(source: random.Random) -> Spec:
     }  # fmt: skip
 
 
+@every_backend
 @pytest.mark.parametrize("seed", range(6))
-def test_large_logs_at_real_sizes(seed: int, tmp_path: Path) -> None:
+def test_large_logs_at_real_sizes(backend: ScanBackend, seed: int, tmp_path: Path) -> None:
     source = random.Random(seed)
     size = 1 << 20
     files = build_log([random_spec(source) for _ in range(5000)], size)
@@ -304,17 +315,21 @@ def test_large_logs_at_real_sizes(seed: int, tmp_path: Path) -> None:
         ("zero", source.randrange(1 << 30), source.randint(1, 5000)) for _ in range(seed * 3)
     ] + [("flip", source.randrange(1 << 30), source.randint(0, 7)) for _ in range(seed * 5)]
     log = write(tmp_path, damage(files, harms), size)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanner, "BATCH_RECORDS", 1000)
-        patch.setattr(scanner, "WINDOW_BYTES", (1 << 17, 1 << 20))
-        patch.setattr(chain, "_LANE_RECORDS", 16)
-        patch.setattr(chain, "_LANE_BYTES", (1 << 12, 1 << 14))
-        patch.setattr(columns, "_CHUNK_BYTES", 1 << 16)
-        patch.setattr(bodycrc, "_CHUNK_ROWS", 100)
-        assert_same(log, DISPATCHERS[0])
+    tuning = ScanTuning(
+        batch_records=1000,
+        window_bytes=(1 << 17, 1 << 20),
+        lane_records=16,
+        lane_bytes=(1 << 12, 1 << 14),
+        chunk_bytes=1 << 16,
+        crc_rows=100,
+    )
+    assert_same(log, DISPATCHERS[0], backend, tuning=tuning)
 
 
-def test_bodies_that_look_like_records_are_not_taken_for_any(tmp_path: Path) -> None:
+@every_backend
+def test_bodies_that_look_like_records_are_not_taken_for_any(
+    backend: ScanBackend, tmp_path: Path
+) -> None:
     """A lane may begin in a body that holds whole records which name their own place."""
     size = 1 << 14
     plain = random_spec(random.Random(1)) | {
@@ -330,11 +345,14 @@ def test_bodies_that_look_like_records_are_not_taken_for_any(tmp_path: Path) -> 
         while len(body) < 900:
             body += encode(at + PREFIXES[0].size + len(body), plain)
         records.append(plain | {"body": body, "topic": b"carrier"})
-    assert_same(write(tmp_path, damage(build_log(records, size), []), size), DISPATCHERS[0])
+    assert_same(
+        write(tmp_path, damage(build_log(records, size), []), size), DISPATCHERS[0], backend
+    )
 
 
+@every_backend
 @pytest.mark.parametrize("length", [32767, 32766, 32760, 1000])
-def test_long_properties_and_topics(length: int, tmp_path: Path) -> None:
+def test_long_properties_and_topics(backend: ScanBackend, length: int, tmp_path: Path) -> None:
     spec = random_spec(random.Random(7)) | {"sys_flag": 0, "v2": True, "body": b"x"}
     head = b"UNIQ_KEY\x01u\x02KEYS\x01"
     long_keys = [head + b"k" * (length - len(head)), (head + b"a b" * length)[:length],
@@ -343,10 +361,13 @@ def test_long_properties_and_topics(length: int, tmp_path: Path) -> None:
     records = [spec | {"properties": data} for data in long_keys]
     records += [spec | {"topic": b"t" * 32767}, spec | {"topic": b"t" * 129}, spec, records[0]]
     size = 1 << 18
-    assert_same(write(tmp_path, damage(build_log(records, size), []), size), DISPATCHERS[0])
+    assert_same(
+        write(tmp_path, damage(build_log(records, size), []), size), DISPATCHERS[0], backend
+    )
 
 
-def test_hostile_lengths(tmp_path: Path) -> None:
+@every_backend
+def test_hostile_lengths(backend: ScanBackend, tmp_path: Path) -> None:
     spec = random_spec(random.Random(3)) | {"sys_flag": 0, "v2": False, "body": b"body"}
     record = bytearray(encode(0, spec))
     size = 1 << 12
@@ -366,13 +387,16 @@ def test_hostile_lengths(tmp_path: Path) -> None:
         ):
             data = bytearray(record)
             data[at : at + width] = (value & (1 << 8 * width) - 1).to_bytes(width, "big")
-            assert_same(write(tmp_path, {0: bytes(data.ljust(size, b"\0"))}, size), DISPATCHERS[0])
+            assert_same(
+                write(tmp_path, {0: bytes(data.ljust(size, b"\0"))}, size), DISPATCHERS[0], backend
+            )
 
 
-def test_an_empty_and_a_tiny_log(tmp_path: Path) -> None:
-    assert_same(CommitLog(tmp_path, FILE_SIZE), DISPATCHERS[0])
+@every_backend
+def test_an_empty_and_a_tiny_log(backend: ScanBackend, tmp_path: Path) -> None:
+    assert_same(CommitLog(tmp_path, FILE_SIZE), DISPATCHERS[0], backend)
     for size in (0, 1, 7, 8, 90, 91, 92):
-        assert_same(write(tmp_path, {0: bytes(size)}, FILE_SIZE), DISPATCHERS[0])
+        assert_same(write(tmp_path, {0: bytes(size)}, FILE_SIZE), DISPATCHERS[0], backend)
 
 
 # --- the parts -------------------------------------------------------------------------------
@@ -422,7 +446,7 @@ def test_hash_codes(rows: list[tuple[str, int]]) -> None:
     length = np.array([len(text) for text in texts], np.int64)
     start = np.cumsum(length) - length
     data = np.frombuffer(b"".join(texts) or b"\0", np.uint8)
-    assert hash_codes(data, start, length).view(np.int32).tolist() == [
+    assert hash_codes(data, start, length, tuning=SMALL_STEPS).view(np.int32).tolist() == [
         string_hash_code(text) for text, _ in rows
     ]
 
@@ -473,9 +497,10 @@ def test_topics_of_one_name_are_one() -> None:
     assert len(table.key_prefix_array()) == len(table.allowed_array()) == 2
 
 
-def test_body_crcs_of_every_length() -> None:
+@every_backend
+def test_body_crcs_of_every_length(backend: ScanBackend) -> None:
     data = random.Random(5).randbytes(1000)
     length = np.arange(300, dtype=np.int64)
     start = np.full(300, 88, np.int64)
-    codes = bodycrc.body_crcs(data, np.frombuffer(data, np.uint8), start, length)
+    codes = backend.body_crcs(np.frombuffer(data, np.uint8), start, length, SMALL_STEPS)
     assert codes.tolist() == [zlib.crc32(data[88 : 88 + n]) for n in range(300)]

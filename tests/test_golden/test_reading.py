@@ -19,6 +19,7 @@ from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Blank, End, Record
+from rmqctl.engine.scan.backend import ScanBackend, backends
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -107,14 +108,17 @@ def test_the_log_begins_and_ends_where_the_engine_says(golden: Golden, name: str
         assert (store.min_offset, store.max_offset) == (row["minPhyOffset"], row["maxPhyOffset"])
 
 
+@pytest.mark.parametrize("backend", backends().values(), ids=backends())
 @every_store
-def test_scanner_and_walk_agree_and_dispatch_alike(golden: Golden, name: str) -> None:
+def test_scanner_and_walk_agree_and_dispatch_alike(
+    golden: Golden, name: str, backend: ScanBackend
+) -> None:
     config = broker_conf(name)
     log = CommitLog(golden(name) / "commitlog", config.mapped_file_size_commit_log)
     dispatcher = Dispatcher(config)
     walked = list(log.walk())
     records = [entry for entry in walked if isinstance(entry, Record)]
-    scanner = Scanner(log, check=True)
+    scanner = Scanner(log, check=True, backend=backend)
     units: list[tuple[Any, ...]] = []
     keys: list[tuple[int, ...]] = []
     scanned, others = [], []

@@ -17,7 +17,8 @@ TOP = Path(__file__).parents[2]
 ROOMS = {
     "formats": {"formats"},
     "rmqctl/errors.py": set(),
-    "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors"},
+    "rmqctl/kernel": {"formats", "rmqctl.kernel"},
+    "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.kernel"},
     "rmqctl/operations": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.operations"},
     "rmqctl/spark": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.spark"},
 }
@@ -129,8 +130,18 @@ def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
         assert set(re.findall(r":mod:`~([\w.]+)`", door or "")) == modules, room
 
 
+def test_only_the_scanners_seam_asks_for_the_kernel() -> None:
+    """Nobody else knows whether there is compiled code."""
+    asking = [
+        house_of(path)
+        for path in sources("rmqctl")
+        if any(used.startswith("rmqctl.kernel") for used in imports(path))
+    ]
+    assert asking == ["rmqctl.engine.scan.backend"]
+
+
 @pytest.mark.parametrize(
-    "room", ["formats", "rmqctl/errors.py", "rmqctl/engine", "rmqctl/operations"]
+    "room", ["formats", "rmqctl/errors.py", "rmqctl/kernel", "rmqctl/engine", "rmqctl/operations"]
 )
 def test_only_the_cli_talks_to_a_user(room: str) -> None:
     for path in sources(room):

@@ -12,11 +12,10 @@ from itertools import repeat
 import numpy as np
 from isal.isal_zlib import crc32
 
-from rmqctl.engine.record.record import Buffer
 from rmqctl.engine.scan.columns import Bytes, Codes, Ints, gather
+from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 _PIECE = 63
-_CHUNK_ROWS = 2048
 # In front of a body the register is 0 and zeros leave it so; these four bytes then fill it with
 # ones, which is how a CRC begins. So a body can stand at the end of a row of any width.
 _START = bytes.fromhex("62f52692")
@@ -24,20 +23,21 @@ _FROM_ZERO = 0xFFFFFFFF
 _LONGEST_PIECES = 3
 
 
-def body_crcs(buffer: Buffer, data: Bytes, start: Ints, length: Ints) -> Codes:
-    """CRC-32 of the bytes at ``start``, behind a record's prefix; ``data`` is ``buffer``."""
+def body_crcs(data: Bytes, start: Ints, length: Ints, tuning: ScanTuning = DEFAULT) -> Codes:
+    """CRC-32 of the bytes at ``start``, behind a record's prefix: uint32, parallel to ``start`` and
+    ``length`` (int64, bytes); ``data`` is the file, uint8."""
     codes = np.empty(len(start), np.uint32)
     shorter = -1
     for pieces in range(1, _LONGEST_PIECES + 1):
         longest = pieces * _PIECE - len(_START)
         rows = np.flatnonzero((length > shorter) & (length <= longest))
         shorter = longest
-        for at in range(0, len(rows), _CHUNK_ROWS):
-            part = rows[at : at + _CHUNK_ROWS]
+        for at in range(0, len(rows), tuning.crc_rows):
+            part = rows[at : at + tuning.crc_rows]
             codes[part] = _short(data, start[part], length[part], pieces)
     rows = np.flatnonzero(length > shorter)
     lows, highs = start[rows], start[rows] + length[rows]
-    with memoryview(buffer) as view:
+    with data.data as view:
         codes[rows] = [
             crc32(view[low:high]) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
         ]

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from formats import constants, layouts
 from formats.derive import dtype_of
 from formats.layouts import Length
-from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import HOSTS_V6_MASK
 from rmqctl.engine.scan.columns import Bytes, Ints, take
+from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _SHORTEST_PREFIX = _PREFIX[0].itemsize
@@ -32,25 +32,29 @@ _MAGIC_CODES = tuple(layouts.TAIL)
 _OLDEST = _MAGIC_CODES[0]
 _TOPIC_LENGTHS = [tail.topic_length for tail in layouts.TAIL.values()]
 _PROPERTIES_LENGTHS = [tail.properties_length for tail in layouts.TAIL.values()]
-# A lane should be worth its start, which is searched for in no more than the first bytes of it.
-_LANE_RECORDS = 32
-_LANE_BYTES = (1 << 13, 1 << 18)
-_LANE_SEARCH = 1 << 12
 
 
-def chain(mapped: MappedFile, data: Bytes, position: int, limit: int) -> Ints:
-    """Positions below ``limit`` of what follows ``position`` record after record, ascending.
+def chain(
+    data: Bytes,
+    position: int,
+    limit: int,
+    file_from_offset: int,
+    tuning: ScanTuning = DEFAULT,
+) -> Ints:
+    """Positions below ``limit`` of what follows ``position`` record after record: int64, ascending,
+    none where no record begins. ``data`` is the file, uint8; what is read of it lies before
+    ``limit``, but for the heads of records that begin before that.
 
     To follow a chain step by step costs Python a fifth of a microsecond each, so many places are
     followed at once: records that were found further on each start a lane, and a lane is believed
     once the one before it has arrived exactly at its start.
     """
-    limit = min(limit, mapped.size - constants.MIN_RECORD_SIZE + 1)
-    starts = _lane_starts(mapped, data, position, limit)
+    limit = min(limit, len(data) - constants.MIN_RECORD_SIZE + 1)
+    starts = _lane_starts(data, position, limit, file_from_offset, tuning)
     if len(starts) < 2:
-        return _follow(mapped, position, limit)
+        return _follow(data, position, limit)
     stops = np.append(starts[1:], limit)
-    positions, reached = _follow_lanes(data, starts, stops, mapped.size)
+    positions, reached = _follow_lanes(data, starts, stops)
     apart = np.flatnonzero(reached[:-1] != starts[1:])
     if not len(apart):
         return positions
@@ -59,49 +63,52 @@ def chain(mapped: MappedFile, data: Bytes, position: int, limit: int) -> Ints:
     if reached[lane] < stops[lane]:
         return believed
     # The next lane began inside a body that holds bytes like a record's.
-    return np.concatenate([believed, _follow(mapped, int(reached[lane]), limit)])
+    return np.concatenate([believed, _follow(data, int(reached[lane]), limit)])
 
 
-def _follow(mapped: MappedFile, position: int, limit: int) -> Ints:
+def _follow(data: Bytes, position: int, limit: int) -> Ints:
     """The same, one after the other."""
     positions: list[int] = []
-    append, unpack, buffer = positions.append, _HEAD.unpack_from, mapped.buffer
-    size_limit = mapped.size
-    while position < limit:
-        total_size, magic_code = unpack(buffer, position)
-        if (
-            (magic_code != _OLDEST and magic_code not in _MAGIC_CODES)
-            or total_size < constants.MIN_RECORD_SIZE
-            or position + total_size > size_limit
-        ):
-            break
-        append(position)
-        position += total_size
+    append, unpack, size_limit = positions.append, _HEAD.unpack_from, len(data)
+    with data.data as view:
+        while position < limit:
+            total_size, magic_code = unpack(view, position)
+            if (
+                (magic_code != _OLDEST and magic_code not in _MAGIC_CODES)
+                or total_size < constants.MIN_RECORD_SIZE
+                or position + total_size > size_limit
+            ):
+                break
+            append(position)
+            position += total_size
     return np.array(positions, np.int64)
 
 
-def _lane_starts(mapped: MappedFile, data: Bytes, position: int, limit: int) -> Ints:
+def _lane_starts(
+    data: Bytes, position: int, limit: int, file_from_offset: int, tuning: ScanTuning
+) -> Ints:
     """``position``, and probable records at some distance from each other after it."""
     starts = []
     if position >= limit:
         return np.empty(0, np.int64)
-    size = _HEAD.unpack_from(mapped.buffer, position)[0]
-    step = min(max(size * _LANE_RECORDS, _LANE_BYTES[0]), _LANE_BYTES[1])
+    size = _HEAD.unpack_from(data.data, position)[0]
+    least, most = tuning.lane_bytes
+    step = min(max(size * tuning.lane_records, least), most)
     for low in range(position + step, limit - step, step):
-        search = low + _MAGIC_CODE_AT, low + min(step, _LANE_SEARCH)
-        at = next(mapped.occurrences(layouts.RECORD_MAGIC_HEAD, *search), None)
-        if at is not None:
-            starts.append(at - _MAGIC_CODE_AT)
+        searched = data[low + _MAGIC_CODE_AT : low + min(step, tuning.lane_search_bytes)]
+        at = searched.tobytes().find(layouts.RECORD_MAGIC_HEAD)
+        if at >= 0:
+            starts.append(low + at)
     places = np.array(starts, np.int64)
     if len(places):
         named = take(data, places + _PLACE_POSITION, _PLACE_DTYPE)
-        places = places[named == places + mapped.file_from_offset]
+        places = places[named == places + file_from_offset]
     return np.concatenate([np.array([position], np.int64), places])
 
 
-def _follow_lanes(data: Bytes, starts: Ints, stops: Ints, size_limit: int) -> tuple[Ints, Ints]:
+def _follow_lanes(data: Bytes, starts: Ints, stops: Ints) -> tuple[Ints, Ints]:
     """Positions of all lanes, ascending, and the first place of each lane that is not its own."""
-    lane, at, reached = np.arange(len(starts)), starts, starts.copy()
+    lane, at, reached, size_limit = np.arange(len(starts)), starts, starts.copy(), len(data)
     found = []
     while len(lane):
         head = take(data, at, _HEAD_DTYPE)
@@ -125,7 +132,8 @@ def _follow_lanes(data: Bytes, starts: Ints, stops: Ints, size_limit: int) -> tu
 def read_fields(data: Bytes, position: Ints, file_from_offset: int) -> dict[str, Ints] | None:
     """Columns of the records at ``position`` up to the first that is not sound; None: no record.
 
-    ``position`` is what :func:`chain` found. Besides the fields of a batch there are
+    ``position`` is what :func:`chain` found, ``data`` the file. Each column is int64 and parallel
+    to ``position`` as far as the records are sound. Besides the fields of a batch there are
     ``topic_position`` and ``topic_length``.
     """
     fixed = take(data, position, _PREFIX[0])

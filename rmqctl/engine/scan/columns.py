@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from formats import layouts
 from formats.text import decode_utf8, string_hash_code
+from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -24,7 +25,6 @@ LONGEST = 1 << max(
     for tail in layouts.TAIL.values()
     for length in (tail.topic_length, tail.properties_length)
 )
-_CHUNK_BYTES = 1 << 19
 _NARROWEST = 8
 _WIDTHS = [_NARROWEST << n for n in range((2 * LONGEST // _NARROWEST).bit_length())]
 # LONGEST ones, then zeros: the bytes from LONGEST - n on keep the first n bytes of a row.
@@ -85,17 +85,26 @@ def rows_with_high_bytes(rows: Bytes) -> Ints:
     return np.flatnonzero(np.bitwise_or.reduce(words, axis=1) & _HIGH_BITS)
 
 
-def hash_codes(data: Bytes, start: Ints, length: Ints, prefix: Codes | None = None) -> Codes:
-    """``String#hashCode`` of UTF-8 texts at many places, continued from ``prefix`` where given."""
+def hash_codes(
+    data: Bytes,
+    start: Ints,
+    length: Ints,
+    prefix: Codes | None = None,
+    tuning: ScanTuning = DEFAULT,
+) -> Codes:
+    """``String#hashCode`` of UTF-8 texts at many places, continued from ``prefix`` where given.
+
+    uint32, as ``prefix``, parallel to ``start`` and ``length`` (int64, bytes).
+    """
     code = np.zeros(len(start), np.uint32)
-    for width, rows in by_width(length):
+    for width, rows in by_width(length, tuning):
         code[rows] = _hash_rows(
             data, start[rows], length[rows], width, None if prefix is None else prefix[rows]
         )
     return code
 
 
-def by_width(length: Ints) -> list[tuple[int, Ints | slice]]:
+def by_width(length: Ints, tuning: ScanTuning = DEFAULT) -> list[tuple[int, Ints | slice]]:
     """Splits places by length into ``(width, rows)`` of bounded size; empty ones are left out.
 
     Widths are powers of two, so one long place does not widen all others.
@@ -105,7 +114,7 @@ def by_width(length: Ints) -> list[tuple[int, Ints | slice]]:
     for width in _WIDTHS:
         if narrower >= longest:
             break
-        step = max(1, _CHUNK_BYTES // width)
+        step = max(1, tuning.chunk_bytes // width)
         if longest <= width and int(length.min()) > narrower:
             # All alike, as in most batches: a slice costs no copy.
             parts += [(width, slice(at, at + step)) for at in range(0, len(length), step)]

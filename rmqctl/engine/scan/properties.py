@@ -27,6 +27,7 @@ from rmqctl.engine.scan.columns import (
     rows_with_high_bytes,
     take,
 )
+from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 __all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan", "tags"]
 
@@ -110,18 +111,24 @@ class _Values(NamedTuple):
 
 
 def scan(
-    data: Bytes, start: Ints, length: Ints, key_prefix: Codes, *, check: bool
+    data: Bytes,
+    start: Ints,
+    length: Ints,
+    key_prefix: Codes,
+    tuning: ScanTuning = DEFAULT,
+    *,
+    check: bool,
 ) -> PropertyColumns:
-    """Reads the properties at ``start`` (``length`` bytes each) of every row.
+    """Reads the properties at ``start`` (``length`` bytes each, int64) of every row, ascending.
 
-    ``key_prefix`` is the hash of ``topic#`` of each row. With ``check`` the rows are reported that
-    have a :func:`properties_problem`.
+    ``key_prefix`` is the hash of ``topic#`` of each row, uint32. With ``check`` the rows are
+    reported that have a :func:`properties_problem`.
     """
-    values, malformed = _located(data, start, length, check=check)
+    values, malformed = _located(data, start, length, tuning, check=check)
     columns = PropertyColumns.empty(len(start))
     tagged, at, size = values.of(_TAGS)
-    columns.tags_code[tagged] = hash_codes(data, at, size).view(np.int32)
-    columns.key_row, columns.key_hash = _keys(data, values, key_prefix)
+    columns.tags_code[tagged] = hash_codes(data, at, size, tuning=tuning).view(np.int32)
+    columns.key_row, columns.key_hash = _keys(data, values, key_prefix, tuning)
     delayed, at, size = values.of(_DELAY)
     columns.delay_levels = {
         row: decode_utf8(_text(data, low, many))
@@ -134,12 +141,12 @@ def scan(
 
 def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
     """Rows that have TAGS, and where these lie: positions and lengths, none of them 0."""
-    return _located(data, start, length, check=False)[0].of(_TAGS)
+    return _located(data, start, length, DEFAULT, check=False)[0].of(_TAGS)
 
 
 def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
     """Row → DELAY, where that is not one or two digits."""
-    rows, at, size = _located(data, start, length, check=False)[0].of(_DELAY)
+    rows, at, size = _located(data, start, length, DEFAULT, check=False)[0].of(_DELAY)
     is_usual = size <= 2
     for place in (at, at + size - 1):
         is_usual &= (data[place] >= ord("0")) & (data[place] <= ord("9"))
@@ -147,14 +154,16 @@ def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
     return {int(rows[n]): decode_utf8(_text(data, at[n], size[n])) for n in unusual}
 
 
-def _located(data: Bytes, start: Ints, length: Ints, *, check: bool) -> tuple[_Values, list[int]]:
+def _located(
+    data: Bytes, start: Ints, length: Ints, tuning: ScanTuning, *, check: bool
+) -> tuple[_Values, list[int]]:
     """Where the values of :data:`_NAMES` lie, and with ``check`` which rows are malformed."""
     count = len(start)
     values = _Values(*(np.zeros((len(_NAMES), count), np.int64) for _ in range(2)))
     malformed: list[int] = []
     # One 0x02 at the end is how some versions write it, and empty properties need no look.
     trimmed = length - ((data[start + length - 1] == _PROPERTY) & (length > 0))
-    for width, rows in by_width(trimmed + _WORD * (trimmed > 0)):
+    for width, rows in by_width(trimmed + _WORD * (trimmed > 0), tuning):
         part = _Part(data, start[rows], trimmed[rows], width)
         numbers = np.arange(count)[rows]
         part.put(values, numbers)
@@ -248,10 +257,12 @@ class _Part:
         return np.unique(np.concatenate(suspects))
 
 
-def _keys(data: Bytes, values: _Values, key_prefix: Codes) -> tuple[Ints, NDArray[np.int32]]:
+def _keys(
+    data: Bytes, values: _Values, key_prefix: Codes, tuning: ScanTuning
+) -> tuple[Ints, NDArray[np.int32]]:
     """Row and hash of every key: of a row UNIQ_KEY comes first, then the tokens of KEYS."""
     unique_row, *unique = values.of(_UNIQ_KEY)
-    token_row, *tokens = _tokens(data, *values.of(_KEYS))
+    token_row, *tokens = _tokens(data, *values.of(_KEYS), tuning)
     rows = len(key_prefix)
     # Two ascending runs become one: each key goes behind as many as there are before it.
     unique_count = np.cumsum(np.bincount(unique_row, minlength=rows))
@@ -263,14 +274,16 @@ def _keys(data: Bytes, values: _Values, key_prefix: Codes) -> tuple[Ints, NDArra
     code = np.empty(len(key_row), np.uint32)
     for at, row, place in ((unique_at, unique_row, unique), (token_at, token_row, tokens)):
         key_row[at] = row
-        code[at] = hash_codes(data, place[0], place[1], key_prefix[row])
+        code[at] = hash_codes(data, place[0], place[1], key_prefix[row], tuning)
     return key_row, _index_hash(code)
 
 
-def _tokens(data: Bytes, row: Ints, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
+def _tokens(
+    data: Bytes, row: Ints, start: Ints, length: Ints, tuning: ScanTuning
+) -> tuple[Ints, Ints, Ints]:
     """Splits KEYS at single spaces, empty tokens dropped: row, position and length of each."""
     found = [np.empty(0, np.int64)]
-    for width, part in by_width(length):
+    for width, part in by_width(length, tuning):
         low = start[part]
         flat = padded(data, low, length[part], width).reshape(-1)
         space = np.flatnonzero(flat == _SPACE)

@@ -1,8 +1,9 @@
 """The scanner: the one hot loop. Batches of columns from the commit log, and damage.
 
-verify, rebuild, bulk put and Spark consume it. This is the pure one, numpy over batches; a compiled
-one can take its place behind the same :class:`Batch`. Every place that is not a plain record goes
-through :meth:`CommitLog.step`, so that both readers of the log agree on what a record is.
+verify, rebuild, bulk put and Spark consume it. What it does with the bytes of a file is a backend's
+(:mod:`rmqctl.engine.scan.backend`): the pure one, or a compiled one that says the same. Every place
+that is not a plain record goes through :meth:`CommitLog.step`, so that both readers of the log
+agree on what a record is.
 """
 
 from __future__ import annotations
@@ -17,18 +18,15 @@ from rmqctl.engine.files.holes import Aside, whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record
-from rmqctl.engine.scan import properties as propertyscan
+from rmqctl.engine.scan.backend import ScanBackend, chosen
 from rmqctl.engine.scan.batch import Batch
-from rmqctl.engine.scan.bodycrc import body_crcs
-from rmqctl.engine.scan.chain import chain, read_fields
 from rmqctl.engine.scan.columns import LONGEST, Bytes, Ints, gather
+from rmqctl.engine.scan.properties import PropertyColumns, unusual_delays
 from rmqctl.engine.scan.topics import TopicTable
+from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 __all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
 
-BATCH_RECORDS = 16384
-# What is chained at once: little after damage, where more may follow, and soon much again.
-WINDOW_BYTES = (1 << 20, 16 << 20)
 #: So far around what it takes a batch's columns reach: the longest texts are gathered in rows of
 #: this width.
 _AROUND = 2 * LONGEST
@@ -40,7 +38,8 @@ ScanEntry = Batch | Blank | Damage | End
 class Scanner:
     """Scans a log. ``check`` also computes body CRCs and looks for malformed properties;
     ``properties`` can be left out when neither tags codes nor keys are wanted: of them a check then
-    looks at delay levels only."""
+    looks at delay levels only. ``backend`` is the one that :mod:`rmqctl.kernel` chooses, unless it
+    is given."""
 
     def __init__(
         self,
@@ -48,11 +47,15 @@ class Scanner:
         *,
         check: bool = False,
         properties: bool = True,
+        tuning: ScanTuning = DEFAULT,
+        backend: ScanBackend | None = None,
     ) -> None:
         self.log = log
         self.topics = TopicTable()
         self._check = check
         self._properties = properties
+        self._tuning = tuning
+        self._backend = backend or chosen()
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[ScanEntry]:
         """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
@@ -64,7 +67,8 @@ class Scanner:
             yield End(max(start or 0, self.log.min_offset))
             return
         position = 0 if start is None else start - entries[number].file_from_offset
-        window = WINDOW_BYTES[0]
+        least, most = self._tuning.window_bytes
+        window = least
         appended: tuple[int, int] | None = None
         while True:
             if number < len(entries) and position >= 0:
@@ -77,9 +81,9 @@ class Scanner:
                 if reached > position:
                     mapped.forget(position, reached)
                     position = reached
-                    window = min(2 * window, WINDOW_BYTES[1])
+                    window = min(2 * window, most)
                     continue
-            window = WINDOW_BYTES[0]
+            window = least
             if end is not None and position >= 0 and self.log.offset_of(number, position) >= end:
                 yield End(end)
                 return
@@ -102,14 +106,16 @@ class Scanner:
         """Batches of the sound records that stand behind each other from ``position`` on."""
         mapped.load(position, limit)
         seen = whole(mapped, position - _AROUND, limit + _AROUND)
-        positions = chain(seen, np.frombuffer(seen.buffer, np.uint8), position, limit)
+        data = np.frombuffer(seen.buffer, np.uint8)
+        first = mapped.file_from_offset
+        positions = self._backend.chain(data, position, limit, first, self._tuning)
         if len(positions):
             mapped.load_entry(int(positions[-1]))
             seen = _with_last_record(mapped, seen, position, int(positions[-1]), limit)
         data = np.frombuffer(seen.buffer, np.uint8)
-        for at in range(0, len(positions), BATCH_RECORDS):
-            chained = positions[at : at + BATCH_RECORDS]
-            fields = read_fields(data, chained, mapped.file_from_offset)
+        for at in range(0, len(positions), self._tuning.batch_records):
+            chained = positions[at : at + self._tuning.batch_records]
+            fields = self._backend.read_fields(data, chained, first)
             if fields is None:
                 return
             mapped.load(limit, int(fields["position"][-1] + fields["total_size"][-1]))
@@ -122,13 +128,14 @@ class Scanner:
             data, fields.pop("topic_position"), fields.pop("topic_length")
         )
         count = len(fields["position"])
-        found = propertyscan.PropertyColumns.empty(count)
+        found = PropertyColumns.empty(count)
         if self._properties:
-            found = propertyscan.scan(
+            found = self._backend.properties(
                 data,
                 fields["properties_position"],
                 fields["properties_length"],
                 self.topics.key_prefix_array()[fields["topic_id"]],
+                self._tuning,
                 check=self._check,
             )
         elif self._check:
@@ -139,7 +146,7 @@ class Scanner:
             tags_code=found.tags_code,
             key_row=found.key_row,
             key_hash=found.key_hash,
-            crc_matches=_crc_matches(mapped, data, fields) if self._check else np.ones(count, bool),
+            crc_matches=self._crc_matches(data, fields) if self._check else np.ones(count, bool),
             malformed=found.malformed,
             multi_dispatch_rows=found.multi_dispatch_rows,
             delay_levels=found.delay_levels,
@@ -153,8 +160,16 @@ class Scanner:
         if not len(rows):
             return {}
         places = (fields[name][rows] for name in ("properties_position", "properties_length"))
-        found = propertyscan.unusual_delays(data, *places)
+        found = unusual_delays(data, *places)
         return {int(rows[number]): level for number, level in found.items()}
+
+    def _crc_matches(self, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:
+        length = fields["body_length"]
+        codes = self._backend.body_crcs(data, fields["body_position"], length, self._tuning)
+        stored = fields["body_crc"]
+        # An empty body is not checked, as in the engine.
+        matches: NDArray[np.bool_] = ((codes & np.uint32(0x7FFFFFFF)) == stored) | (length == 0)
+        return matches
 
 
 def _with_last_record(
@@ -170,13 +185,3 @@ def _with_last_record(
         seen.add(mapped, limit, min(end, mapped.size))
         return seen
     return whole(mapped, start - _AROUND, end)
-
-
-def _crc_matches(mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:
-    length = fields["body_length"]
-    codes = body_crcs(mapped.buffer, data, fields["body_position"], length)
-    # An empty body is not checked, as in the engine.
-    matches: NDArray[np.bool_] = ((codes & np.uint32(0x7FFFFFFF)) == fields["body_crc"]) | (
-        length == 0
-    )
-    return matches

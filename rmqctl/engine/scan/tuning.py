@@ -1,0 +1,29 @@
+"""How much the scanner takes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTuning:
+    """Sizes of the scanner's steps. They change how fast it is, and nothing that it says.
+
+    ``batch_records``: records of a batch. ``window_bytes``: what is chained at once, the least and
+    the most; little after damage, where more may follow, and soon much again. ``lane_records`` and
+    ``lane_bytes`` (least and most): what a lane of a chain has to itself, so that it is worth its
+    start, which is searched for in the first ``lane_search_bytes`` of it. ``chunk_bytes``: of the
+    matrices into which texts are gathered. ``crc_rows``: short bodies whose CRC is taken at once.
+    """
+
+    batch_records: int = 16384
+    window_bytes: tuple[int, int] = (1 << 20, 16 << 20)
+    lane_records: int = 32
+    lane_bytes: tuple[int, int] = (1 << 13, 1 << 18)
+    lane_search_bytes: int = 1 << 12
+    chunk_bytes: int = 1 << 19
+    crc_rows: int = 2048
+
+
+#: What was measured to be fast on logs of records of 200 to 1,000 bytes.
+DEFAULT = ScanTuning()
