@@ -1,4 +1,5 @@
-"""Writes what follows from the schemas: `formats/layouts.py` and `docs/reference/formats/`.
+"""Writes what follows from the schemas: `formats/layouts.py`, the kernel's `layouts.rs` and
+`docs/reference/formats/`.
 
 `python -m formats.generate` writes them, `--check` only compares and exits with 1 on a difference.
 The output depends on nothing but the schemas, so a difference always means a stale file.
@@ -14,6 +15,7 @@ from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V
 from formats.derive import layout_of, tail_of
 from formats.layouts import Field, Layout, Length
 from formats.pages import pages
+from formats.rust import layouts_rs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -83,10 +85,7 @@ _TYPES = {"i": "int", "I": "int", "q": "int"}
 
 def layouts_module() -> str:
     """Return the text of `formats/layouts.py`."""
-    prefixes = {
-        sys_flag: layout_of(commitlog.RECORD_PREFIX, "RECORD_PREFIX", sys_flag=sys_flag)
-        for sys_flag in (0, BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, HOST_V6_MASK)
-    }
+    prefixes = _record_prefixes()
     parts = [_LAYOUTS_HEAD, _prefix_class(prefixes[0])]
     parts.append("RECORD_PREFIX: Final[dict[int, Layout]] = {\n")
     for sys_flag, layout in prefixes.items():
@@ -104,6 +103,19 @@ def layouts_module() -> str:
         layout = layout_of(schema, name)
         parts.append(f"{name}: Final = {_layout_source(layout, 0)}\n")
     return "".join(parts)
+
+
+def _record_prefixes() -> dict[int, Layout]:
+    return {
+        sys_flag: layout_of(commitlog.RECORD_PREFIX, "RECORD_PREFIX", sys_flag=sys_flag)
+        for sys_flag in (0, BORNHOST_V6_FLAG, STOREHOSTADDRESS_V6_FLAG, HOST_V6_MASK)
+    }
+
+
+def kernel_layouts() -> str:
+    """Return the text of `rmqctl/kernel/src/layouts.rs`."""
+    tails = {magic_code: tail_of(version) for magic_code, version in commitlog.VERSIONS.items()}
+    return layouts_rs(_record_prefixes(), tails)
 
 
 def _prefix_class(layout: Layout) -> str:
@@ -155,7 +167,10 @@ def _layout_source(layout: Layout, depth: int) -> str:
 
 def generated_files() -> dict[Path, str]:
     """Return the text of every generated file by its path."""
-    files = {ROOT / "formats" / "layouts.py": layouts_module()}
+    files = {
+        ROOT / "formats" / "layouts.py": layouts_module(),
+        ROOT / "rmqctl" / "kernel" / "src" / "layouts.rs": kernel_layouts(),
+    }
     for name, text in pages().items():
         files[ROOT / "docs" / "reference" / "formats" / name] = text
     return files

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from formats import generate
-from formats.layouts import RECORD_PREFIX
+from formats.layouts import RECORD_PREFIX, TAIL
 
 
 def test_generated_files_are_up_to_date() -> None:
@@ -54,3 +54,11 @@ def test_the_record_page_says_where_ipv6_moves_a_field(flags: int, store_host: i
     assert "| 64 + b | 4 or 16 | bytes | `store_address` |" in page
     offsets = {field.name: field.offset for field in RECORD_PREFIX[flags].fields}
     assert offsets["store_address"] == store_host
+
+
+def test_the_kernel_reads_what_the_schemas_say() -> None:
+    text = generate.generated_files()[generate.ROOT / "rmqctl" / "kernel" / "src" / "layouts.rs"]
+    for layout in RECORD_PREFIX.values():
+        places = [f"size: {layout.size}", *(f"{f.name}: {f.offset}" for f in layout.fields)]
+        assert "".join(f"        {place},\n" for place in places) in text
+    assert text.count("magic_code: 0x") == len(TAIL)
