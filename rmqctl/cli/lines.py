@@ -11,8 +11,10 @@ import errno
 import os
 import select
 import stat
+import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import BinaryIO
 
 from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
@@ -22,6 +24,29 @@ _BLOCK = 1 << 18
 #: Longer lines hold no message that a store takes.
 _LONGEST_LINE = 64 << 20
 _PAUSE_SECONDS = 0.005
+
+
+def standard_input() -> bytes | None:
+    """All of standard input; None when it is a terminal, or closed.
+
+    :raises UsageError: it does not end where a body must.
+    """
+    if sys.stdin is None or os.isatty(0):
+        return None
+    with open(0, "rb", closefd=False) as file:
+        return bounded(file, "standard input")
+
+
+def bounded(file: BinaryIO, name: str) -> bytes:
+    """All of a file. :raises UsageError: it is longer than any body. :raises CannotRead: the
+    system refused."""
+    try:
+        data = file.read(_LONGEST_LINE + 1)
+    except OSError as error:
+        raise CannotRead(path=name, reason=error.strerror) from error
+    if len(data) > _LONGEST_LINE:
+        raise UsageError(reason=f"{name} is longer than {_LONGEST_LINE} bytes: no body is.")
+    return data
 
 
 class LineSource:

@@ -41,8 +41,9 @@ def command(
     address in it may be long gone. Prints one row of type message; with --unique-key one for each
     time the message was stored, newest first, and a summary.
     """
+    from rmqctl.engine.record.bodies import OK
     from rmqctl.operations.look.message import look_message, messages_by_unique_key, parse_place
-    from rmqctl.operations.look.rows import BODY_CRC_MISMATCHES, OK
+    from rmqctl.operations.look.rows import BODY_CRC_MISMATCHES
 
     if (place is None) is (unique_key is None):
         raise click.UsageError("Give a message id, a physical offset, or --unique-key.")

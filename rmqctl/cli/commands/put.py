@@ -17,6 +17,7 @@ from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.operations.change.put import BulkPut
 
 
 @make(
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
+        "rmqctl walk commitlog --body base64 --format ndjson | rmqctl put --store NEW --from -",
     ],
     exits=WRITING_EXITS
     | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
@@ -39,7 +41,12 @@ if TYPE_CHECKING:
 @click.option("--keys", metavar="'K1 K2'", help="Keys to find it by, space between (KEYS).")
 @click.option("--property", metavar="NAME=VALUE", multiple=True, help="Property; repeatable.")
 @click.option("--body", metavar="TEXT", help="Body, stored as UTF-8.")
-@click.option("--body-file", metavar="FILE", type=click.File("rb"), help="Body; - is stdin.")
+@click.option(
+    "--body-file",
+    metavar="FILE",
+    type=click.File("rb"),
+    help="Body; - is stdin, as without either when that is no terminal.",
+)
 @click.option(
     "--flag", metavar="N", type=Whole(-INT_MAX - 1, INT_MAX), help="The producer's own flag."
 )
@@ -55,6 +62,14 @@ if TYPE_CHECKING:
 )
 @click.option("--prepared-offset", metavar="N", type=OFFSET, help="Prepared transaction offset.")
 @click.option("--from", "source", metavar="FILE|-", help="NDJSON, one message a line; - is stdin.")
+@click.option(
+    "--ignore-body-crc",
+    is_flag=True,
+    help="With --from: store bodies that are not what body_crc and body_length say.",
+)
+@click.option(
+    "--ignore-unknown", is_flag=True, help="With --from: pass over fields that no message has."
+)
 @click.option(
     "--batch",
     metavar="N",
@@ -95,18 +110,24 @@ def command(
     stats: bool,
     create: bool,
     dry_run: bool,
+    ignore_body_crc: bool,
+    ignore_unknown: bool,
     **given: Any,
 ) -> int:
     """Append one message, or a stream of them, as a broker would.
 
-    Prints a row of type append_result for each, with its status, message id and offsets. With
-    --from each line is a JSON object: topic, queue_id, tags, keys, properties, body or
-    body_base64, flag, sys_flag, delay_level, transaction, born_timestamp, born_host, store_host,
-    reconsume_times, prepared_transaction_offset. Options give what a line leaves out. A line that
-    is no message ends the run; all before it is stored. With --batch a row stands for a batch:
-    lines that follow each other with the same topic and queue, as many as a record may be long.
-    With --dry-run the rows say what would be answered, without offsets, behind a row of type
-    recovery when there is something to bring in order first.
+    Prints a row of type append_result for each, with its status, message id and offsets. Without
+    --body, --body-file and --from the body is standard input, when that is no terminal.
+
+    With --from each line is a JSON object: topic, queue_id, tags, keys, properties, body with
+    body_encoding (utf8, base64 or hex), flag, sys_flag, delay_level, transaction, born_timestamp,
+    born_host, store_host, reconsume_times, prepared_transaction_offset. Options give what a line
+    leaves out. Rows that walk, pull, index query, message and export print with --body are such
+    lines as they are, and their messages stay what they were. A line that is no message, or whose
+    body is not that of its body_crc, ends the run; all before it is stored. With --batch a row
+    stands for a batch: lines that follow each other with the same topic and queue, as many as a
+    record may be long. With --dry-run the rows say what would be answered, without offsets, behind
+    a row of type recovery when there is something to bring in order first.
     """
     fields = _fields(given)
     if transient_store_pool and flush == "sync":
@@ -116,15 +137,14 @@ def command(
         changes["sync_flush_timeout"] = sync_flush_timeout
     if transient_store_pool:
         changes["transient_store_pool_enable"] = True
+    makes: dict[str, Any] = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
+    if source is None:
+        _check_single(fields, {"--batch": batch} | {_option(name): makes[name] for name in makes})
     if dry_run:
-        return _check(settings, source, fields)
+        return _check(settings, source, fields, makes)
     opened = functools.partial(settings.open, writable=True, create=create, **changes)
     if source is not None:
-        return _put_stream(settings, opened, source, fields, flush, batch, stats)
-    if batch is not None:
-        raise click.UsageError("--batch goes with --from.")
-    if "topic" not in fields:
-        raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
+        return _put_stream(settings, opened, source, fields, makes, flush, batch, stats)
     from rmqctl.operations.change.messagefields import message_from_fields
     from rmqctl.operations.change.put import put_one
 
@@ -137,13 +157,39 @@ def command(
     return _status(settings, row)
 
 
-def _check(settings: Settings, source: str | None, fields: dict[str, Any]) -> int:
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_single(fields: dict[str, Any], of_streams: dict[str, Any]) -> None:
+    """Checks the options of one message, and takes its body from standard input when none is
+    given."""
+    for name, value in of_streams.items():
+        if value:
+            raise click.UsageError(f"{name} goes with --from.")
+    if "topic" not in fields:
+        raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
+    if "body" not in fields and "body_base64" not in fields:
+        from base64 import b64encode
+
+        from rmqctl.cli.lines import standard_input
+
+        body = standard_input()
+        if body is None:
+            raise click.UsageError(
+                "Give --body TEXT, --body-file FILE, or the body on standard input; --body '' is "
+                "an empty one."
+            )
+        fields["body_base64"] = b64encode(body).decode("ascii")
+
+
+def _check(
+    settings: Settings, source: str | None, fields: dict[str, Any], makes: dict[str, Any]
+) -> int:
     """put --dry-run."""
     from rmqctl.cli.lines import LineSource
     from rmqctl.operations.change import messagefields, put
 
-    if source is None and "topic" not in fields:
-        raise click.UsageError("Give --topic TOPIC, or messages with --from FILE.")
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
         settings.planned_recovery(store, writer)
         if source is None:
@@ -152,9 +198,10 @@ def _check(settings: Settings, source: str | None, fields: dict[str, Any]) -> in
             return _status(settings, row)
         with LineSource(source) as lines:
             run = put.BulkPut(lines.name)
-            maker = messagefields.MessageMaker(messagefields.checked_fields(fields))
+            maker = messagefields.MessageMaker(messagefields.checked_fields(fields), **makes)
             for row in put.check_lines(store, lines, run, maker):
                 writer.row(row)
+    _note_damages(settings, run)
     return _status(settings, run.refused, run.line)
 
 
@@ -176,7 +223,10 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError("--body and --body-file exclude each other.")
         from base64 import b64encode
 
-        fields["body_base64"] = b64encode(fields.pop("body_file").read()).decode("ascii")
+        from rmqctl.cli.lines import bounded
+
+        file = fields.pop("body_file")
+        fields["body_base64"] = b64encode(bounded(file, file.name)).decode("ascii")
     return fields
 
 
@@ -185,6 +235,7 @@ def _put_stream(
     opened: Callable[[], MessageStore],
     source: str,
     fields: dict[str, Any],
+    makes: dict[str, Any],
     flush: str,
     batch: int | None,
     stats: bool,
@@ -197,7 +248,7 @@ def _put_stream(
     for name in ("body", "body_base64"):
         if name in fields:
             raise click.UsageError("With --from the bodies stand in the lines.")
-    maker = MessageMaker(checked_fields(fields))
+    maker = MessageMaker(checked_fields(fields), **makes)
     with (
         LineSource(source) as lines,
         opened() as store,
@@ -226,9 +277,20 @@ def _put_stream(
             return 130
         if run.refused is None:
             writer.summary(messages=run.stored)
+    _note_damages(settings, run)
     if stats:
         print_stats(store)
     return _status(settings, run.refused, run.line)
+
+
+def _note_damages(settings: Settings, run: BulkPut) -> None:
+    """Says that messages are missing already in what was read."""
+    damages = run.passed_over["damage"]
+    if damages:
+        settings.note(
+            f"note: {damages} rows of type damage were passed over: the store that they are of "
+            "has lost what stood there."
+        )
 
 
 def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:

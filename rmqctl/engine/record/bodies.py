@@ -30,6 +30,8 @@ _LZ4_PIECE = 1 << 12
 _LEAST_WINDOW = 8 << 20
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
 _ZLIB_TYPE = 3
+#: ``status`` of a message whose body is shown, in rows and in columns on Spark.
+OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 #: Its stub takes the class for an instance.
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _TOO_SHORT = "the compressed bytes end too early"

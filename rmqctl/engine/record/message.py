@@ -41,7 +41,8 @@ class MessageExtBrokerInner:
     """One message to be put. Hosts are ``(address of 4 or 16 bytes, port)``.
 
     ``properties`` are in the order in which they were set. A delay level is the property DELAY,
-    tags are TAGS, keys are KEYS, as everywhere in RocketMQ.
+    tags are TAGS, keys are KEYS, as everywhere in RocketMQ. One that ``was_stored`` is a record of
+    another store, where its delay is over or still waits: the level delays nothing.
     """
 
     topic: str
@@ -56,6 +57,7 @@ class MessageExtBrokerInner:
     store_host: Host = LOCALHOST
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    was_stored: bool = False
 
     @property
     def delay_time_level(self) -> int:

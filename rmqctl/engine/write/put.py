@@ -90,7 +90,8 @@ def check_message(
         stops_at_bare = config.enable_multi_dispatch and form == FORM_OF_4_9_3
         if stops_at_bare and kind not in NO_UNIT and not message.properties_data():
             return illegal(_BARE)
-        if message.delay_time_level > 0 and kind not in NO_UNIT:
+        delays = message.delay_time_level > 0 and not message.was_stored
+        if delays and kind not in NO_UNIT:
             message = delay_rewritten(message, len(dispatcher.delay_levels))
     encoded, room = encode(message, config.max_message_size, form), room_of(file_size)
     if isinstance(encoded, EncodedMessage) and encoded.size > room:

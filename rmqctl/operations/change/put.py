@@ -1,25 +1,26 @@
 """put: messages into a store, one or a stream of them.
 
-A stream is NDJSON: one object a line, with the fields of :data:`FIELDS`. A line that is not a
-message ends the run with its number; everything before it is stored, and its rows are yielded.
+A stream is NDJSON: one object a line, with the fields of :mod:`rmqctl.engine.record.fields`, such
+as the rows of messages that other commands print; rows of other types are passed over. A line that
+is not a message ends the run with its number; everything before it is stored, and its rows are
+yielded.
 """
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.message import (
-    Host,
-    MessageExtBrokerInner,
-    PutMessageResult,
-)
+from rmqctl.engine.record.fields import is_other_row, spelled
+from rmqctl.engine.record.message import Host, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import BadInputLine, TopicNotAllowed
-from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage, _spelled
+from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage
 from rmqctl.operations.look.rows import Row, append_result_row
 
 if TYPE_CHECKING:
@@ -51,12 +52,14 @@ def check_one(store: MessageStore, message: MessageExtBrokerInner) -> Row:
 @dataclass(slots=True)
 class BulkPut:
     """What a run has done so far. ``line`` is the last line read, ``refused`` the row of the
-    message that ended the run with a status other than PUT_OK."""
+    message that ended the run with a status other than PUT_OK, ``passed_over`` how many rows of
+    each other type there were."""
 
     source: str
     line: int = 0
     stored: int = 0
     refused: Row | None = None
+    passed_over: Counter[str] = field(default_factory=Counter)
 
 
 def put_lines(
@@ -150,12 +153,18 @@ def messages_of(
             yield None
             continue
         run.line += 1
+        if run.line == 1:
+            line = line.removeprefix(BOM_UTF8)
         if not line or line.isspace():
             continue
         try:
             given = loads(line)
         except orjson.JSONDecodeError as error:
-            raise NotAMessage(f"not JSON: {error}") from None
+            hint = "; --format ndjson prints a row a line" if line.strip() == b"[" else ""
+            raise NotAMessage(f"not JSON: {error}{hint}") from None
         if type(given) is not dict:
-            raise NotAMessage(f"not a JSON object but {_spelled(given)}")
+            raise NotAMessage(f"not a JSON object but {spelled(given)}")
+        if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
+            run.passed_over[given["type"]] += 1
+            continue
         yield make(given)

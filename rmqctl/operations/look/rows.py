@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
+from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH, OK, decompress, is_as_stored
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.header import IndexItem
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 P = ParamSpec("P")
-#: ``status`` of a message whose body is shown, here and in the columns on Spark.
-OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 BODY_CRC_MISMATCHES = "body_crc_mismatches"
 
 
@@ -68,8 +67,6 @@ def message_row_with_body(
     row = message_row(record)
     if spelling == "none":
         return row
-    from rmqctl.engine.record.bodies import decompress, is_as_stored
-
     stored = store.body(record)
     status = OK if is_as_stored(stored, record.body_crc) else BODY_CRC_MISMATCH
     if decompress_limit is None:

@@ -1,0 +1,267 @@
+"""A message as named values: what each may be, and what is passed over.
+
+These are the fields of an input line, and of the rows that commands print of messages: what is
+printed can be put in again. A row tells more of its body than the bytes: ``body_crc`` and
+``body_length`` as they are stored, ``status`` whether it was what had been stored, ``body_status``
+what ``--decompress`` made of it. What does not agree is refused: a put computes a CRC of its own,
+with which damaged bytes would become a sound message.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from formats import constants
+from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH, OK, BodyStatus
+from rmqctl.engine.record.message import NOT_IN_PROPERTIES, Host, parse_host
+
+TRANSACTIONS = {
+    "none": constants.TRANSACTION_NOT_TYPE,
+    "prepared": constants.TRANSACTION_PREPARED_TYPE,
+    "commit": constants.TRANSACTION_COMMIT_TYPE,
+    "rollback": constants.TRANSACTION_ROLLBACK_TYPE,
+}
+
+
+_INT = (-0x80000000, 0x7FFFFFFF)
+
+
+_LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
+
+
+_CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
+
+
+class NotAMessage(ValueError):
+    """The fields make no message; the text says why."""
+
+
+def text_of(name: str, value: Any) -> str:
+    if type(value) is not str:
+        raise NotAMessage(f"{name} must be a string, not {spelled(value)}")
+    return value
+
+
+def spelled(value: Any) -> str:
+    """A value for an error message: never long, however long or deep it is."""
+    if type(value) in _CONTAINERS:
+        return _CONTAINERS[type(value)]
+    text = repr(value[:60] if type(value) is str else value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _within(limits: tuple[int, int]) -> Callable[[str, Any], int]:
+    low, high = limits
+
+    def check(name: str, value: Any) -> int:
+        # orjson makes floats of integers beyond 64 bits; True is an int to Python.
+        if type(value) is not int:
+            raise NotAMessage(f"{name} must be a whole number of 64 bits, not {spelled(value)}")
+        if not low <= value <= high:
+            raise NotAMessage(f"{name} {value} is not within {low} to {high}")
+        return value
+
+    return check
+
+
+def _host(name: str, value: Any) -> Host:
+    text = text_of(name, value)
+    try:
+        return parse_host(text)
+    except ValueError as error:
+        raise NotAMessage(f"{name}: {error}") from None
+
+
+def check_property(name: str, value: Any) -> None:
+    """:raises NotAMessage: a property that could not be read back as it is."""
+    if type(value) is not str:
+        raise NotAMessage(f"property {spelled(name)} must be a string, not {spelled(value)}")
+    if not name:
+        raise NotAMessage("a property has an empty name")
+    for mark in NOT_IN_PROPERTIES:
+        if mark in name or mark in value:
+            raise NotAMessage(
+                f"property {spelled(name)} holds the character {mark!r}: 0x01 and 0x02 separate "
+                "properties, and 0x00 counts as damage"
+            )
+
+
+def _properties(_: str, value: Any) -> dict[str, str]:
+    if type(value) is not dict:
+        raise NotAMessage(f"properties must be an object of strings, not {spelled(value)}")
+    for name, text in value.items():
+        check_property(name, text)
+    return value
+
+
+def _keys(name: str, value: Any) -> str:
+    if type(value) is list:
+        return constants.KEY_SEPARATOR.join(text_of(name, key) for key in value)
+    return text_of(name, value)
+
+
+def _one_of(*texts: str) -> Callable[[str, Any], str]:
+    def check(name: str, value: Any) -> str:
+        if text_of(name, value) not in texts:
+            raise NotAMessage(f"{name} {spelled(value)} is none of {', '.join(texts)}")
+        return str(value)
+
+    return check
+
+
+def _transaction(name: str, value: Any) -> int:
+    kind = TRANSACTIONS.get(text_of(name, value))
+    if kind is None:
+        raise NotAMessage(f"{name} {spelled(value)} is none of {', '.join(TRANSACTIONS)}")
+    return kind
+
+
+#: How a body may be spelled.
+ENCODINGS = ("utf8", "base64", "hex")
+#: Every field of an input line, with its check: JSON value → value.
+FIELDS: dict[str, Callable[[str, Any], Any]] = {
+    "topic": text_of,
+    "queue_id": _within((0, _INT[1])),
+    "tags": text_of,
+    "keys": _keys,
+    "properties": _properties,
+    "body": text_of,
+    "body_encoding": _one_of(*ENCODINGS),
+    "body_base64": text_of,
+    "flag": _within(_INT),
+    "sys_flag": _within(_INT),
+    "delay_level": _within((0, 0x7FFFFFFF)),
+    "transaction": _transaction,
+    "born_timestamp": _within(_LONG),
+    "born_host": _host,
+    "store_host": _host,
+    "reconsume_times": _within(_INT),
+    "prepared_transaction_offset": _within(_LONG),
+    "body_crc": _within(_INT),
+    "body_length": _within(_INT),
+    "status": _one_of(OK, BODY_CRC_MISMATCH),
+    "body_status": _one_of(*(status.value for status in BodyStatus)),
+}
+
+#: What rows say of a message beside: it is the old store's, or follows from the rest.
+PASSED_OVER = frozenset(
+    (
+        *("type", "physical_offset", "total_size", "queue_offset", "store_timestamp"),
+        *("tags_code", "msg_id", "body_compression", "body_reason", "damage"),
+        *("born_time", "store_time", "store", "broker", "day"),
+    )
+)
+#: Types of the rows that stand among those of messages.
+OTHER_TYPES = frozenset(("blank", "damage", "moved", "index_item", "summary"))
+MESSAGE = "message"
+_DECOMPRESSED = "decompressed"
+#: Bits of the sys flag that say that a body is compressed, and how (``MessageSysFlag``).
+_COMPRESSION = constants.COMPRESSED_FLAG | 7 << 8
+
+
+def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool:
+    """Whether the fields are a row of something else that stands among messages.
+
+    :raises NotAMessage: its type is none that stands there.
+    """
+    kind = given.get("type")
+    if kind is None or text_of("type", kind) == MESSAGE:
+        return False
+    if kind not in OTHER_TYPES and not ignore_unknown:
+        raise NotAMessage(
+            f"a row of type {spelled(kind)} is no message (type {MESSAGE}, or none; passed over: "
+            f"{', '.join(sorted(OTHER_TYPES))})"
+        )
+    return True
+
+
+def checked(given: dict[str, Any], *, ignore_unknown: bool = False) -> dict[str, Any]:
+    """The fields that make the message, each checked, and those that are null left out.
+
+    :raises NotAMessage: one is wrong, or nobody knows it.
+    """
+    values = {}
+    for name, value in given.items():
+        check = FIELDS.get(name)
+        if check is not None:
+            if value is not None:
+                values[name] = check(name, value)
+        elif name not in PASSED_OVER and not ignore_unknown:
+            known = ", ".join(FIELDS)
+            raise NotAMessage(
+                f"unknown field {spelled(name)} (known: {known}; --ignore-unknown passes others "
+                "over)"
+            )
+    return values
+
+
+def body_of(fields: dict[str, Any], *, ignore_body_crc: bool = False) -> bytes:
+    """The body that checked fields spell, empty without one.
+
+    :raises NotAMessage: it is not what the other fields say of it.
+    """
+    name, encoding = "body", fields.get("body_encoding", "utf8")
+    if "body_base64" in fields:
+        if "body" in fields:
+            raise NotAMessage("body and body_base64 exclude each other")
+        name, encoding = "body_base64", "base64"
+    problem = _lacks_body(fields)
+    if problem:
+        raise NotAMessage(problem)
+    try:
+        body = _body_bytes(fields.get(name, ""), encoding)
+    except ValueError as error:
+        raise NotAMessage(f"{name} is not {encoding}: {error}") from None
+    problem = "" if ignore_body_crc else changed_body(fields, body)
+    if problem:
+        raise NotAMessage(f"{problem} (--ignore-body-crc stores it as it is)")
+    return body
+
+
+def _body_bytes(text: str, encoding: str) -> bytes:
+    if encoding == "base64":
+        return b64decode(text, validate=True)
+    return bytes.fromhex(text) if encoding == "hex" else text.encode("utf-8", "replace")
+
+
+def plain_sys_flag(fields: dict[str, Any], sys_flag: int) -> int:
+    """The sys flag of a message of checked fields: a body that was decompressed is compressed no
+    more."""
+    return sys_flag & ~_COMPRESSION if fields.get("body_status") == _DECOMPRESSED else sys_flag
+
+
+def _lacks_body(fields: dict[str, Any]) -> str:
+    """Why the body is not here that the checked fields tell of; empty when there is none."""
+    if "body" in fields or "body_base64" in fields:
+        return ""
+    if fields.get("body_status", _DECOMPRESSED) not in (_DECOMPRESSED, "stored"):
+        return (
+            f"the body is missing, for it could not be decompressed ({fields['body_status']}): "
+            "take rows without --decompress, with the body as it is stored"
+        )
+    if fields.get("body_length"):
+        return (
+            f"the body of {fields['body_length']} bytes is missing: print the rows with "
+            "--body base64"
+        )
+    return ""
+
+
+def changed_body(fields: dict[str, Any], body: bytes) -> str:
+    """Why a body is not what the checked fields say was stored; empty when they do not say so."""
+    if fields.get("status") == BODY_CRC_MISMATCH:
+        return "the body is not what was stored: its row has the status body-crc-mismatch"
+    if fields.get("body_status") == _DECOMPRESSED:
+        return ""  # Length and CRC are of the stored body.
+    length = fields.get("body_length")
+    if length is not None and length != len(body):
+        return f"the body has {len(body)} bytes, and body_length says {length}"
+    # The engine does not look at the CRC of an empty body, which may be any then.
+    crc = crc32(body) & 0x7FFFFFFF
+    if crc != fields.get("body_crc", crc) and (body or length is None):
+        return f"the body is not what was stored: its CRC-32 is {crc}, not {fields['body_crc']}"
+    return ""
