@@ -244,6 +244,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("topics", "--no-bytes")
     yield from rows("groups")
     yield from rows("groups --queues")
+    yield from rows("group set-offset", "g --topic orders --to end --dry-run")
     (store / "config/topics.json").unlink()
     (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")

@@ -31,7 +31,7 @@ def _section(*names: str) -> dict[str, str]:
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),
-        "Write": _section("put", "flush", "clean", "schedule", "transaction"),
+        "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
         "Try": _section("demo"),
     },

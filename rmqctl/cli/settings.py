@@ -90,6 +90,17 @@ class Settings(NamedTuple):
             "them: `rmqctl verify` says what to do."
         )
 
+    def note_config(self, store: MessageStore) -> None:
+        """Says when the files of config/ are not what the broker goes by."""
+        from rmqctl.engine.state.laterversions import config_in_rocksdb
+
+        names = config_in_rocksdb(store.root)
+        if names:
+            self.note(
+                f"note: this broker keeps its configuration in {_some(names)}, which is not read: "
+                "what the JSON files of config/ say may be long out of date."
+            )
+
     def note_index(self, store: MessageStore) -> bool:
         """Says which index files are passed over; whether there are any."""
         files = [f"{path.name} ({size} bytes)" for path, size in store.index.irregular.items()]

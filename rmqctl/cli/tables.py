@@ -65,6 +65,15 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "configured",
     ),
     "group": ("group", "topic", "queues", "lag", "behind_milliseconds", "missed", "state"),
+    "offset_change": (
+        "topic",
+        "queue_id",
+        "old_offset",
+        "new_offset",
+        "max_offset",
+        "skipped",
+        "read_again",
+    ),
     "group_queue": (
         "group",
         "topic",

@@ -15,7 +15,14 @@ from tests.interop.engine import Engine
 from tests.interop.stores import Messages, assert_agree, conf_text, config_of, settings
 
 PUT = ["put", "--topic", "TopicA", "--tags", "x", "--body", "hello"]
-WRITERS = [PUT, ["flush"], ["rebuild", "all", "--in-place", "--yes"], ["clean", "--yes"]]
+SET_OFFSET = ["group", "set-offset", "g", "--topic", "TopicA", "--to", "end", "--new", "--yes"]
+WRITERS = [
+    PUT,
+    ["flush"],
+    ["rebuild", "all", "--in-place", "--yes"],
+    ["clean", "--yes"],
+    SET_OFFSET,
+]
 
 
 def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:

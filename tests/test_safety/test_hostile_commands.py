@@ -44,6 +44,7 @@ READING: list[tuple[str, ...]] = [
     ("groups",),
     ("groups", "--queues"),
     ("find", "u"),
+    ("group", "set-offset", "g", "--topic", "ok", "--to", "end", "--new", "--dry-run"),
     ("schedule", "ls"),
     ("schedule", "deliver", "--dry-run"),
     ("schedule", "deliver", "--dry-run", "--skip-delivered", "--until", FOREVER),
@@ -172,6 +173,7 @@ def test_hostile_properties_choose_no_path_and_reach_no_terminal(
         ("transaction", "rollback", *offsets),
         ("flush",),
         ("clean", "--yes", "--manual"),
+        ("group", "set-offset", "g", "--topic", "ok", "--to", "-1h", "--new", "--yes"),
     ):
         done = on(cli, root, *line)
         assert done.code in (0, 1, 5), (line, done.err)
@@ -204,6 +206,7 @@ HOSTILE_JSON = {
     "a byte order mark": b"\xef\xbb\xbf{}",
     "backslashes without an end": b'{"a":"' + b"\\\\" * 50_000,
 }
+NEW = ("--new", "--yes")
 NAMES = (
     "delayOffset.json",
     "consumerOffset.json",
@@ -221,13 +224,20 @@ def test_hostile_config_files(cli: Cli, base: Path, name: str) -> None:
     for file in NAMES:
         (root / "config" / file).write_bytes(HOSTILE_JSON[name])
     before = state(root)
-    for line in READING[:11]:
+    for line in READING[:12]:
         for format in ("ndjson", "table"):
             done = on(cli, root, *line, format=format)
             assert done.code in (0, 1, 5), (line, done.err)
             assert not RAW.search(done.out) and not RAW.search(done.err)
             assert done.code != 5 or ("config" in done.err and done.err.count("\n") == 1)
     assert state(root) == before
+    done = on(cli, root, "group", "set-offset", "g", "--topic", "ok", "--to", "end", *NEW)
+    assert done.code in (0, 5), done.err
+    if done.code == 5:
+        assert state(root) == before
+    else:
+        again = on(cli, root, "group", "set-offset", "g", "--topic", "ok", "--to", "end", *NEW)
+        assert (again.code, again.rows[-1]["changed"]) == (0, 0)
 
 
 def test_places_of_many_duplicate_keys() -> None:
@@ -266,7 +276,7 @@ def test_config_files_that_are_none(cli: Cli, base: Path, kind: str, name: str) 
     else:
         place.symlink_to(base / ("target" if kind == "link" else "nowhere"))
     before = (base / "target").read_bytes()
-    for line in (*READING[:11], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
+    for line in (*READING[:12], ("schedule", "deliver", "--until", FOREVER), ("clean", "--yes")):
         done = on(cli, root, *line)
         assert done.code in (0, 1, 5), (line, done.err)
         assert done.code != 5 or str(root / "config") in done.err
@@ -389,6 +399,7 @@ FULL_DISK = [
     ("transaction", "rollback"),
     ("rebuild", "all", "--missing"),
     ("clean", "--yes", "--manual"),
+    ("group", "set-offset", "g", "--topic", "SCHEDULE_TOPIC_XXXX", "--to", "end", "--new", "--yes"),
     ("put", "--from", "lines", "--flush", "async", "--transient-store-pool"),
     ("put", "--from", "lines", "--batch", "7"),
 ]

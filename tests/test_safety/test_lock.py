@@ -111,6 +111,7 @@ def test_a_broker_keeps_every_writing_operation_out(store: Path) -> None:
         ("put", "--from", "-"),
         ("flush",),
         ("clean", "--yes"),
+        ("group", "set-offset", "g", "--topic", "topic0", "--to", "end", "--new", "--yes"),
         ("rebuild", "queues", "--in-place", "--yes"),
         ("rebuild", "index", "--in-place", "--yes"),
         ("rebuild", "all", "--in-place", "--yes"),

@@ -57,10 +57,11 @@ def command(
     if watch:
         return keep_watching(settings, main_type, interval, rows)
     with settings.open() as store, settings.writer(main_type) as writer:
+        settings.note_config(store)
         summary = writer.rows(rows(store))
     if summary["past_queue"]:
         settings.note(
             f"note: {summary['past_queue']} offsets lie past the end of their queue: what is "
-            "stored up to there may never be read. `rmqctl config check` names them."
+            "stored up to there may never be read. `rmqctl group set-offset` sets them."
         )
     return int((group is not None or topic is not None) and not summary["groups"])

@@ -30,6 +30,7 @@ def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
     from rmqctl.operations.look.topics import topics
 
     with settings.open() as store, settings.writer("topic") as writer:
+        settings.note_config(store)
         queues = sum(1 for _ in store.queues.directories())
         with settings.progress("topics", queues, writer) as advance:
             rows = topics(store, topic, sums_bytes=not no_bytes, progress=advance)

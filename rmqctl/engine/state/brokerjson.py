@@ -336,7 +336,8 @@ def _place(text: str, position: int) -> tuple[int, int]:
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f"}
 _ESCAPES |= {"\r": "\\r"}
-_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
+#: A lone surrogate has no other way into UTF-8.
+_ESCAPED = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]')
 
 
 def dumps(value: Any) -> str:

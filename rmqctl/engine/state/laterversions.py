@@ -33,13 +33,23 @@ _PASSED_OVER = {
     "rocksdb": "RocksDB (5.x)",
     "epochFileCheckpoint": "controller epochs (5.x)",
 }
+#: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
+_OFFSETS_IN_ROCKSDB = {
+    "config/consumerOffsets": "offsets in RocksDB (5.x)",
+    "config/rdb": "topics, groups and offsets in RocksDB (5.x)",
+    "config/metadata": "topics, groups and offsets in RocksDB (5.x)",
+}
+_CONFIG_IN_ROCKSDB = _OFFSETS_IN_ROCKSDB | {
+    "config/topics": "topics in RocksDB (5.x)",
+    "config/subscriptionGroups": "groups in RocksDB (5.x)",
+}
 #: RocksDB names the file of its current manifest so.
 _ROCKSDB_MARK = "CURRENT"
 
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of what stands in a store and is not read."""
-    for name, what in (_QUEUES_IN_ROCKSDB | _PASSED_OVER).items():
+    for name, what in (_QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB).items():
         if _holds_something(root / name):
             yield name, what
     if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
@@ -71,6 +81,19 @@ def check_understood(root: Path) -> None:
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
             raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+
+
+def check_offsets_in_files(root: Path) -> None:
+    """:raises UnsupportedStore: the broker does not read its offsets from the JSON files."""
+    for name, what in _OFFSETS_IN_ROCKSDB.items():
+        if _holds_something(root / name):
+            raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+
+
+def config_in_rocksdb(root: Path) -> list[str]:
+    """What stands in a store in place of the JSON files of ``config/``: these say nothing, or what
+    was so long ago."""
+    return [name for name in _CONFIG_IN_ROCKSDB if _holds_something(root / name)]
 
 
 def is_of_5(root: Path) -> bool:

@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.change.clean`
 - :mod:`~rmqctl.operations.change.demo`
 - :mod:`~rmqctl.operations.change.flush`
+- :mod:`~rmqctl.operations.change.groupoffsets`
 - :mod:`~rmqctl.operations.change.messagefields`
 - :mod:`~rmqctl.operations.change.put`
 - :mod:`~rmqctl.operations.change.putbatches`

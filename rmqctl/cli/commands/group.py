@@ -1,0 +1,96 @@
+"""``rmqctl group set-offset``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from rmqctl.cli.command import EXIT_CODES, group
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option, queue_id_option, topic_option
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import OFFSET, Time
+
+
+class TargetType(click.ParamType[Any]):
+    """``begin``, ``end``, a queue offset, or a time: ISO 8601, ``-2h``, or ``@`` and epoch
+    milliseconds."""
+
+    name = "target"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from rmqctl.operations.change.groupoffsets import Place, Target
+
+        text = str(value).strip()
+        if text in (Place.BEGIN.value, Place.END.value):
+            return Target(Place(text))
+        if re.fullmatch(r"[0-9]+", text):
+            return Target(Place.OFFSET, OFFSET.convert(text, param, ctx))
+        return Target(Place.TIME, Time().convert(text.removeprefix("@"), param, ctx))
+
+
+@group(
+    "group",
+    examples=["rmqctl group set-offset cg_orders --topic orders --to end --dry-run"],
+)
+def command() -> None:
+    """Change consumer groups. `rmqctl groups` shows them."""
+
+
+@make(
+    "set-offset",
+    examples=[
+        "rmqctl group set-offset cg_orders --store DIR --topic orders --to end",
+        "rmqctl group set-offset cg_orders --topic orders --to 2024-05-01T12:00 --dry-run",
+        "rmqctl group set-offset cg_orders --topic orders --to begin --yes",
+        "rmqctl group set-offset cg_orders --topic orders --queue-id 3 --to 1200 --yes",
+    ],
+    exits={code: EXIT_CODES[code] for code in (4, 6)},
+)
+@click.argument("group_name", metavar="GROUP")
+@topic_option(required=True)
+@click.option(
+    "--to",
+    "target",
+    metavar="PLACE",
+    required=True,
+    type=TargetType(),
+    help="begin, end, a queue offset, or the time of the first message to read: ISO 8601, -2h, or "
+    "@ and milliseconds.",
+)
+@queue_id_option()
+@click.option("--new", "is_new", is_flag=True, help="The group may have no offset there yet.")
+@dry_run_option
+@click.option("--yes", is_flag=True, help="Consent to the change.")
+@common
+def set_offset(
+    settings: Settings, group_name: str, topic: str, dry_run: bool, yes: bool, **request: Any
+) -> None:
+    """Set where a consumer group goes on, while no broker runs.
+
+    Changes config/consumerOffset.json, whose content before goes to its .bak copy; the old offsets
+    are noted in config/rmqctl-offsets.ndjson as well. Prints rows of type offset_change, then a
+    summary. Consumers that broadcast keep their offsets themselves.
+    """
+    from rmqctl.operations.change import groupoffsets
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other.")
+    what = groupoffsets.Request(group_name, topic, **request)
+    root, config = settings.root, settings.config
+    if not yes:
+        plan = groupoffsets.plan_offsets(root, config, what)
+        if not dry_run:
+            groupoffsets.ask_consent(plan)
+    with settings.writer("offset_change") as writer:
+        if dry_run:
+            with settings.open() as store:
+                settings.planned_recovery(store, writer)
+        elif yes:
+            plan = groupoffsets.set_offsets(root, config, what)
+        writer.rows(groupoffsets.rows(plan, dry_run=dry_run))
+
+
+command.add_command(set_offset)

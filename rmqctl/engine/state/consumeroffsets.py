@@ -1,0 +1,138 @@
+"""The offsets that a broker keeps of one group and topic, to be read and set.
+
+A broker keeps them in ``consumerOffset.json``; one with ``enableLmq`` keeps all of its offsets in
+``lmqConsumerOffset.json``, where a light group has one offset, of queue 0
+(``LmqConsumerOffsetManager``). What else is in the file stays as it is.
+
+Each change is noted first, in a journal that no broker knows: the ``.bak`` copy is one of a minute
+ago as soon as a broker runs again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from formats.constants import LMQ_PREFIX
+from rmqctl.engine.files.paths import open_for_writing, writing_error
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.persist import persist
+from rmqctl.errors import ConfigFileUnreadable
+
+#: One JSON object a line, the oldest first.
+JOURNAL = "rmqctl-offsets.ndjson"
+
+
+@dataclass(slots=True)
+class ConsumerOffsets:
+    """A file of offsets, and the entry of one group and topic in it."""
+
+    root: Path
+    name: str
+    table: str
+    key: str
+    value: dict[Any, Any]
+    is_backup: bool
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """Queue id → the offset that the group consumes next; empty: there is no entry."""
+        entry = brokerjson.table_of(self.value, self.table).get(self.key)
+        return brokerjson.offset_table({0: entry} if self.is_light else entry)
+
+    @property
+    def is_light(self) -> bool:
+        """Whether an entry is one offset, and not one for each queue."""
+        return self.table != "offsetTable"
+
+    def set(self, changes: dict[int, int], journal: list[dict[str, Any]]) -> None:
+        """Notes the journal's lines, then sets offsets, each durably.
+
+        :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
+        """
+        _note(self.root, journal)
+        table = self.value.setdefault(self.table, {})
+        if self.is_light:
+            table[self.key] = changes[0]
+        else:
+            entry = table.get(self.key)
+            kept = entry if isinstance(entry, dict) else {}
+            # A queue number that stood in quotes would stand there a second time.
+            rest = {key: offset for key, offset in kept.items() if _number(key) not in changes}
+            table[self.key] = dict(sorted((rest | changes).items(), key=_order))
+        text = brokerjson.dumps(self.value)
+        persist(self.root, self.name, text, keep_backup=self.is_backup)
+
+
+def _number(key: Any) -> int | None:
+    return next(iter(brokerjson.offset_table({key: 0})), None)
+
+
+def _order(item: tuple[Any, Any]) -> tuple[int, int]:
+    number = _number(item[0])
+    return (0, number) if number is not None else (1, 0)
+
+
+def load_consumer_offsets(
+    root: Path, group: str, topic: str, *, enable_lmq: bool, is_known: bool
+) -> ConsumerOffsets:
+    """The file that a broker with ``enable_lmq`` reads. Where that is not known (no ``broker.conf``
+    says so) it is the one that has an entry of the group and topic.
+
+    :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
+    """
+    key = f"{topic}{brokerjson.TOPIC_GROUP_SEPARATOR}{group}"
+    plain = _load(root, brokerjson.CONSUMER_OFFSET, "offsetTable", key)
+    if is_known and not enable_lmq:
+        return plain
+    is_light = group.startswith(LMQ_PREFIX)
+    table = "lmqOffsetTable" if is_light else "offsetTable"
+    lmq = _load(root, brokerjson.LMQ_CONSUMER_OFFSET, table, key)
+    if enable_lmq or (lmq.offsets and not plain.offsets):
+        return lmq
+    return plain
+
+
+def _load(root: Path, name: str, table: str, key: str) -> ConsumerOffsets:
+    """The file as ``ConfigManager#load`` finds it, else its ``.bak``."""
+    path = root / brokerjson.CONFIG / name
+    broken: ConfigFileUnreadable | None = None
+    for candidate in (path, path.with_name(name + brokerjson.BACKUP)):
+        try:
+            value = brokerjson.read(candidate, [])
+            if value is None:
+                continue
+            if not isinstance(value, dict) or not isinstance(value.get(table, {}), dict):
+                raise ConfigFileUnreadable(
+                    path=str(candidate), line=1, column=1, reason=f"it has no object {table!r}"
+                )
+            return ConsumerOffsets(root, name, table, key, value, candidate != path)
+        except ConfigFileUnreadable as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return ConsumerOffsets(root, name, table, key, {}, False)
+
+
+def _note(root: Path, journal: list[dict[str, Any]]) -> None:
+    """Adds lines to the journal, durably."""
+    path = root / brokerjson.CONFIG / JOURNAL
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in journal)
+    descriptor = open_for_writing(root, path, create=True)
+    try:
+        size = os.fstat(descriptor).st_size
+        # A killed run may have left a line without its end.
+        is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        data = ("\n" * is_cut + text).encode()
+        if os.pwrite(descriptor, data, size) != len(data):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    except OSError as error:
+        raise writing_error(path, error) from error
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,212 @@
+"""group set-offset: where a consumer group goes on, set while no broker runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_consumer_offsets
+from rmqctl.engine.state.laterversions import check_offsets_in_files, check_understood
+from rmqctl.errors import NeedsConsent, UsageError
+from rmqctl.operations.look.rows import Row
+from rmqctl.operations.mend.recovery import bring_in_order
+
+if TYPE_CHECKING:
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+
+class Place(Enum):
+    """What an offset is set to: the first message of each queue, the end, an offset, or the first
+    message that was stored at a time or after it (the end, when there is none)."""
+
+    BEGIN = "begin"
+    END = "end"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+class Target(NamedTuple):
+    """A place, and its offset or time (ms)."""
+
+    place: Place
+    value: int = 0
+
+
+class Request(NamedTuple):
+    """Whose offsets are set, and to what; ``queue_id`` None: of all queues of the topic.
+    ``is_new``: the group need not have an offset of the topic yet."""
+
+    group: str
+    topic: str
+    target: Target
+    queue_id: int | None = None
+    is_new: bool = False
+
+
+class Change(NamedTuple):
+    """One queue: ``skipped`` are messages that the group had still to read and will not,
+    ``read_again`` those that it has read and will get once more."""
+
+    queue_id: int
+    old_offset: int | None
+    new_offset: int
+    min_offset: int
+    max_offset: int
+    skipped: int
+    read_again: int
+
+
+class Plan(NamedTuple):
+    request: Request
+    offsets: ConsumerOffsets
+    changes: list[Change]
+
+    @property
+    def moved(self) -> list[Change]:
+        """The changes that change something."""
+        return [change for change in self.changes if change.old_offset != change.new_offset]
+
+
+def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Plan:
+    """Looks at the store, and changes nothing.
+
+    :raises UsageError: there is no such queue, or group, or the offset lies in none.
+    :raises ConfigFileUnreadable: the group's offsets are not known.
+    :raises UnsupportedStore: they are kept in another form.
+    """
+    for name in (request.group, request.topic):
+        if not name or brokerjson.TOPIC_GROUP_SEPARATOR in name:
+            raise UsageError(reason=f"{name[:80]!r} is no name of a group or topic.")
+    check_offsets_in_files(root)
+    offsets = load_consumer_offsets(
+        root,
+        request.group,
+        request.topic,
+        enable_lmq=config.enable_lmq,
+        is_known=config.is_explicit("enable_lmq"),
+    )
+    old = offsets.offsets
+    if not old and not request.is_new:
+        raise UsageError(
+            reason=f"group {request.group!r} has no offset of topic {request.topic!r}: `rmqctl "
+            "groups` lists those that have. Say --new to give it one."
+        )
+    with MessageStore(root, config) as store:
+        changes = [
+            _change(store, queue, request.target, old.get(queue.queue_id))
+            for queue in _queues(store, request)
+            if not offsets.is_light or queue.queue_id == 0
+        ]
+    return Plan(request, offsets, changes)
+
+
+def _queues(store: MessageStore, request: Request) -> Iterator[ConsumeQueue]:
+    found = False
+    for where in store.queues.directories():
+        if where.topic == request.topic and request.queue_id in (None, where.queue_id):
+            queue = store.consume_queue(where.topic, where.queue_id)
+            if queue is not None:
+                found = True
+                yield queue
+    if not found:
+        number = "" if request.queue_id is None else f" {request.queue_id}"
+        raise UsageError(
+            reason=f"there is no queue{number} of topic {request.topic!r}: `rmqctl queues` lists "
+            "all."
+        )
+
+
+def _change(store: MessageStore, queue: ConsumeQueue, target: Target, old: int | None) -> Change:
+    low, high = queue.min_offset, queue.max_offset
+    new = {Place.BEGIN: low, Place.END: high}.get(target.place, target.value)
+    if target.place is Place.TIME:
+        times = store_times(store.commit_log, queue)
+        first = bisect(times, low, high, target.value, Boundary.CEIL)
+        new = high if first is None else first
+    if not low <= new <= high:
+        raise UsageError(
+            reason=f"queue {queue.queue_id} goes from offset {low} to {high}, and {new} lies "
+            "outside: consumers would jump. Give --queue-id with an offset, or a time."
+        )
+    unread = new if old is None else min(max(old, low), high)
+    return Change(queue.queue_id, old, new, low, high, max(new - unread, 0), max(unread - new, 0))
+
+
+def ask_consent(plan: Plan) -> None:
+    """:raises NeedsConsent: something would change; says what."""
+    moved = plan.moved
+    if moved:
+        skipped = sum(change.skipped for change in moved)
+        again = sum(change.read_again for change in moved)
+        raise NeedsConsent(
+            reason=f"set-offset moves group {plan.request.group!r} on topic "
+            f"{plan.request.topic!r} in {len(moved)} queues: it will not get {skipped} messages "
+            f"that it has not read, and get {again} again."
+        )
+
+
+def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Plan:
+    """Does what a plan made under the store's lock says: the journal first, then the file, whose
+    content before goes to its ``.bak``. A store that was not closed cleanly is brought in order
+    first, as a broker's start does; errors as of :func:`plan_offsets`.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    """
+    paths.check_store(root)
+    paths.check_writable(root)
+    check_understood(root)
+    plan_offsets(root, config, request)  # What is refused is refused before anything is changed.
+    bring_in_order(root, config)
+    lock = StoreLock(root)
+    try:
+        plan = plan_offsets(root, config, request)
+        if plan.moved:
+            changes = {change.queue_id: change.new_offset for change in plan.moved}
+            plan.offsets.set(changes, list(_journal(plan)))
+        return plan
+    finally:
+        lock.release()
+
+
+def _journal(plan: Plan) -> Iterator[Row]:
+    now = system_clock()
+    for change in plan.moved:
+        yield {
+            "timestamp": now,
+            "file": plan.offsets.name,
+            "group": plan.request.group,
+            "topic": plan.request.topic,
+            "queue_id": change.queue_id,
+            "old_offset": change.old_offset,
+            "new_offset": change.new_offset,
+        }
+
+
+def rows(plan: Plan, *, dry_run: bool) -> Iterator[Row]:
+    """Rows ``offset_change``, one a queue, then ``summary``."""
+    request = plan.request
+    for change in plan.changes:
+        yield {
+            "type": "offset_change",
+            "group": request.group,
+            "topic": request.topic,
+            **change._asdict(),
+        }
+    yield {
+        "type": "summary",
+        "dry_run": dry_run,
+        "queues": len(plan.changes),
+        "changed": len(plan.moved),
+        "skipped": sum(change.skipped for change in plan.changes),
+        "read_again": sum(change.read_again for change in plan.changes),
+        "file": f"{brokerjson.CONFIG}/{plan.offsets.name}",
+        "journal": f"{brokerjson.CONFIG}/{JOURNAL}",
+    }

@@ -1,0 +1,219 @@
+"""``rmqctl group set-offset``: offsets moved in the broker's own file, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.state import brokerjson
+from tests import golden_data
+from tests.test_cli.conftest import BORN, Cli, Done, state
+
+NDJSON = ("--format", "ndjson")
+
+
+def configure(store: Path, text: str, name: str = "consumerOffset.json") -> Path:
+    (store / "config").mkdir(exist_ok=True)
+    path = store / "config" / name
+    path.write_text(text)
+    return path
+
+
+def offsets(path: Path, key: str = "orders@g", table: str = "offsetTable") -> Any:
+    return brokerjson.read(path)[table][key]
+
+
+def set_offset(cli: Cli, store: Path, *line: str) -> Done:
+    return cli("group", "set-offset", "g", "--topic", "orders", *line, *NDJSON, store=store)
+
+
+def test_there_and_back_gives_the_brokers_own_bytes(
+    cli: Cli,
+    copy_store: Callable[[str], Path],
+    broker_conf_file: Callable[[str], Path],
+) -> None:
+    root = copy_store("broker")
+    file = root / "config" / "consumerOffset.json"
+    original = file.read_bytes()
+    others = {name: held for name, held in golden_data.state(root).items() if "config" not in name}
+    where = ("--store", root, "--broker-conf", broker_conf_file("broker"), *NDJSON)
+    line = ("group", "set-offset", "cg_orders", "--topic", "orders", *where)
+    done = cli(*line, "--to", "begin", "--yes")
+    assert done.code == 0, done.err
+    assert [row["new_offset"] for row in done.rows[:-1]] == [0, 0, 0, 0]
+    assert done.rows[-1]["read_again"] == 490 and done.rows[-1]["changed"] == 4
+    assert offsets(file, "orders@cg_orders") == {0: 0, 1: 0, 2: 0, 3: 0}
+    assert (root / "config" / "consumerOffset.json.bak").read_bytes() == original
+    assert cli(*line, "--to", "end", "--yes").rows[-1]["skipped"] == 490
+    assert file.read_bytes() == original
+    journal = [json.loads(line) for line in (root / "config/rmqctl-offsets.ndjson").open()]
+    moves = [(line["queue_id"], line["old_offset"], line["new_offset"]) for line in journal]
+    assert moves[:4] == [(0, 124, 0), (1, 122, 0), (2, 122, 0), (3, 122, 0)]
+    assert moves[4:] == [(0, 0, 124), (1, 0, 122), (2, 0, 122), (3, 0, 122)]
+    after = {name: held for name, held in golden_data.state(root).items() if "config" not in name}
+    assert after == others
+    assert cli("config", "check", "-q", *where[:4]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        ("begin", [0, 0]),
+        ("end", [30, 29]),
+        ("7", [7, 7]),
+        # Message n is stored at BORN + 1000 + n, in queue n % 2.
+        (f"@{BORN + 1021}", [11, 10]),
+        ("@0", [0, 0]),
+        ("-1h", [30, 29]),
+        ("2023-11-14T22:13:21.021Z", [11, 10]),
+    ],
+)
+def test_places(to: str, expected: list[int], cli: Cli, store: Path) -> None:
+    file = configure(store, '{"offsetTable":{"orders@g":{0:20,1:31}}}')
+    before = state(store)
+    dry = set_offset(cli, store, "--to", to, "--dry-run")
+    assert state(store) == before and dry.rows[-1]["dry_run"]
+    refused = set_offset(cli, store, "--to", to)
+    assert (refused.code, refused.out) == (6, "") and "--yes" in refused.err
+    assert state(store) == before
+    done = set_offset(cli, store, "--to", to, "--yes")
+    assert done.code == 0, done.err
+    assert [row["new_offset"] for row in done.rows[:-1]] == expected
+    assert offsets(file) == dict(enumerate(expected))
+    for row, told in zip(done.rows[:-1], dry.rows[:-1], strict=True):
+        assert row == told
+        unread = min(row["old_offset"], row["max_offset"])
+        assert row["skipped"] - row["read_again"] == row["new_offset"] - unread
+    again = set_offset(cli, store, "--to", to)
+    assert again.code == 0 and again.rows[-1]["changed"] == 0, "nothing to consent to"
+
+
+def test_one_queue_and_what_else_is_in_the_file(cli: Cli, store: Path) -> None:
+    text = (
+        '{"dataVersion":{"counter":7},"offsetTable":{"other@h":{3:4},'
+        '"orders@g":{"1":5,0:6},"odd":[1.5,null,"\\ud800"]}}'
+    )
+    file = configure(store, text)
+    done = set_offset(cli, store, "--to", "9", "--queue-id", "1", "--yes")
+    assert (done.code, len(done.rows)) == (0, 2), done.err
+    value = brokerjson.read(file)
+    assert value == {
+        "dataVersion": {"counter": 7},
+        "offsetTable": {
+            "other@h": {3: 4},
+            "orders@g": {0: 6, 1: 9},
+            "odd": [1.5, None, "\ud800"],
+        },
+    }
+
+
+def test_what_is_refused_changes_nothing(cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    before = state(store)
+    for line, said in (
+        (("--to", "31"), "queue 0 goes from offset 0 to 30"),
+        (("--to", "30"), "queue 1 goes from offset 0 to 29"),
+        (("--to", "1", "--queue-id", "5"), "no queue 5 of topic 'orders'"),
+        (("--to", "end", "--topic", "absent"), "no offset of topic 'absent'"),
+        (("--to", "end", "--topic", "absent", "--new"), "no queue of topic 'absent'"),
+    ):
+        done = set_offset(cli, store, *line, "--yes")
+        assert (done.code, done.out) == (2, "") and said in done.err
+    assert (
+        cli("group", "set-offset", "typo", "--topic", "orders", "--to", "end", store=store).code
+        == 2
+    )
+    assert state(store) == before
+
+
+def test_a_group_that_is_new(cli: Cli, store: Path) -> None:
+    done = set_offset(cli, store, "--to", "end", "--new", "--yes")
+    assert [row["old_offset"] for row in done.rows[:-1]] == [None, None]
+    assert done.rows[-1]["skipped"] == done.rows[-1]["read_again"] == 0
+    file = store / "config" / "consumerOffset.json"
+    assert file.read_text() == '{\n\t"offsetTable":{\n\t\t"orders@g":{0:30,1:29\n\t\t}\n\t}\n}'
+    assert cli("groups", "--group", "g", *NDJSON, store=store).rows[-1]["lag"] == 0
+
+
+def test_a_broken_file_leaves_its_good_copy(cli: Cli, store: Path) -> None:
+    good = '{"offsetTable":{"orders@g":{0:20,1:20}}}'
+    copy = configure(store, good, "consumerOffset.json.bak")
+    file = configure(store, "{")
+    assert set_offset(cli, store, "--to", "3", "--yes").code == 0
+    assert copy.read_text() == good and offsets(file) == {0: 3, 1: 3}
+    copy.unlink()
+    file.write_text("{")
+    before = state(store)
+    done = set_offset(cli, store, "--to", "4", "--yes")
+    assert done.code == 5 and "consumerOffset.json, line 1" in done.err
+    assert state(store) == before
+
+
+def test_light_groups_have_one_offset(cli: Cli, store: Path) -> None:
+    text = '{"lmqOffsetTable":{"orders@%LMQ%g":5},"offsetTable":{"orders@g":{0:1,1:1}}}'
+    file = configure(store, text, "lmqConsumerOffset.json")
+    line = ("--topic", "orders", "--to", "8", "--yes", *NDJSON)
+    done = cli("group", "set-offset", "%LMQ%g", *line, store=store)
+    assert [row["queue_id"] for row in done.rows[:-1]] == [0]
+    assert offsets(file, "orders@%LMQ%g", "lmqOffsetTable") == 8
+    # No broker.conf tells: the file counts that has the group.
+    assert set_offset(cli, store, "--to", "end", "--yes").rows[-1]["file"].startswith("config/lmq")
+    assert offsets(file) == {0: 30, 1: 29}
+    conf = store.parent / "plain.conf"
+    conf.write_text("enableLmq=false\nmaxHashSlotNum=50\nmaxIndexNum=200\n")
+    done = cli("group", "set-offset", "g", *line, "--store", store, "--broker-conf", conf)
+    assert done.code == 2 and "no offset" in done.err
+
+
+@pytest.mark.parametrize("name", ["consumerOffset.json", "rmqctl-offsets.ndjson"])
+def test_links_are_not_followed(name: str, cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    path = store / "config" / name
+    target = store.parent / "target"
+    target.write_text('{"offsetTable":{"orders@g":{0:20}}}')
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+    done = set_offset(cli, store, "--to", "3", "--yes")
+    assert done.code == 5 and "symbolic link" in done.err
+    assert target.read_text() == '{"offsetTable":{"orders@g":{0:20}}}'
+
+
+def test_a_journal_that_was_cut_off_gets_whole_lines(cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20,1:20}}}')
+    journal = configure(store, '{"timestamp":1}\n{"timest', "rmqctl-offsets.ndjson")
+    set_offset(cli, store, "--to", "3", "--yes")
+    lines = journal.read_text().splitlines()
+    assert lines[:2] == ['{"timestamp":1}', '{"timest']
+    assert [json.loads(line)["old_offset"] for line in lines[2:]] == [20, 20]
+
+
+def test_offsets_in_rocksdb_are_refused(cli: Cli, store: Path) -> None:
+    configure(store, '{"offsetTable":{"orders@g":{0:20}}}')
+    (store / "config" / "consumerOffsets").mkdir()
+    (store / "config" / "consumerOffsets" / "CURRENT").write_text("MANIFEST-000001")
+    before = state(store)
+    done = set_offset(cli, store, "--to", "3", "--yes")
+    assert done.code == 5 and "RocksDB" in done.err and state(store) == before
+    assert "config/consumerOffsets, which is not read" in cli("groups", store=store).err
+    info = cli("info", *NDJSON, store=store).rows[0]
+    assert info["not_understood"] == ["config/consumerOffsets: offsets in RocksDB (5.x)"]
+
+
+def test_after_a_crash_the_store_is_brought_in_order_first(cli: Cli, store: Path) -> None:
+    """The end is that of the queue with its last units, which a killed writer has not written."""
+    configure(store, '{"offsetTable":{"orders@g":{0:20,1:20}}}')
+    for queue_id in (0, 1):
+        file = store / "consumequeue" / "orders" / str(queue_id) / ("0" * 20)
+        data = bytearray(file.read_bytes())
+        data[27 * 20 : 30 * 20] = bytes(60)
+        file.write_bytes(data)
+    (store / "abort").touch()
+    dry = set_offset(cli, store, "--to", "end", "--dry-run")
+    assert dry.rows[0]["type"] == "recovery"
+    done = set_offset(cli, store, "--to", "end", "--yes")
+    assert [row["new_offset"] for row in done.rows[:-1]] == [30, 29]
+    assert not (store / "abort").exists() and cli("verify", "-q", store=store).code == 0
