@@ -45,6 +45,36 @@ def files(rows: list[dict[str, Any]]) -> list[str]:
     return [row["path"] for row in rows if row["type"] == "file"]
 
 
+def test_what_if_the_configuration_were_another_one(cli: Cli, old: Path) -> None:
+    """The same plans as with the values in broker.conf, which stays as it is."""
+    conf = old.parent / "old.conf"
+    text = conf.read_text()
+    for options, lines in (
+        (("--file-reserved-time", "1000000"), "fileReservedTime=1000000\n"),
+        (("--delete-when", "5;23"), "deleteWhen=5;23\n"),
+        (("--max-used-ratio", "95", "--disk-ratio", "86"), "diskMaxUsedSpaceRatio=95\n"),
+        (("--no-clean-forcibly", "--disk-ratio", "86"), "cleanFileForciblyEnable=false\n"),
+    ):
+        moments = times(old)
+        told = clean(cli, old, "--dry-run", *options)
+        assert conf.read_text() == text and times(old) == moments
+        conf.write_text(text + lines)
+        rest = options[2:] if options[0][2:5] != "no-" else options[1:]
+        assert told == clean(cli, old, "--dry-run", *rest), options
+        conf.write_text(text)
+        assert told != clean(cli, old, "--dry-run", *rest), options
+    assert clean(cli, old, "--dry-run", "--delete-when", "noon").code == 2
+    assert clean(cli, old, "--dry-run", "--file-reserved-time", "-1").code == 2
+
+
+def test_other_values_count_when_files_go_too(cli: Cli, old: Path) -> None:
+    dry = clean(cli, old, "--dry-run", "--file-reserved-time", "0")
+    assert len(files(dry.rows)) > 34
+    done = clean(cli, old, "--yes", "--file-reserved-time", "0")
+    assert done.code == 0 and files(done.rows) == files(dry.rows)
+    assert_clean(old, CONFIG)
+
+
 def test_a_dry_run_says_what_yes_does(cli: Cli, old: Path) -> None:
     before, moments = tree(old), times(old)
     dry = clean(cli, old, "--dry-run")

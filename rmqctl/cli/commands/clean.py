@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -10,11 +13,56 @@ from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import Time, Whole
+from rmqctl.cli.types import INT_MAX, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.operations.change.clean import CleanPlan
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def instead_options(function: F) -> F:
+    """What is to count in place of the ``broker.conf``, as one argument ``instead``: a function of
+    the configuration."""
+
+    @click.option(
+        "--file-reserved-time",
+        metavar="H",
+        type=Whole(0, INT_MAX),
+        help="Keep files for so many hours, whatever broker.conf says.",
+    )
+    @click.option(
+        "--delete-when",
+        metavar="HOURS",
+        help="Delete at these hours, such as '04;16', whatever broker.conf says.",
+    )
+    @click.option(
+        "--max-used-ratio",
+        "disk_max_used_space_ratio",
+        metavar="N",
+        type=Whole(10, 95),
+        help="As diskMaxUsedSpaceRatio: above N % expired files go at any hour.",
+    )
+    @click.option(
+        "--no-clean-forcibly",
+        is_flag=True,
+        help="As cleanFileForciblyEnable=false: nothing goes before its time.",
+    )
+    @functools.wraps(function)
+    def run(*args: Any, no_clean_forcibly: bool, **kw: Any) -> Any:
+        names = ("file_reserved_time", "delete_when", "disk_max_used_space_ratio")
+        given = {name: kw.pop(name) for name in names}
+        given["clean_file_forcibly_enable"] = False if no_clean_forcibly else None
+        changes = {name: value for name, value in given.items() if value is not None}
+
+        def instead(config: MessageStoreConfig) -> MessageStoreConfig:
+            return replace(config, **changes)
+
+        return function(*args, instead=instead, **kw)
+
+    return run  # type: ignore[return-value]
 
 
 @make(
@@ -23,6 +71,7 @@ if TYPE_CHECKING:
         "rmqctl clean --store DIR --dry-run",
         "rmqctl clean --broker-conf broker.conf --at 2024-05-01T04:00 --dry-run",
         "rmqctl clean --store DIR --disk-ratio 90 --dry-run --format ndjson",
+        "rmqctl clean --file-reserved-time 24 --delete-when '0;12' --dry-run",
         "rmqctl clean --store DIR --manual --rounds 1 --yes",
     ],
     exits={code: EXIT_CODES[code] for code in (4, 6)},
@@ -39,8 +88,15 @@ if TYPE_CHECKING:
 )
 @click.option("--manual", is_flag=True, help="Delete expired files at any hour.")
 @click.option("--rounds", metavar="N", type=Whole(1, 1 << 20), help="At most N rounds of 10 files.")
+@instead_options
 @common
-def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
+def command(
+    settings: Settings,
+    dry_run: bool,
+    yes: bool,
+    instead: Callable[[MessageStoreConfig], MessageStoreConfig],
+    **rule: Any,
+) -> None:
     """Delete what a broker's retention would delete.
 
     Log files that were not modified for fileReservedTime go at the hours of deleteWhen, or when a
@@ -53,9 +109,9 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
 
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other.")
-    what = clean.Rule(**rule)
+    what, config = clean.Rule(**rule), instead(settings.config)
     if not yes:
-        plan = clean.plan_clean(settings.root, settings.config, what)
+        plan = clean.plan_clean(settings.root, config, what)
         settings.note_irregular(plan.irregular)
         if not dry_run:
             clean.ask_consent(plan)
@@ -64,7 +120,7 @@ def command(settings: Settings, dry_run: bool, yes: bool, **rule: Any) -> None:
         if yes:
             plan = clean.clean(
                 settings.root,
-                settings.config,
+                config,
                 what,
                 lambda removal: writer.row(clean.file_row(settings.root, removal)),
             )
