@@ -17,9 +17,9 @@ import rmqctl
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES
-from rmqctl.operations.change.messagefields import FIELDS
 from rmqctl.operations.verify import reference
 from tests import transcripts
 

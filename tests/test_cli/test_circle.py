@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.operations.change.messagefields import FIELDS
+from rmqctl.engine.record.fields import FIELDS
 
 from .conftest import BROKER_CONF, CONFIG, Cli, message, state
 from .test_bodies import damage

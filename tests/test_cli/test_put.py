@@ -14,11 +14,12 @@ import pytest
 
 from formats.text import encode_properties
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import parse_host
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import BadInputLine
-from rmqctl.operations.change.messagefields import FIELDS, MessageMaker
+from rmqctl.operations.change.messagefields import MessageMaker
 from rmqctl.operations.change.put import BulkPut, put_lines
 from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 

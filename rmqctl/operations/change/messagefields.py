@@ -13,12 +13,12 @@ from typing import Any
 from formats import constants
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import system_clock
+from rmqctl.engine.record import fields
 from rmqctl.engine.record.bodies import body_problem
+from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
-from rmqctl.engine.record.record import fields
 from rmqctl.engine.write.bulk import SPECIAL, Message, PlainMessage, PropertyEncoder
 from rmqctl.errors import TopicNotAllowed, UsageError
-from rmqctl.operations.change.messagefields import NotAMessage
 
 #: A broker's own default port, so that ids look as they do everywhere.
 STORE_HOST: Host = (LOCALHOST[0], 10911)

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.fields import is_other_row, spelled
+from rmqctl.engine.record.fields import NotAMessage, is_other_row, spelled
 from rmqctl.engine.record.message import Host, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import BadInputLine, TopicNotAllowed
-from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage
+from rmqctl.operations.change.messagefields import MessageMaker
 from rmqctl.operations.look.rows import Row, append_result_row
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from formats import constants
+from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import BadInputLine, TopicNotAllowed
-from rmqctl.operations.change.messagefields import MessageMaker, NotAMessage
+from rmqctl.operations.change.messagefields import MessageMaker
 from rmqctl.operations.change.put import BulkPut, messages_of
 from rmqctl.operations.look.rows import Row, append_result_row
 
