@@ -8,6 +8,12 @@ because that is how they look in a hex dump and how `formats.layouts` reads them
 
 from typing import Final
 
+# Java's Integer and Long
+INT_MIN: Final = -(1 << 31)
+INT_MAX: Final = (1 << 31) - 1
+LONG_MIN: Final = -(1 << 63)
+LONG_MAX: Final = (1 << 63) - 1
+
 # Magic codes: the second word of everything that stands in a commit log file.
 MESSAGE_MAGIC_CODE: Final = 0xDAA320A7
 """A record (Java: -626843481)."""
@@ -74,11 +80,11 @@ MAX_PROPERTIES_LENGTH: Final = 32767
 
 # Consume queue
 CQ_STORE_UNIT_SIZE: Final = 20
-PRE_BLANK_UNIT: Final = (0, 0x7FFFFFFF, 0)
+PRE_BLANK_UNIT: Final = (0, INT_MAX, 0)
 """The unit that fills the space before the first unit of a queue that starts late."""
 
 # Consume queue extension
-MAX_ADDR: Final = -(2**31) - 1
+MAX_ADDR: Final = INT_MIN - 1
 """A tags code up to this one is the address of an extension unit (`ConsumeQueueExt#isExtAddr`)."""
 END_BLANK_DATA_LENGTH: Final = 4
 MIN_EXT_UNIT_SIZE: Final = 20

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from formats.constants import LONG_MAX
 from formats.text import index_key_hash
 from rmqctl.engine.derive.catchup import DispatchTail
 from rmqctl.engine.derive.writer import Reput
@@ -56,8 +57,6 @@ from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.put import check_message
 from rmqctl.engine.write.storeflusher import STRUCTURES, FlushedRange
 from rmqctl.engine.write.storewriter import StoreWriter
-
-_MAX_TIME = 0x7FFFFFFFFFFFFFFF
 
 
 def system_clock() -> int:
@@ -265,7 +264,7 @@ class MessageStore:
         )
 
     def query_message(
-        self, topic: str, key: str, begin: int = 0, end: int = _MAX_TIME
+        self, topic: str, key: str, begin: int = 0, end: int = LONG_MAX
     ) -> Iterator[KeyMatch]:
         """Hits of a key, newest first, each compared with its record's topic and keys.
 

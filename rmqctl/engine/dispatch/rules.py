@@ -18,9 +18,9 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 #: Beyond it a unit's byte offset is no Java long.
-MAX_QUEUE_OFFSET = (2**63 - 1) // constants.CQ_STORE_UNIT_SIZE - 1
+MAX_QUEUE_OFFSET = constants.LONG_MAX // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
-_INT_RANGE = range(-(1 << 31), 1 << 31)
+_INT_RANGE = range(constants.INT_MIN, constants.INT_MAX + 1)
 #: Digits of any script, as ``Character#digit`` takes them.
 _JAVA_INT = re.compile(r"[+-]?\d+")
 #: Kinds of transaction records that get no unit.

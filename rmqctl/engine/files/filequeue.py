@@ -11,6 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.files.mappedfile import MappedFile, Unsynced, take_unsynced
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
@@ -25,7 +26,7 @@ FILE_NAME_DIGITS = 20
 def is_offset_name(name: str) -> bool:
     """Whether a file's name is its first offset: 20 digits, and a Java long."""
     is_digits = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
-    return is_digits and int(name) <= 0x7FFFFFFFFFFFFFFF
+    return is_digits and int(name) <= LONG_MAX
 
 
 class FileEntry(NamedTuple):

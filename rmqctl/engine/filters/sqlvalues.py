@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+from formats.constants import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
+
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
 _HEXADECIMAL = re.compile(
@@ -32,14 +32,14 @@ class Long(int):
 Value = bool | int | float | str | None
 
 
-def to_whole(text: str, low: int = _INT_MIN, high: int = _INT_MAX) -> int:
+def to_whole(text: str, low: int = INT_MIN, high: int = INT_MAX) -> int:
     """``Integer#valueOf``; :raises EvaluationError: not a whole number in the range."""
     # Java goes by UTF-16 units: digits beyond the BMP are none.
     if _WHOLE.fullmatch(text) and max(text) <= "\uffff":
         try:
             value = int(text)
         except ValueError:  # thousands of digits
-            value = _LONG_MAX + 1
+            value = LONG_MAX + 1
         if low <= value <= high:
             return value
     raise EvaluationError(f"{text!r} is no whole number from {low} to {high}")
@@ -47,7 +47,7 @@ def to_whole(text: str, low: int = _INT_MIN, high: int = _INT_MAX) -> int:
 
 def to_long(text: str) -> Long:
     """``Long#valueOf``; errors as of :func:`to_whole`."""
-    return Long(to_whole(text, _LONG_MIN, _LONG_MAX))
+    return Long(to_whole(text, LONG_MIN, LONG_MAX))
 
 
 def to_double(text: str) -> float:
@@ -141,10 +141,10 @@ def negate(value: Value) -> Value:
 def decimal_literal(text: str) -> int | None:
     """``ConstantExpression#createFromDecimal``; None beyond 64 bits."""
     digits = text.rstrip("lL")
-    value = int(digits) if len(digits) < 20 else _LONG_MAX + 1
-    if value > _LONG_MAX:
+    value = int(digits) if len(digits) < 20 else LONG_MAX + 1
+    if value > LONG_MAX:
         return None
-    return value if value <= _INT_MAX else Long(value)
+    return value if value <= INT_MAX else Long(value)
 
 
 def float_literal(text: str) -> float | None:

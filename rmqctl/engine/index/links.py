@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
+from formats.constants import INT_MAX
 from formats.derive import dtype_of
 from rmqctl.engine.scan.sorting import stable_order
 
-_INT_MAX = 0x7FFFFFFF
 _NO_ITEM = 0
 
 
@@ -61,7 +61,7 @@ def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[
     """:func:`time_diff_seconds` for an array of store timestamps."""
     if begin_timestamp <= 0:
         return np.zeros(len(stamps), np.int64)
-    return np.clip((stamps - begin_timestamp) // 1000, 0, _INT_MAX)
+    return np.clip((stamps - begin_timestamp) // 1000, 0, INT_MAX)
 
 
 def item_dtype() -> np.dtype[np.void]:

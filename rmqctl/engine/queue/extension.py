@@ -12,14 +12,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from formats import layouts
-from formats.constants import MAX_ADDR, MIN_EXT_UNIT_SIZE
+from formats.constants import LONG_MIN, MAX_ADDR, MIN_EXT_UNIT_SIZE
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
 _SIZE = Struct(">h")
-_LONG_MIN = -(2**63)
 #: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
 _END_BLANK_DATA_LENGTH = 4
 _FILE_ENDS = b"\xff\xff"
@@ -33,7 +32,7 @@ def is_ext_addr(tags_code: int) -> bool:
 def ext_offset(tags_code: int) -> int | None:
     """Where an address leads in the extension files (``ConsumeQueueExt#unDecorate``); None when it
     is none."""
-    return tags_code - _LONG_MIN if is_ext_addr(tags_code) else None
+    return tags_code - LONG_MIN if is_ext_addr(tags_code) else None
 
 
 class ExtUnit(NamedTuple):
@@ -88,7 +87,7 @@ class ConsumeQueueExt:
                 first = self._end(newest)
                 self._clear(first)
                 self._wrote = first
-            if self._wrote + 2 * size > MAX_ADDR - _LONG_MIN:
+            if self._wrote + 2 * size > MAX_ADDR - LONG_MIN:
                 return None
             mapped = self._file_at(self._wrote)
             position = self._wrote - mapped.file_from_offset
@@ -104,7 +103,7 @@ class ConsumeQueueExt:
         except (CannotWrite, OSError):
             return None
         mapped.write(position, _UNIT.pack(size, tags_code, msg_store_time, 0))
-        address = self._wrote + _LONG_MIN
+        address = self._wrote + LONG_MIN
         self._wrote += size
         return address
 
@@ -116,12 +115,12 @@ class ConsumeQueueExt:
         """Offset after the last unit that counts."""
         unit = self.get(newest) if newest is not None else None
         if unit is not None and newest is not None:
-            return newest - _LONG_MIN + unit.size
+            return newest - LONG_MIN + unit.size
         if not self.files.entries:
             return 0
         mapped = self.files.file(len(self.files.entries) - 1)
         position = 0
-        while (unit := self.get(mapped.file_from_offset + position + _LONG_MIN)) is not None:
+        while (unit := self.get(mapped.file_from_offset + position + LONG_MIN)) is not None:
             position += unit.size
         # Behind what is no unit older queue files may have theirs, which they still name.
         is_last = mapped.end_of_data(position) == position
@@ -158,7 +157,7 @@ class ConsumeQueueExt:
 
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None when nothing whole stands there."""
-        offset = address - _LONG_MIN
+        offset = address - LONG_MIN
         mapped = self.files.find(offset)
         if mapped is None:
             return None

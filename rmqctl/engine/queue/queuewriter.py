@@ -31,7 +31,7 @@ _SIZE_AT, _SIZE_BYTES = next(
 )
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
 #: A store time that no message has: the unit's tags code stays out of the extension.
-NO_EXT = -(2**63)
+NO_EXT = constants.LONG_MIN
 
 
 class ConsumeQueueWriter(ConsumeQueue):

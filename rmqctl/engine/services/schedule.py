@@ -17,6 +17,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from formats import constants
+from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
@@ -28,7 +29,6 @@ from rmqctl.engine.state.persist import persist
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import ConfigFileUnreadable
 
-_INT_MAX, _LONG_MAX = 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _WINDOW = 1 << 16
 #: ``new ConcurrentHashMap(32)`` has a table of 64; its order is what a broker writes.
@@ -91,7 +91,7 @@ def _checked(value: object, path: Path) -> dict[int, int]:
     if len(offsets) != len(table):
         raise error("an entry of offsetTable is not a level and an offset")
     for level, offset in offsets.items():
-        if not -_INT_MAX <= level <= _INT_MAX or not -_LONG_MAX <= offset <= _LONG_MAX:
+        if not -INT_MAX <= level <= INT_MAX or not -LONG_MAX <= offset <= LONG_MAX:
             raise error(f"level {level}, offset {offset} are beyond Java's numbers")
     return offsets
 
@@ -225,7 +225,7 @@ def message_timeup(
     problem = topic_directory_problem(topic)
     if problem is not None:
         return Undeliverable("real-topic-not-allowed", False, f"REAL_TOPIC {topic!r}: {problem}")
-    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= _INT_MAX:
+    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= INT_MAX:
         return Undeliverable("real-queue-id-not-allowed", False, f"REAL_QID is {queue_id!r}")
     data = encode(properties)
     properties.pop(constants.PROPERTY_DELAY_TIME_LEVEL, None)

@@ -34,7 +34,6 @@ REMOVE_TAG = "d"
 PROPERTY_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 PROPERTY_ORIGINAL_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 PROPERTY_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-_INT_MAX = 0x7FFFFFFF
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LARGEST_OP_BODY = 1 << 20
@@ -159,7 +158,7 @@ def commit_problem(half: Record) -> str | None:
     problem = topic_directory_problem(topic)
     if problem is not None:
         return f"REAL_TOPIC {topic!r}: {problem}"
-    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= _INT_MAX:
+    if not _JAVA_INT.fullmatch(queue_id) or not 0 <= int(queue_id) <= constants.INT_MAX:
         return f"REAL_QID is {queue_id!r}"
     return None
 

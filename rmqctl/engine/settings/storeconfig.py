@@ -181,7 +181,7 @@ def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
             raise BrokerConfError(
                 path=source, reason=f"line {number}: {text[:40]!r} is not a positive whole number"
             )
-        if int(text) > 0x7FFFFFFF:
+        if int(text) > constants.INT_MAX:
             raise BrokerConfError(path=source, reason=f"line {number}: {text} exceeds a Java int")
         return int(text)
     if "\0" in text:

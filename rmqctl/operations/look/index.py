@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from formats.constants import LONG_MAX
 from rmqctl.operations.look.rows import (
     Row,
     bodies_counted,
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
 
-_MAX_TIME = 0x7FFFFFFFFFFFFFFF
 DEFAULT_MAX = 64
 
 
@@ -41,7 +41,7 @@ def query(
     """
     found: list[Record] = []
     collisions = missing = 0
-    for match in store.query_message(topic, key, since or 0, _MAX_TIME if until is None else until):
+    for match in store.query_message(topic, key, since or 0, LONG_MAX if until is None else until):
         if match.record is None:
             missing += 1
         elif not match.matches:
@@ -75,7 +75,7 @@ def query_items(
     ``matches`` says whether the record has that topic and key; null: there is no record.
     """
     items = 0
-    for match in store.query_message(topic, key, since or 0, _MAX_TIME if until is None else until):
+    for match in store.query_message(topic, key, since or 0, LONG_MAX if until is None else until):
         hit = match.hit
         row = index_item_row(hit.path.name, hit.index_no, hit.item, hit.store_time)
         row["matches"] = None if match.record is None else match.matches

@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from formats.constants import PROPERTY_UNIQ_KEY
+from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.recordstarts import require_record
 from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-
-_LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 def parse_place(text: str) -> int:
@@ -27,7 +25,7 @@ def parse_place(text: str) -> int:
         offset = int(text[-16:], 16)
     elif re.fullmatch(r"[0-9]{1,19}", text):
         offset = int(text)
-    if 0 <= offset <= _LONG_MAX:
+    if 0 <= offset <= LONG_MAX:
         return offset
     raise UsageError(
         reason=f"{text[:80]!r} is no message id (32 or 56 hexadecimal digits) and no physical "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
@@ -27,8 +28,6 @@ from rmqctl.operations.look.rows import (
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
-
-_LONG_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def walk_commit_log(
         require_walk_start(store, what.start)
     counts = {"message": 0, "blank": 0, "damage": 0}
     next_offset, residue = what.start or store.min_offset, 0
-    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    rows_left = what.limit if what.limit is not None else LONG_MAX
     for entry in store.commit_log.walk(what.start, what.end):
         if rows_left == 0:
             break
@@ -153,7 +152,7 @@ def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
     later ones were, and first of a queue for what its files lack; then ``summary``."""
     units = damages = queues = 0
-    rows_left = what.limit if what.limit is not None else _LONG_MAX
+    rows_left = what.limit if what.limit is not None else LONG_MAX
     for where in store.queues.directories():
         if rows_left == 0:
             break

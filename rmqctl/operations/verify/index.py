@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.header import time_diff_seconds
@@ -25,7 +26,7 @@ from rmqctl.operations.verify.snapshot import Sizes
 
 _NEAR = 64
 #: Behind every offset.
-_NOWHERE = 2**63 - 1
+_NOWHERE = LONG_MAX
 _INDEXED_LATER = "The next start of a broker dispatches these records, and indexes them."
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.log.commitlog import CommitLog
@@ -18,7 +19,7 @@ from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
 #: Behind every offset.
-_NOWHERE = 2**63 - 1
+_NOWHERE = LONG_MAX
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from formats.constants import INDEX_HEADER_SIZE
+from formats.constants import INDEX_HEADER_SIZE, INT_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry, is_offset_name
 from rmqctl.engine.index.indexfile import IndexFile
@@ -23,7 +23,6 @@ from rmqctl.errors import NotAStore, StoreNotFound
 from rmqctl.spark.remote.remotefile import RemoteFile, RemoteFiles
 from rmqctl.spark.remote.urls import RemoteUnreadable, connect, shown, told, url_path
 
-_LARGEST = 0x7FFFFFFF
 _NOWHERE = Path("/dev/null/remote")
 
 
@@ -170,6 +169,6 @@ class RemoteStore:
 
 
 def _checked(size: int | None, path: Path) -> int:
-    if size is None or not 0 <= size <= _LARGEST:
+    if size is None or not 0 <= size <= INT_MAX:
         raise RemoteUnreadable(path=str(path), reason=f"a broker has no file of {size} bytes")
     return size

@@ -57,7 +57,7 @@ _TOPIC_LENGTH, _PROPERTIES_LENGTH = (
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 BYTES = pa.large_binary()
 _NOTHING = pa.scalar(b"", BYTES)
-INT_LIMIT = 1 << 31
+INT_LIMIT = constants.INT_MAX + 1
 
 
 class MessageColumns:

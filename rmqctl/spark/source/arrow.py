@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from formats import layouts
+from formats.constants import INT_MAX
 from formats.derive import dtype_of
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
 from rmqctl.engine.scan.batch import Batch
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _UTC = pa.timestamp("us", tz="UTC")
-_INT_MAX = 0x7FFFFFFF
 _PORT_SIZE = 4
 
 ARROW_TYPES: dict[str, pa.DataType] = {
@@ -222,7 +222,7 @@ def damage_batch(damage: Damage, schema: pa.Schema, source: Source) -> pa.Record
         text,
         physical_offset=damage.physical_offset,
         # A missing file may be longer than an int says.
-        total_size=min(damage.length, _INT_MAX),
+        total_size=min(damage.length, INT_MAX),
     )
 
 

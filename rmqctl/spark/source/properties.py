@@ -23,7 +23,6 @@ MAP = pa.map_(pa.string(), pa.string())
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
 _TAGS = np.frombuffer(constants.PROPERTY_TAGS.encode(), np.uint32)
-_INT_MAX = 2**31 - 1
 # Names of a batch that fit into the bits of a word, with room for the sum of 2^23 of them.
 _NAME_BITS = 40
 
@@ -38,7 +37,7 @@ def ragged(data: Bytes, start: Ints, length: Ints) -> pa.Array:
     if not count:
         return pa.array([], pa.binary())
     low, high = int(start[0]), int(start[-1] + length[-1])
-    if high - low > _INT_MAX:
+    if high - low > constants.INT_MAX:
         places = zip(start.tolist(), (start + length).tolist(), strict=True)
         return pa.array([data[a:b].tobytes() for a, b in places], pa.binary())
     edges = np.empty(2 * count + 1, np.int32)

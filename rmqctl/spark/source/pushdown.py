@@ -25,6 +25,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from formats.constants import LONG_MAX, LONG_MIN
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -38,7 +40,7 @@ _FILTERS: dict[str, type[Filter]] = {
     ">=": GreaterThanOrEqual,
     "in": In,
 }
-_LOW, _HIGH = -(2**63), 2**63 - 1
+_LOW, _HIGH = LONG_MIN, LONG_MAX
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from formats.constants import INT_MAX, LONG_MAX, LONG_MIN
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.log.commitlog import CommitLog
@@ -194,8 +195,8 @@ def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds
     number = log.files.index_of(split.start)
     times = _first_times(log, number)
     following = _first_times(log, number + 1) if number + 1 < len(log.files.entries) else []
-    low = min(times) - settings.clock_slack if times else -(2**63)
-    high = max(following) + settings.clock_slack if following else 2**63 - 1
+    low = min(times) - settings.clock_slack if times else LONG_MIN
+    high = max(following) + settings.clock_slack if following else LONG_MAX
     return bounds.overlaps("store_timestamp", low, high)
 
 
@@ -285,7 +286,7 @@ def read(
     if split.problem:
         where = {"physical_offset": split.start} if split.end else {}
         if split.end:
-            where["total_size"] = min(split.end - split.start, 0x7FFFFFFF)
+            where["total_size"] = min(split.end - split.start, INT_MAX)
         yield problem_batch(schema, settings.source(split.store), split.problem, **where)
     elif settings.structure == "commitlog":
         yield from log_batches(split, settings, bounds, schema)
