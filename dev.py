@@ -33,7 +33,7 @@ CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
     "ruff format": ["-m", "ruff", "format", "--check", "."],
     "mypy": ["-m", "mypy"],
-    "formats.generate": ["-m", "formats.generate", "--check"],
+    "generated files": ["-m", "rmqctl.reference", "--check"],
     # loadgroup: all tests on Spark share one session, so one process runs them.
     "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup"],
 }

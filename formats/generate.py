@@ -178,11 +178,30 @@ def generated_files() -> dict[Path, str]:
 
 def stale_files() -> dict[Path, str]:
     """Return the right text of every generated file that is missing or differs, by its path."""
+    return _stale(generated_files())
+
+
+def _stale(files: dict[Path, str]) -> dict[Path, str]:
     return {
         path: text
-        for path, text in generated_files().items()
+        for path, text in files.items()
         if not path.exists() or path.read_text(encoding="utf-8") != text
     }
+
+
+def write_or_compare(files: dict[Path, str], module: str, *, check: bool) -> int:
+    """Write the files that are missing or differ; return 0. With `check` only name them, and
+    return 1 when there is one. `module` is what `python -m` runs to write them."""
+    stale = _stale(files)
+    for path, text in stale.items():
+        name = path.relative_to(ROOT)
+        if check:
+            print(f"{name} is out of date: run python -m {module}", file=sys.stderr)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {name}")
+    return 1 if check and stale else 0
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -192,16 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args(arguments).check
-    stale = stale_files()
-    for path, text in stale.items():
-        name = path.relative_to(ROOT)
-        if check:
-            print(f"{name} is out of date: run python -m formats.generate", file=sys.stderr)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            print(f"wrote {name}")
-    return 1 if check and stale else 0
+    return write_or_compare(generated_files(), "formats.generate", check=check)
 
 
 if __name__ == "__main__":

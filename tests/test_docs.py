@@ -6,21 +6,25 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, get_origin
 
 import click
 import pytest
 
 import rmqctl
+from rmqctl.cli import tables
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import PREFIXES
-from rmqctl.operations.verify import reference
+from rmqctl.reference import __main__ as reference
+from rmqctl.reference.rows import KINDS
+from rmqctl.rows import Row
+from rmqctl.rows.field import Field, fields_of
 from tests import transcripts
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,9 +51,13 @@ def test_the_version_stands_in_both_places() -> None:
     assert project["version"] == rmqctl.__version__
 
 
-def test_the_page_of_findings_is_up_to_date() -> None:
-    page = (ROOT / "docs/reference/findings.md").read_text()
-    assert page == reference.page(), "python -m rmqctl.operations.verify.reference writes it"
+def test_what_follows_from_the_code_is_up_to_date() -> None:
+    stale = [
+        str(path.relative_to(ROOT))
+        for path, text in reference.generated_files().items()
+        if not path.exists() or path.read_text() != text
+    ]
+    assert stale == [], "python -m rmqctl.reference writes them"
 
 
 @pytest.mark.parametrize("name", sorted({path.split()[1] for path in COMMANDS}))
@@ -165,7 +173,7 @@ def test_the_readmes_transcript_fits_a_screen() -> None:
     assert len(lines) <= 25 and max(map(len, lines)) <= transcripts.WIDTH
 
 
-# --- docs/reference/rows.md ----------------------------------------------------------------
+# --- rows ----------------------------------------------------------------------------------
 
 SMALL_FILES = """\
 mappedFileSizeCommitLog=2048
@@ -173,41 +181,19 @@ mappedFileSizeConsumeQueue=400
 maxHashSlotNum=20
 maxIndexNum=60
 """
-JSON_TYPES: dict[str, type] = {
-    "integer": int,
-    "number": float,
-    "string": str,
-    "boolean": bool,
-    "null": type(None),
-}
 
 
-class Column(NamedTuple):
-    name: str
-    kind: str
-
-    @property
-    def is_optional(self) -> bool:
-        return self.kind.endswith(", optional")
-
-    def fits(self, value: Any) -> bool:
-        kinds = self.kind.removesuffix(", optional").split(" or ")
-        return any(
-            kind == "any"
-            or (kind == "array of strings" and type(value) is list)
-            or (kind == "object of strings" and type(value) is dict)
-            or type(value) is JSON_TYPES.get(kind)
-            for kind in kinds
+def misfits(row: Row, fields: Iterable[Field]) -> list[Field]:
+    """Declared fields whose value in a row has another type."""
+    return [
+        field
+        for field in fields
+        if field.name in row
+        and not any(
+            kind is Any or type(row[field.name]) is (get_origin(kind) or kind)
+            for kind in field.types
         )
-
-
-def sections(page: str) -> Iterator[tuple[str, list[Column], set[str]]]:
-    """``(heading, columns, commands that print it)`` of each row in the page."""
-    for section in page.split("\n## ")[1:]:
-        columns = re.findall(r"^\| `(\w+)` \| ([^|]+?) \|", section, re.MULTILINE)
-        printed_by = re.findall(r"Printed by ([^.]*)\.", section)
-        commands = set(re.findall(r"`([^`]+)`", printed_by[0])) if printed_by else set()
-        yield section.splitlines()[0], [Column(*column) for column in columns], commands
+    ]
 
 
 def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
@@ -324,29 +310,36 @@ def scheduled_and_half_messages(
     yield from rows("transaction rollback", f"{put['wrote_offset']}", code=1)
 
 
-def test_rows_have_exactly_the_documented_fields(
+def test_rows_have_exactly_the_declared_fields(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = (ROOT / "docs/reference/rows.md").read_text()
-    documented = {heading: (columns, by) for heading, columns, by in sections(page)}
-    seen: dict[str, set[str]] = {heading: set() for heading in documented}
-    printers: dict[str, set[str]] = {heading: set() for heading in documented}
+    declared = {kind.heading: fields_of(kind.row) for kind in KINDS}
+    seen: dict[str, set[str]] = {heading: set() for heading in declared}
+    printers: dict[str, set[str]] = {heading: set() for heading in declared}
     for command, row in printed_rows(tmp_path, capsys):
         kind = row["type"]
         names = (f"{kind} ({command})", f"{kind} ({command.split()[0]})", kind)
-        heading = next(name for name in names if name in documented)
-        columns, _ = documented[heading]
-        expected = [c.name for c in columns if not c.is_optional or c.name in row]
+        heading = next(name for name in names if name in declared)
+        fields = declared[heading]
+        expected = [f.name for f in fields if not f.is_optional or f.name in row]
         assert list(row) == expected, (command, heading)
-        wrong = [c for c in columns if c.name in row and not c.fits(row[c.name])]
-        assert not wrong, (command, heading, wrong)
+        assert not misfits(row, fields), (command, heading)
+        assert fields[0].meaning == f"`{kind}`", heading
         seen[heading] |= set(row)
         printers[heading].add(command)
-    for heading, (columns, by) in documented.items():
-        assert seen[heading] == {c.name for c in columns}, heading
+    for kind in KINDS:
+        heading, by = kind.heading, set(kind.printed_by)
+        assert seen[heading] == {field.name for field in declared[heading]}, heading
         if by:
             plain = {
                 re.sub(r" --(raw|follow|decompress|queues)$", "", name)
                 for name in printers[heading]
             }
             assert plain == by, heading
+
+
+def test_tables_show_fields_that_rows_have() -> None:
+    fields = {kind.heading: {f.name for f in fields_of(kind.row)} for kind in KINDS}
+    for chosen in (tables.TABLE_COLUMNS, tables._TITLES):
+        for row, columns in chosen.items():
+            assert set(columns) <= fields[row], row

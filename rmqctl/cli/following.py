@@ -11,14 +11,16 @@ import select
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from rmqctl.cli.output import note
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.signals import stop_signals
-from rmqctl.cli.sink import Row
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
 INTERVAL_SECONDS = 0.2

@@ -16,10 +16,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.sink import Row, Shape, Sink
+from rmqctl.cli.sink import Shape, Sink
 from rmqctl.cli.text import safe_json, shortened, visible
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 _ROWS_AT_ONCE = 256
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -13,6 +13,7 @@ from rmqctl.cli.output import RowWriter, note
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows import Row
 
 
 class Settings(NamedTuple):
@@ -111,7 +112,7 @@ class Settings(NamedTuple):
             )
         return bool(files)
 
-    def note_bodies(self, summary: dict[str, Any]) -> bool:
+    def note_bodies(self, summary: Row) -> bool:
         """Says how many bodies were shown that are not what was stored; whether there are any."""
         mismatches = summary.get("body_crc_mismatches", 0)
         if mismatches:

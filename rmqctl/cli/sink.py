@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from rmqctl.errors import CannotWrite
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
+
 
 _BUFFER_BYTES = 1 << 16
 

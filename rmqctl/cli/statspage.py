@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Row = dict[str, Any]
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
+
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fbfbf9; --card: #fff; --ink: #1d2430; --dim: #66707f;

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.sink import Row, Shape, Sink
+from rmqctl.cli.sink import Shape, Sink
 from rmqctl.cli.text import cell, pairs, title, visible, width
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from rmqctl.rows import Row
 
 PAGE_ROWS = 100
 #: Longer words may be broken to make a table fit.

@@ -8,7 +8,10 @@ shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 _CONTROL = (
     "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -116,7 +119,7 @@ def width(text: str) -> int:
     )
 
 
-def pairs(row: dict[str, Any]) -> str:
+def pairs(row: Row) -> str:
     """A row on one line, without its type: ``name=value, name="one, two", …``."""
     return ", ".join(
         f"{title(name)}={_quoted(cell(name, value))}"

@@ -15,14 +15,14 @@ import click
 
 from rmqctl.cli.following import Following
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.sink import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows import Row
 
 F = TypeVar("F", bound=Callable[..., Any])
 INTERVAL_SECONDS = 2.0
-Question = Callable[["MessageStore"], Iterable[Row]]
+Question = Callable[["MessageStore"], Iterable["Row"]]
 
 
 def watch_options(function: F) -> F:

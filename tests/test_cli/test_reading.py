@@ -12,14 +12,11 @@ import pytest
 from rmqctl.cli.output import FORMATS
 from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.operations.mend import rebuild
+from rmqctl.rows.field import fields_of
+from rmqctl.rows.structures import MessageRow
 from tests.test_cli.conftest import BORN, Cli, state
 
-MESSAGE_FIELDS = [
-    *("type", "physical_offset", "total_size", "topic", "queue_id", "queue_offset", "flag"),
-    *("sys_flag", "body_crc", "born_timestamp", "born_host", "store_timestamp", "store_host"),
-    *("reconsume_times", "prepared_transaction_offset", "body_length", "tags_code", "msg_id"),
-    "properties",
-]
+MESSAGE_FIELDS = [field.name for field in fields_of(MessageRow) if not field.is_optional]
 
 PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--offset", "0")
 QUERY = ("index", "query", "--topic", "orders", "--key", "order-7")

@@ -13,6 +13,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import transaction
 from rmqctl.operations.change.transaction import half_messages
+from rmqctl.rows import Row
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import CONFIG, Cli, state
@@ -329,5 +330,6 @@ def test_a_half_waits_for_just_its_time(tmp_path: Path, age: int, does: str) -> 
     put(root, half(0, CHECK_IMMUNITY_TIME_IN_SECONDS="60"))
     ((record, _),) = records(root, HALF)
     with MessageStore(root, CONFIG) as store:
-        row, summary = half_messages(store, record.born_timestamp + age)
+        rows: list[Row] = list(half_messages(store, record.born_timestamp + age))
+    row, summary = rows
     assert (row["age_milliseconds"], row["broker_does"], summary["pending"]) == (age, does, 1)

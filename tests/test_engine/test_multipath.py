@@ -19,6 +19,7 @@ from rmqctl.errors import AmbiguousLog, BrokerConfError
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
+from rmqctl.rows import Row
 
 ONE = MessageStoreConfig(
     mapped_file_size_commit_log=1000,
@@ -127,7 +128,8 @@ def test_a_missing_directory_is_damage_and_no_end(tmp_path: Path) -> None:
     write(tmp_path / "store", config)
     shutil.rmtree(tmp_path / "disk-b")
     with MessageStore(tmp_path / "store", config) as store:
-        *rows, summary = walk_commit_log(store, Selection())
+        walked: list[Row] = list(walk_commit_log(store, Selection()))
+    *rows, summary = walked
     assert summary["damages"] > 1
     assert {row["reason"] for row in rows if row["type"] == "damage"} == {"commitlog-file-missing"}
 

@@ -26,6 +26,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.walk import Selection, walk_queues
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import INFO, Finding, Summary, verify
+from rmqctl.rows import Row
 from tests.conftest import Golden
 from tests.golden_data import (
     STORES,
@@ -176,7 +177,8 @@ def test_the_units_are_the_engines(golden: Golden, name: str) -> None:
         for row in sorted(expected(name)["unit"], key=unit_key)
     ]
     with open_store(golden, name) as store:
-        *rows, summary = walk_queues(store, Selection())
+        walked: list[Row] = list(walk_queues(store, Selection()))
+    *rows, summary = walked
     assert [tuple(row.values())[1:] for row in rows] == wanted
     assert (summary["units"], summary["damages"]) == (len(wanted), 0)
     # In this store, and no other, the units hold addresses of the extension.

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,11 +25,11 @@ from rmqctl.operations.look.message import look_message
 from rmqctl.operations.look.pull import pull
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.operations.verify import verify
+from rmqctl.rows import Row
 from tests import golden_data
 from tests.conftest import Golden
 from tests.seeds import times
 
-Row = dict[str, Any]
 CONFIG = parse_broker_conf(
     "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n"
     "maxHashSlotNum=50\nmaxIndexNum=200\n"

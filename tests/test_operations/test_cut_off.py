@@ -10,6 +10,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
 from rmqctl.operations.change.schedule import Delivery, DeliveryRun
 from rmqctl.operations.change.transaction import Ending, end_transactions
+from rmqctl.rows import Row
 from tests.test_engine.test_messagestore import SMALL, is_clean
 
 Message = MessageExtBrokerInner
@@ -33,7 +34,8 @@ def test_delivered_messages_are_known_again(tmp_path: Path, form: RecordForm) ->
         assert all(result.is_ok for result in store.put_messages([waiting] * 3))
     for before in (0, 3):
         with opened(root, form) as store:
-            summary = list(DeliveryRun(store, Delivery(1 << 62, 0)).rows())[-1]
+            rows: list[Row] = list(DeliveryRun(store, Delivery(1 << 62, 0)).rows())
+            summary = rows[-1]
             assert (summary["delivered"], summary["delivered_before"]) == (3, before)
             # The properties of a delivery are those of the message that waited.
             copies = store.get_message("T", 0, before, 3).records
@@ -71,7 +73,8 @@ def test_a_commit_that_was_cut_off_is_only_completed(
             list(end_transactions(store, [half.wrote_offset], Ending("commit", 0)))
         final = store.max_offset
     with opened(root, form) as store:
-        row, _ = end_transactions(store, [half.wrote_offset], Ending("commit", 0))
+        rows: list[Row] = list(end_transactions(store, [half.wrote_offset], Ending("commit", 0)))
+        row, _ = rows
         assert row["status"] == "PUT_OK" and row["final_offset"] < final
         assert row["op_offset"] == final, "the op message alone"
     assert is_clean(root)

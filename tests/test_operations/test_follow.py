@@ -13,6 +13,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.look.follow import follow_log, follow_queue
 from rmqctl.operations.look.walk import Selection
+from rmqctl.rows import Row
 from tests.test_safety.support import Clock, message, small_config
 
 CONFIG = small_config(log=4096, queue=200)
@@ -44,7 +45,7 @@ def places(store: MessageStore) -> list[int]:
     return [e.physical_offset for e in store.commit_log.walk() if isinstance(e, Record)]
 
 
-def follow(store: MessageStore, looks: int = 3, **what: Any) -> tuple[list[int], dict[str, Any]]:
+def follow(store: MessageStore, looks: int = 3, **what: Any) -> tuple[list[int], Row]:
     """Physical offsets of the messages, and the summary."""
     *rows, summary = follow_log(store, Selection(**what), Looks(looks))
     assert summary["type"] == "summary"
@@ -72,7 +73,7 @@ def test_it_begins_at_a_record_only(store: MessageStore, wrong: int) -> None:
 
 def test_without_patience_it_ends_between_two_rows(store: MessageStore) -> None:
     patience = Looks(1)
-    rows = follow_log(store, Selection(), patience)
+    rows: Iterator[Row] = follow_log(store, Selection(), patience)
     assert next(rows)["physical_offset"] == 0
     patience.left = 0
     (summary,) = rows
@@ -80,8 +81,9 @@ def test_without_patience_it_ends_between_two_rows(store: MessageStore) -> None:
 
 
 def test_a_queue_from_an_offset_to_a_number(store: MessageStore) -> None:
-    def rows(offset: int | None, **more: Any) -> tuple[list[int], dict[str, Any]]:
-        *found, summary = follow_queue(store, "t", 0, offset, Looks(3), **more)
+    def rows(offset: int | None, **more: Any) -> tuple[list[int], Row]:
+        told: list[Row] = list(follow_queue(store, "t", 0, offset, Looks(3), **more))
+        *found, summary = told
         return [row["queue_offset"] for row in found], summary
 
     found, summary = rows(None)

@@ -22,6 +22,7 @@ from rmqctl.errors import CannotRead, CommitLogMissing, FileLengthContradiction
 from rmqctl.operations.change.flush import flush
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import ERROR, INFO, WARNING, Finding, Summary, verify
+from rmqctl.rows import Row
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import (
     CONFIG,
@@ -347,8 +348,8 @@ def test_flush_writes_the_checkpoint_that_was_lost(store: Path) -> None:
     (store / "checkpoint").unlink()
     assert told(findings_of(store)[0]) == [("checkpoint-missing", WARNING, "checkpoint")]
     with MessageStore(store, CONFIG, writable=True) as writer:
-        *_, row = flush(writer)
-    assert row["index_msg_timestamp"] == before.index_msg_timestamp
+        rows: list[Row] = list(flush(writer))
+    assert rows[-1]["index_msg_timestamp"] == before.index_msg_timestamp
     assert read_checkpoint(store / "checkpoint") == before
     assert findings_of(store)[0] == []
 

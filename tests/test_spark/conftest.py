@@ -24,6 +24,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
+from rmqctl.rows import Row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -338,6 +339,7 @@ def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = 
     """What the data source must give, from the walks of the engine."""
     walks = {"queue": walk_queues, "index": walk_index}
     with MessageStore(root, config) as store:
+        rows: list[Row]
         if structure == "commitlog":
             rows = list(walk_commit_log(store, Selection(), "hex"))
         else:
@@ -345,7 +347,7 @@ def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = 
     return [_row(structure, root, row) for row in rows if row["type"] not in ("blank", "summary")]
 
 
-def _row(structure: str, root: Path, row: dict[str, Any]) -> dict[str, Any]:
+def _row(structure: str, root: Path, row: Row) -> dict[str, Any]:
     from rmqctl.spark.source.columns import STRUCTURES, broker_of
 
     result = dict.fromkeys(column.name for column in STRUCTURES[structure])

@@ -22,8 +22,11 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
 from rmqctl.operations.mend import rebuild as in_process
 from rmqctl.operations.verify import inparts, verify
+from rmqctl.reference.rows import KINDS
+from rmqctl.rows import onspark
+from rmqctl.rows.field import fields_of
 from tests import golden_data
-from tests.test_docs import ROOT, sections
+from tests.test_docs import misfits
 from tests.test_spark.conftest import verdict
 
 if TYPE_CHECKING:
@@ -37,7 +40,6 @@ CASES = [(name, name) for name in golden_data.STORES if name != "defaults"] + [
 ]
 Golden = Callable[[str], Path]
 SMALL = MessageStoreConfig(mapped_file_size_commit_log=1 << 17)
-REFERENCE = ROOT / "docs" / "reference"
 
 
 def store_of(case: str, base: str, golden: Golden, directory: Path) -> Path:
@@ -401,31 +403,30 @@ def fleet(root: Path) -> Path:
     return root
 
 
-#: What the pages of rows document, and what of it was printed.
-PAGE, GENERAL = (
-    {heading: columns for heading, columns, _ in sections((REFERENCE / name).read_text())}
-    for name in ("rows-on-spark.md", "rows.md")
+#: The fields that rows are declared with, and what of them was printed.
+DECLARED, GENERAL = (
+    {kind.heading: fields_of(kind.row) for kind in kinds} for kinds in (onspark.KINDS, KINDS)
 )
-SEEN: dict[str, set[str]] = {heading: set() for heading in PAGE}
+SEEN: dict[str, set[str]] = {heading: set() for heading in DECLARED}
 
 
 def assert_documented(command: str, row: dict[str, Any]) -> None:
     kind = row["type"]
     heading = f"{kind} ({command})"
-    columns = PAGE[heading]
-    SEEN[heading] |= row.keys() & {column.name for column in columns}
+    fields = DECLARED[heading]
+    SEEN[heading] |= row.keys() & {field.name for field in fields}
     if kind in ("finding", "damage"):
-        columns = columns + GENERAL[kind][1:]
+        fields += GENERAL[kind][1:]
     if kind == "row":
         return
-    assert list(row) == [c.name for c in columns if not c.is_optional or c.name in row], heading
-    assert [c for c in columns if c.name in row and not c.fits(row[c.name])] == [], heading
+    assert list(row) == [f.name for f in fields if not f.is_optional or f.name in row], heading
+    assert misfits(row, fields) == [], heading
 
 
 def assert_all_were_printed(command: str) -> None:
-    for heading, columns in PAGE.items():
+    for heading, fields in DECLARED.items():
         if heading.endswith(f" ({command})"):
-            assert SEEN[heading] == {column.name for column in columns}, heading
+            assert SEEN[heading] == {field.name for field in fields}, heading
 
 
 def run(*words: str) -> tuple[Any, list[dict[str, Any]], BaseException | None]:

@@ -127,12 +127,12 @@ def test_each_column_alone(golden: Golden, structure: str) -> None:
 
 
 def test_the_body_is_read_only_when_asked(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqctl.spark.source.arrow import _SPECIAL
+    from rmqctl.spark.source.arrow import _MADE
 
     def refuse(_: object) -> pa.Array:
         raise AssertionError("the body was read")
 
-    monkeypatch.setitem(_SPECIAL, "body", refuse)
+    monkeypatch.setitem(_MADE, "body", refuse)
     names = [column.name for column in STRUCTURES["commitlog"] if column.name != "body"]
     settings = ReadSettings("commitlog", [str(golden("basic"))], broker_conf("basic"))
     assert len(read_rows(settings, names)) == 600
@@ -394,7 +394,10 @@ def test_times_outside_of_the_calendar_are_null() -> None:
 
 def test_the_schema_of_a_structure() -> None:
     assert "`body`" not in ddl("commitlog")
-    assert ddl("queue", ["topic", "size"]) == "`topic` string, `size` int"
+    assert ddl("queue", ["topic", "size"]) == (
+        "`topic` string COMMENT 'topic', `size` int COMMENT 'size of the record'"
+    )
+    assert "COMMENT 'the producer\\'s own flag'" in ddl("commitlog", ["flag"])
     with pytest.raises(ValueError, match="none of commitlog, queue, index"):
         ddl("log")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows import Row
 
 _SHOWN_BYTES = 16
 _SHOWN_TEXT = 64
@@ -48,7 +49,7 @@ def command() -> None:
     """
 
 
-def _show(settings: Settings, dump: Callable[[MessageStore], Iterator[dict[str, Any]]]) -> int:
+def _show(settings: Settings, dump: Callable[[MessageStore], Iterator[Row]]) -> int:
     with settings.open() as store, settings.writer("field") as writer:
         rows = dump(store)
         if settings.format == "table" and not settings.verbose:
@@ -57,7 +58,7 @@ def _show(settings: Settings, dump: Callable[[MessageStore], Iterator[dict[str, 
     return int(bool(summary["problems"]))
 
 
-def _shortened(row: dict[str, Any]) -> dict[str, Any]:
+def _shortened(row: Row) -> Row:
     """A row for a table: long contents are for JSON (or -v)."""
     from rmqctl.cli.text import cell
 
@@ -68,7 +69,7 @@ def _shortened(row: dict[str, Any]) -> dict[str, Any]:
         data = f"{data[: 2 * _SHOWN_BYTES]}…"
     if len(text) > _SHOWN_TEXT:
         text = text[:_SHOWN_TEXT] + "…"
-    return row | {"bytes": data, "value": text}
+    return {**row, "bytes": data, "value": text}
 
 
 _EXITS = {1: "something in the structure does not fit"}

@@ -10,12 +10,12 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, topic_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.sink import Row
 from rmqctl.cli.watching import watch as keep_watching
 from rmqctl.cli.watching import watch_options
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows import Row
 
 
 @make(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import click
 
 from rmqctl.cli.command import command as make
@@ -15,6 +18,9 @@ from rmqctl.cli.options import (
 )
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, Whole
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 
 @group(
@@ -76,6 +82,7 @@ def query(
     check_range("--since", since, "--until", until)
     with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
         settings.note_index(store)
+        rows: Iterator[Row]
         if raw:
             rows = index.query_items(
                 store, topic, key, max_items=max_messages, since=since, until=until

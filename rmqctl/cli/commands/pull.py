@@ -20,7 +20,7 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, Whole
 
 if TYPE_CHECKING:
-    from rmqctl.cli.sink import Row
+    from rmqctl.rows import Row
 
 
 @make(

@@ -18,6 +18,7 @@ from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.change.put import BulkPut
+    from rmqctl.rows import Row
 
 
 @make(
@@ -293,7 +294,7 @@ def _note_damages(settings: Settings, run: BulkPut) -> None:
         )
 
 
-def _status(settings: Settings, row: dict[str, Any] | None, line: int | None = None) -> int:
+def _status(settings: Settings, row: Row | None, line: int | None = None) -> int:
     if row is None or row["status"] == "PUT_OK":
         return 0
     where = "" if line is None else f"line {line}: "

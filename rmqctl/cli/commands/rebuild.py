@@ -319,7 +319,7 @@ class _Done:
         if summary.not_in_order:
             self._settings.note(f"note: {plan.root} was not closed cleanly: {summary.not_in_order}")
         for row in rebuild.damage_rows(summary):
-            self._writer.row({"type": row.pop("type"), **named, **row})
+            self._writer.row({"type": row["type"], **named, **row})
         self.damaged |= bool(summary.damage or summary.refused_topics)
         self.queues += summary.queues
         told = rebuild.summary_row(plan, summary, output, purged)

@@ -17,6 +17,7 @@ from rmqctl.cli.types import INT_MAX, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows import Row
 
 
 @group(
@@ -49,13 +50,13 @@ def ls(settings: Settings) -> None:
     from rmqctl.operations.change.schedule import delay_levels
 
     with settings.open() as store, settings.writer("delay_level") as writer:
-        rows = list(delay_levels(store, system_clock()))
+        rows: list[Row] = list(delay_levels(store, system_clock()))
         writer.rows(rows)
     for row in rows[:-1]:
         _note_oddities(settings, row)
 
 
-def _note_oddities(settings: Settings, row: dict[str, Any]) -> None:
+def _note_oddities(settings: Settings, row: Row) -> None:
     level, progress = row["level"], row["progress"]
     if row["delay_milliseconds"] is None and row["pending"]:
         settings.note(

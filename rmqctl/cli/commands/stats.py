@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +17,9 @@ from rmqctl.cli.spark_options import (
     spark_session,
 )
 from rmqctl.cli.types import Whole
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 
 @make(
@@ -56,7 +59,7 @@ def command(
     otherwise. Prints rows of types broker (of several stores), topic, queue, tag, hour, producer,
     size, delay and duplicate_key, then a summary. A page opens without network.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     source = settings.source_options
     with (
         settings.writer(format, "topic") as quiet,
@@ -77,7 +80,7 @@ def command(
     return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
 
 
-def _print(settings: SparkSettings, rows: list[dict[str, Any]], format: str) -> None:
+def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:
     """All rows as one; in a table each section has its own header."""
     summary = {name: value for name, value in rows[-1].items() if name != "type"}
     if format != "table":

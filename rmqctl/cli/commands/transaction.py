@@ -17,7 +17,7 @@ from rmqctl.cli.types import OFFSET
 
 if TYPE_CHECKING:
     from rmqctl.operations.change.transaction import Action
-    from rmqctl.operations.look.rows import Row
+    from rmqctl.rows import Row
 
 _EXITS = WRITING_EXITS | {
     1: "a half message was refused (its row has the status)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,7 +21,9 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.sink import Row
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
 
 _EXITS = {1: "damage was met, or filters were given and nothing matched"}
 _LOG_EXITS = {

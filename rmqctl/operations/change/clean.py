@@ -16,11 +16,12 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import DamagedStore, NeedsConsent
 from rmqctl.operations.look.info import irregular_files
-from rmqctl.operations.look.rows import Row
 from rmqctl.operations.mend.recovery import bring_in_order
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows.reports import FileRow, ProgressRow
+    from rmqctl.rows.summaries import CleanSummary
 
 
 class Rule(NamedTuple):
@@ -160,7 +161,7 @@ def ask_consent(plan: CleanPlan) -> None:
     raise NeedsConsent(reason=f"clean deletes {len(removals)} files ({size} bytes on disk){loss}.")
 
 
-def file_row(plan_root: Path, removal: Removal) -> Row:
+def file_row(plan_root: Path, removal: Removal) -> FileRow:
     """One file that goes."""
     path = removal.path
     return {
@@ -174,16 +175,28 @@ def file_row(plan_root: Path, removal: Removal) -> Row:
     }
 
 
-def progress_rows(plan: CleanPlan) -> Iterator[Row]:
+def progress_rows(plan: CleanPlan) -> Iterator[ProgressRow]:
     """One reader of one queue a row, those that lose most first."""
     for row in plan.progress:
-        yield {"type": "progress", **row._asdict()}
+        yield {
+            "type": "progress",
+            "topic": row.topic,
+            "queue_id": row.queue_id,
+            "group": row.group,
+            "consumer_offset": row.consumer_offset,
+            "min_offset": row.min_offset,
+            "new_min_offset": row.new_min_offset,
+            "max_offset": row.max_offset,
+            "lag": row.lag,
+            "lost": row.lost,
+        }
 
 
-def summary_row(plan: CleanPlan, *, dry_run: bool) -> Row:
-    """The summary's fields: the decision, and what becomes of the store."""
+def summary_row(plan: CleanPlan, *, dry_run: bool) -> CleanSummary:
+    """The summary: the decision, and what becomes of the store."""
     found = plan.retention
     return {
+        "type": "summary",
         "dry_run": dry_run,
         "time_up": found.verdict.time_up,
         "space_full": found.verdict.space_full,

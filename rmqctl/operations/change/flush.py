@@ -6,21 +6,28 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.write.storeflusher import STRUCTURES
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.state.checkpoint import Checkpoint
+    from rmqctl.rows.reports import CheckpointRow, FlushRow
 
 #: What ``--structure`` names.
 CHOICES = (*STRUCTURES, "all")
 
 
-def checkpoint_row(checkpoint: Checkpoint) -> Row:
-    return {"type": "checkpoint", **checkpoint._asdict()}
+def checkpoint_row(checkpoint: Checkpoint) -> CheckpointRow:
+    return {
+        "type": "checkpoint",
+        "physic_msg_timestamp": checkpoint.physic_msg_timestamp,
+        "logics_msg_timestamp": checkpoint.logics_msg_timestamp,
+        "index_msg_timestamp": checkpoint.index_msg_timestamp,
+        "master_flushed_offset": checkpoint.master_flushed_offset,
+        "confirm_phy_offset": checkpoint.confirm_phy_offset,
+    }
 
 
-def flush(store: MessageStore, structure: str = "all") -> Iterator[Row]:
+def flush(store: MessageStore, structure: str = "all") -> Iterator[FlushRow | CheckpointRow]:
     """Flushes one structure, or all, of a store that is open for writing: a row for each, with the
     range of the log that may not have been on disk before, then the checkpoint.
 
@@ -28,5 +35,10 @@ def flush(store: MessageStore, structure: str = "all") -> Iterator[Row]:
     """
     structures = STRUCTURES if structure == "all" else (structure,)
     for done in store.flush_structures(structures):
-        yield {"type": "flush", **done._asdict()}
+        yield {
+            "type": "flush",
+            "structure": done.structure,
+            "from_offset": done.from_offset,
+            "to_offset": done.to_offset,
+        }
     yield checkpoint_row(store.checkpoint)

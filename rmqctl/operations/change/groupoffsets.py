@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
@@ -15,12 +15,13 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_consumer_offsets
 from rmqctl.engine.state.laterversions import check_offsets_in_files, check_understood
 from rmqctl.errors import NeedsConsent, UsageError
-from rmqctl.operations.look.rows import Row
 from rmqctl.operations.mend.recovery import bring_in_order
 
 if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows.summaries import GroupSetOffsetSummary
+    from rmqctl.rows.topics import OffsetChangeRow
 
 
 class Place(Enum):
@@ -176,7 +177,7 @@ def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pla
         lock.release()
 
 
-def _journal(plan: Plan) -> Iterator[Row]:
+def _journal(plan: Plan) -> Iterator[dict[str, Any]]:
     now = system_clock()
     for change in plan.moved:
         yield {
@@ -190,7 +191,7 @@ def _journal(plan: Plan) -> Iterator[Row]:
         }
 
 
-def rows(plan: Plan, *, dry_run: bool) -> Iterator[Row]:
+def rows(plan: Plan, *, dry_run: bool) -> Iterator[OffsetChangeRow | GroupSetOffsetSummary]:
     """Rows ``offset_change``, one a queue, then ``summary``."""
     request = plan.request
     for change in plan.changes:
@@ -198,7 +199,13 @@ def rows(plan: Plan, *, dry_run: bool) -> Iterator[Row]:
             "type": "offset_change",
             "group": request.group,
             "topic": request.topic,
-            **change._asdict(),
+            "queue_id": change.queue_id,
+            "old_offset": change.old_offset,
+            "new_offset": change.new_offset,
+            "min_offset": change.min_offset,
+            "max_offset": change.max_offset,
+            "skipped": change.skipped,
+            "read_again": change.read_again,
         }
     yield {
         "type": "summary",

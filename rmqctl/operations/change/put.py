@@ -21,23 +21,26 @@ from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import MessageMaker
-from rmqctl.operations.look.rows import Row, append_result_row
+from rmqctl.operations.look.rows import append_result_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.write.bulk import Appended
+    from rmqctl.rows.changes import AppendResultRow
 
 
 class LineTooLong(ValueError):
     """What gives the lines has stopped in one that does not end; the text says where."""
 
 
-def put_one(store: MessageStore, message: MessageExtBrokerInner, *, flush: bool = True) -> Row:
+def put_one(
+    store: MessageStore, message: MessageExtBrokerInner, *, flush: bool = True
+) -> AppendResultRow:
     """Puts one message; the row says what became of it."""
     return append_result_row(store.put_message(message, flush=flush))
 
 
-def check_one(store: MessageStore, message: MessageExtBrokerInner) -> Row:
+def check_one(store: MessageStore, message: MessageExtBrokerInner) -> AppendResultRow:
     """What a put of one message would answer, of a store that is open for reading: its offsets are
     None."""
     checked = store.check_message(message)
@@ -58,7 +61,7 @@ class BulkPut:
     source: str
     line: int = 0
     stored: int = 0
-    refused: Row | None = None
+    refused: AppendResultRow | None = None
     passed_over: Counter[str] = field(default_factory=Counter)
 
 
@@ -69,7 +72,7 @@ def put_lines(
     *,
     maker: MessageMaker | None = None,
     flush: bool = True,
-) -> Iterator[Iterator[Row]]:
+) -> Iterator[Iterator[AppendResultRow]]:
     """Puts every line; yields rows ``append_result`` in bulks, each once it is stored (with
     ``flush``: on disk). A line of None asks to store what there is now.
 
@@ -96,7 +99,7 @@ def put_lines(
 
 def check_lines(
     store: MessageStore, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
-) -> Iterator[Row]:
+) -> Iterator[AppendResultRow]:
     """What a put of every line would answer; ends behind the first that would be refused. No count
     of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message."""
     try:
@@ -114,7 +117,7 @@ def check_lines(
         ) from None
 
 
-def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> Row:
+def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResultRow:
     """:func:`append_result_row` of a message that was stored, in a hurry."""
     topic, queue_id, host, offset, size, queue_offset, timestamp = appended
     digits = host_digits.get(host)

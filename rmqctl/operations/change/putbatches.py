@@ -12,10 +12,11 @@ from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import BadInputLine, TopicNotAllowed
 from rmqctl.operations.change.messagefields import MessageMaker
 from rmqctl.operations.change.put import BulkPut, messages_of
-from rmqctl.operations.look.rows import Row, append_result_row
+from rmqctl.operations.look.rows import append_result_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.changes import AppendResultRow
 
 
 def put_batches(
@@ -26,7 +27,7 @@ def put_batches(
     size: int,
     maker: MessageMaker | None = None,
     flush: bool = True,
-) -> Iterator[Iterator[Row]]:
+) -> Iterator[Iterator[AppendResultRow]]:
     """``put_lines`` in batches: a row, with all message ids, stands for up to ``size`` lines that
     follow each other with one topic and queue. Delayed and transactional messages go singly.
 
@@ -47,7 +48,8 @@ def put_batches(
                 yield iter((row,))
                 return
             run.stored += len(batch)
-            yield iter((row | {"messages": len(batch)},))
+            row["messages"] = len(batch)
+            yield iter((row,))
     except (NotAMessage, TopicNotAllowed) as error:
         raise BadInputLine(
             source=run.source, line=run.line, reason=str(error), stored=run.stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
@@ -28,7 +28,10 @@ from rmqctl.operations.change.undelivered import (
     SKIPPED,
     UndeliveredRows,
 )
-from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.rows.changes import DelayLevelRow, DeliveryRow, UndeliveredRow
+    from rmqctl.rows.summaries import ScheduleDeliverSummary, ScheduleLsSummary
 
 _TOPIC = constants.RMQ_SYS_SCHEDULE_TOPIC
 _UNITS_AT_ONCE = 4096
@@ -55,7 +58,7 @@ def scheduled_levels(store: MessageStore) -> list[int]:
     return [where.queue_id + 1 for where in store.queues.directories() if where.topic == _TOPIC]
 
 
-def delay_levels(store: MessageStore, now: int) -> Iterator[Row]:
+def delay_levels(store: MessageStore, now: int) -> Iterator[DelayLevelRow | ScheduleLsSummary]:
     """Rows ``delay_level`` of every level that has a queue or a progress, then ``summary``.
 
     ``next_offset`` is where a broker goes on, ``due`` how many it would deliver at once.
@@ -65,7 +68,7 @@ def delay_levels(store: MessageStore, now: int) -> Iterator[Row]:
     levels = pending = due = 0
     for level in sorted({*scheduled_levels(store), *(n for n in offsets if n > 0)}):
         queue = store.consume_queue(_TOPIC, schedule.queue_id_of(level))
-        row: Row = {
+        row: DelayLevelRow = {
             "type": "delay_level",
             "level": level,
             "delay_milliseconds": delays[level - 1] if level <= len(delays) else None,
@@ -114,9 +117,6 @@ class Delivery:
     dry_run: bool = False
 
 
-_TOTALS = ("due", "delivered", "delivered_before", "passed_over")
-
-
 class DeliveryRun:
     """One run of ``schedule deliver`` over a store that is open for writing, or, for a dry run, for
     reading. ``due`` is how many messages it looks at.
@@ -149,27 +149,36 @@ class DeliveryRun:
             if queue is not None and self._wanted(level):
                 yield _Level(self, level, queue)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[UndeliveredRow | DeliveryRow | ScheduleDeliverSummary]:
         """Delivers level by level; yields ``undelivered`` rows and one ``delivery`` for each level
         that has anything to do, then ``summary``."""
-        totals = dict.fromkeys(_TOTALS, 0)
-        stopped = 0
+        due = delivered = delivered_before = passed_over = stopped = 0
         for level in self._levels:
             if level.start == level.end:
                 continue
             yield from level.work()
             row = level.row()
-            totals = {name: value + row[name] for name, value in totals.items()}
+            due += row["due"]
+            delivered += row["delivered"]
+            delivered_before += row["delivered_before"]
+            passed_over += row["passed_over"]
             stopped += level.stopped
             yield row
             if self.refused is not None:
                 break
-        for row in self._unknown_levels():
+        for unknown in self._unknown_levels():
             stopped += 1
-            yield row
-        yield {"type": "summary", **totals, "stopped_levels": stopped}
+            yield unknown
+        yield {
+            "type": "summary",
+            "due": due,
+            "delivered": delivered,
+            "delivered_before": delivered_before,
+            "passed_over": passed_over,
+            "stopped_levels": stopped,
+        }
 
-    def _unknown_levels(self) -> Iterator[Row]:
+    def _unknown_levels(self) -> Iterator[UndeliveredRow]:
         """Levels that have messages and no delay in the configuration: a broker never delivers
         them."""
         for level in scheduled_levels(self.store):
@@ -216,7 +225,7 @@ class _Level:
             self.end += 1  # No file holds it: the level stands still there, and that is said.
         self.stopped = False
         self._max_offset = queue.max_offset
-        self._counts = dict.fromkeys(_TOTALS[1:], 0)
+        self._delivered = self._delivered_before = self._passed_over = 0
         self._wrote: list[int] = []
         # Copies lie at the beginning: deliveries go in order. The first without one ends it.
         self._copies_go_on = True
@@ -224,7 +233,7 @@ class _Level:
         self._under_way: deque[tuple[int, bool]] = deque()
         self._rows = UndeliveredRows(level)
 
-    def work(self) -> Iterator[Row]:
+    def work(self) -> Iterator[UndeliveredRow]:
         if self._run.delivery.dry_run:
             for message in self._messages():
                 self._try(message)
@@ -233,7 +242,7 @@ class _Level:
             yield from self._put()
         yield from self._rows.finished(last=True)
 
-    def _put(self) -> Iterator[Row]:
+    def _put(self) -> Iterator[UndeliveredRow]:
         self._run.prove_progress_can_be_stored()
         try:
             for bulk in self._store.append_stream(self._messages()):
@@ -244,7 +253,7 @@ class _Level:
         if self._pass(0):
             self._run.save()
 
-    def row(self) -> Row:
+    def row(self) -> DeliveryRow:
         progress = self._run.table.get(self.level)
         return {
             "type": "delivery",
@@ -252,7 +261,9 @@ class _Level:
             "progress_before": self.progress_before,
             "progress": progress,
             "due": self.end - self.start,
-            **self._counts,
+            "delivered": self._delivered,
+            "delivered_before": self._delivered_before,
+            "passed_over": self._passed_over,
             "pending": self._max_offset - max(progress or 0, self.start),
             "wrote_from": self._wrote[0] if self._wrote else None,
             "wrote_to": self._wrote[1] if self._wrote else None,
@@ -288,7 +299,7 @@ class _Level:
                     continue
                 record, message = found
                 if self._copies_go_on and self._has_copy(record, message):
-                    self._counts["delivered_before"] += 1
+                    self._delivered_before += 1
                     if self._run.delivery.skip_delivered:
                         self._under_way.append((queue_offset, False))
                         continue
@@ -303,7 +314,7 @@ class _Level:
 
     def _pass_over(self, queue_offset: int, *, for_good: bool) -> None:
         """For good moves the progress; else the next delivered message does, as in a broker."""
-        self._counts["passed_over"] += 1
+        self._passed_over += 1
         if for_good:
             self._under_way.append((queue_offset, False))
 
@@ -327,7 +338,7 @@ class _Level:
         """What a put would say of its lengths."""
         encoded = self._store.check_message(message)
         if isinstance(encoded, EncodedMessage):
-            self._counts["delivered"] += 1
+            self._delivered += 1
             self._pass(1)
         else:
             self._refused(encoded)
@@ -336,7 +347,7 @@ class _Level:
         """After a bulk is on disk: its progress, stored."""
         stored = bulk.stored
         if stored:
-            self._counts["delivered"] += len(stored)
+            self._delivered += len(stored)
             last = stored[-1]
             self._wrote = [
                 self._wrote[0] if self._wrote else stored[0].wrote_offset,

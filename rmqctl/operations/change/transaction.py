@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
@@ -15,7 +15,10 @@ from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import transaction
 from rmqctl.engine.services.search import records_of_sizes
 from rmqctl.engine.write.bulk import Bulk
-from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.rows.changes import HalfMessageRow, TransactionRow
+    from rmqctl.rows.summaries import TransactionEndSummary, TransactionLsSummary
 
 PENDING, ENDED, CHECKED = "pending", "ended", "checked"
 
@@ -60,7 +63,7 @@ def halves(store: MessageStore, *, everything: bool = False) -> Iterator[Half]:
 
 def half_messages(
     store: MessageStore, now: int, *, everything: bool = False, group: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[HalfMessageRow | TransactionLsSummary]:
     """Rows ``half_message``, pending ones or with ``everything`` all, then ``summary``."""
     counts = dict.fromkeys((PENDING, ENDED, CHECKED), 0)
     for half in halves(store, everything=everything):
@@ -70,10 +73,15 @@ def half_messages(
         counts[half.state] += 1
         if everything or half.state == PENDING:
             yield row
-    yield {"type": "summary", **counts}
+    yield {
+        "type": "summary",
+        "pending": counts[PENDING],
+        "ended": counts[ENDED],
+        "checked": counts[CHECKED],
+    }
 
 
-def half_row(store: MessageStore, half: Half, now: int) -> Row:
+def half_row(store: MessageStore, half: Half, now: int) -> HalfMessageRow:
     record = half.record
     properties = record.properties
     return {
@@ -126,7 +134,7 @@ class Ending(NamedTuple):
 
 def end_transactions(
     store: MessageStore, physical_offsets: Iterable[int], ending: Ending
-) -> Iterator[Row]:
+) -> Iterator[TransactionRow | TransactionEndSummary]:
     """Commits or rolls back half messages; a row ``transaction`` for each, then ``summary``.
 
     A commit puts the final message, then the op message; a rollback the op message. A kill in
@@ -147,7 +155,7 @@ def end_transactions(
 class _End:
     """A transaction on its way: what was put for it so far, of what has to be."""
 
-    row: Row
+    row: TransactionRow
     to_put: int
     offsets: list[int] = field(default_factory=list)
 
@@ -162,9 +170,9 @@ class _Work:
         self._pending = {half.record.physical_offset: half for half in halves(store)}
         self._finals = self._finals_before() if ending.action == "commit" else {}
         self._under_way: deque[_End] = deque()
-        self._rows: list[Row] = []
+        self._rows: list[TransactionRow] = []
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[TransactionRow]:
         if self._ending.dry_run:
             for _ in self._messages():
                 pass
@@ -236,7 +244,7 @@ class _Work:
             return "BODY_DAMAGED", "its body is not what was stored: take it from a replica"
         return "", ""
 
-    def _row(self, offset: int, half: Record | None) -> Row:
+    def _row(self, offset: int, half: Record | None) -> TransactionRow:
         properties = {} if half is None else half.properties
         return {
             "type": "transaction",

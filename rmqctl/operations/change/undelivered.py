@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rmqctl.engine.services.schedule import Undeliverable
-from rmqctl.operations.look.rows import Row
+
+if TYPE_CHECKING:
+    from rmqctl.rows.changes import UndeliveredRow
 
 #: What to do about a message that does not go back to its topic, by reason.
 NEXT_STEPS = {
@@ -33,7 +36,7 @@ class UndeliveredRows:
     """``undelivered`` rows of a level; neighbours of one reason become one row."""
 
     level: int
-    _rows: list[Row] = field(default_factory=list)
+    _rows: list[UndeliveredRow] = field(default_factory=list)
 
     def add(
         self,
@@ -65,7 +68,7 @@ class UndeliveredRows:
             }
         )
 
-    def finished(self, *, last: bool = False) -> Iterator[Row]:
+    def finished(self, *, last: bool = False) -> Iterator[UndeliveredRow]:
         """Rows that no neighbour can join any more."""
         keep = 0 if last else 1
         while len(self._rows) > keep:

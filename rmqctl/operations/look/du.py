@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -29,10 +29,11 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, UsageError
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.reports import DiskRow, UsageRow
+    from rmqctl.rows.summaries import DuSummary
 
 #: What can be grouped by, and the field of a row that says it.
 FIELDS = {
@@ -194,7 +195,9 @@ def _day(timestamp: int) -> int:
     return day.year * 10000 + day.month * 100 + day.day
 
 
-def usage(store: MessageStore, what: Usage, progress: Progress | None = None) -> Iterator[Row]:
+def usage(
+    store: MessageStore, what: Usage, progress: Progress | None = None
+) -> Iterator[UsageRow | DiskRow | DuSummary]:
     """Rows ``usage``, most bytes first, rows ``disk``, then ``summary``. Bytes are those of the
     records, damaged stretches and blanks apart; what came when the bound was reached is ungrouped.
     """
@@ -217,7 +220,9 @@ def usage(store: MessageStore, what: Usage, progress: Progress | None = None) ->
             progress(reached - store.min_offset)
     for key, (count, total) in _largest(counts, what.limit):
         named = {FIELDS[n]: columns.text(n, v) for n, v in zip(what.by, key, strict=True)}
-        yield {"type": "usage", **named, "messages": count, "bytes": total}
+        # Which fields there are, and in which order, is asked for.
+        row = {"type": "usage", **named, "messages": count, "bytes": total}
+        yield cast("UsageRow", row)
     disks = disk_usage(store.root)
     yield from disks
     yield {
@@ -260,13 +265,13 @@ _STRUCTURES = (
 )
 
 
-def disk_usage(root: Path) -> list[Row]:
+def disk_usage(root: Path) -> list[DiskRow]:
     """Rows ``disk``: the files of each directory of a store, their length, and the space that they
     take on disk (holes take none). Everything else in the store is one row. Links are not followed.
 
     :raises CannotRead: a part of the store cannot be read.
     """
-    rows: dict[str, Row] = {}
+    rows: dict[str, DiskRow] = {}
 
     def refused(error: OSError) -> None:
         # What a broker has deleted just now takes no space, and lost+found is not the store's.

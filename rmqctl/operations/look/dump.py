@@ -30,10 +30,11 @@ from rmqctl.engine.record.record import (
     read_entry_of,
 )
 from rmqctl.errors import UsageError
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.reports import BodyRow, FieldRow
+    from rmqctl.rows.summaries import DumpSummary
 
 _WINDOW = 16 << 20
 _MAGIC_NAMES = {
@@ -44,7 +45,7 @@ _MAGIC_NAMES = {
 
 def dump_record(
     store: MessageStore, physical_offset: int, decompress_limit: int | None = None
-) -> Iterator[Row]:
+) -> Iterator[FieldRow | BodyRow | DumpSummary]:
     """Rows ``field`` of what stands in the log at an offset, record, blank or damage, then
     ``summary``. With ``decompress_limit`` a row ``body`` of a record's body as a consumer gets it.
 
@@ -67,7 +68,7 @@ def dump_record(
     yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
 
 
-def _body(store: MessageStore, record: Record, limit: int) -> Row:
+def _body(store: MessageStore, record: Record, limit: int) -> BodyRow:
     body = decompress(store.body(record), record.sys_flag, limit)
     text: str | None = None
     if body.data is not None:
@@ -99,7 +100,9 @@ def _record_problems(mapped: MappedFile, position: int, physical_offset: int) ->
             yield f"body-crc-mismatch: expected {entry.body_crc}, found {actual}"
 
 
-def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> Iterator[Row]:
+def dump_unit(
+    store: MessageStore, topic: str, queue_id: int, queue_offset: int
+) -> Iterator[FieldRow | DumpSummary]:
     """Rows ``field`` of a queue unit, then ``summary``; :raises UsageError: there is none."""
     paths.check_topic_directory(topic)
     directory = store.root / paths.CONSUME_QUEUE / topic / str(queue_id)
@@ -122,7 +125,7 @@ def dump_unit(store: MessageStore, topic: str, queue_id: int, queue_offset: int)
         queue.close()
 
 
-def dump_index_header(store: MessageStore, file: str) -> Iterator[Row]:
+def dump_index_header(store: MessageStore, file: str) -> Iterator[FieldRow | DumpSummary]:
     """Rows ``field`` of an index file's header, then ``summary``."""
     mapped = _index_file(store, file)
     try:
@@ -131,7 +134,9 @@ def dump_index_header(store: MessageStore, file: str) -> Iterator[Row]:
         mapped.close()
 
 
-def dump_index_item(store: MessageStore, file: str, index_no: int) -> Iterator[Row]:
+def dump_index_item(
+    store: MessageStore, file: str, index_no: int
+) -> Iterator[FieldRow | DumpSummary]:
     """Rows ``field`` of an index item, then ``summary``; items count from 1."""
     geometry = store.index.geometry
     if not 0 < index_no < geometry.index_num:
@@ -155,7 +160,7 @@ def _index_file(store: MessageStore, file: str) -> MappedFile:
     raise UsageError(reason=f"there is no index file {name!r}. `rmqctl index info` lists them.")
 
 
-def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
+def dump_checkpoint(store: MessageStore) -> Iterator[FieldRow | DumpSummary]:
     """Rows ``field`` of the checkpoint, then ``summary``."""
     path = store.root / paths.CHECKPOINT
     if not path.exists():
@@ -167,7 +172,9 @@ def dump_checkpoint(store: MessageStore) -> Iterator[Row]:
         mapped.close()
 
 
-def _structure(name: str, schema: Struct, mapped: MappedFile, position: int) -> Iterator[Row]:
+def _structure(
+    name: str, schema: Struct, mapped: MappedFile, position: int
+) -> Iterator[FieldRow | DumpSummary]:
     data = mapped.read(position, schema.sizeof())
     problems: list[str] = []
     yield from _fields(schema, data, problems)
@@ -177,19 +184,32 @@ def _structure(name: str, schema: Struct, mapped: MappedFile, position: int) -> 
 
 
 def _summary(
-    structure: str, mapped: MappedFile, position: int, problems: list[str], **more: Any
-) -> Row:
+    structure: str,
+    mapped: MappedFile,
+    position: int,
+    problems: list[str],
+    physical_offset: int | None = None,
+) -> DumpSummary:
+    path, found = str(mapped.path), list(dict.fromkeys(problems))
+    if physical_offset is None:
+        return {
+            "type": "summary",
+            "structure": structure,
+            "path": path,
+            "position": position,
+            "problems": found,
+        }
     return {
         "type": "summary",
         "structure": structure,
-        "path": str(mapped.path),
+        "path": path,
         "position": position,
-        **more,
-        "problems": list(dict.fromkeys(problems)),
+        "physical_offset": physical_offset,
+        "problems": found,
     }
 
 
-def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[Row]:
+def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[FieldRow]:
     """Rows of a schema's fields until the bytes end or a length cannot be followed."""
     stream = BytesIO(data)
     context = Container(_io=stream, _parsing=True, _building=False, _sizing=False, _params=None)
@@ -222,7 +242,7 @@ def _can_go_on(part: Construct, context: Container, room: int) -> bool:
     return True
 
 
-def _field_row(part: Field, offset: int, taken: bytes, value: Any, context: Container) -> Row:
+def _field_row(part: Field, offset: int, taken: bytes, value: Any, context: Container) -> FieldRow:
     return {
         "type": "field",
         "offset": offset,

@@ -11,12 +11,14 @@ from formats.constants import PROPERTY_UNIQ_KEY
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_place
-from rmqctl.operations.look.rows import Row, message_row_with_body
+from rmqctl.operations.look.rows import message_row_with_body
 from rmqctl.operations.look.walk import check_range
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
+    from rmqctl.rows.structures import MessageRow
+    from rmqctl.rows.summaries import FindSummary
 
 MESSAGE_ID, UNIQUE_KEY, KEY = "message-id", "unique-key", "key"
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
@@ -83,6 +85,9 @@ class _Search:
     topics: int = 0
     collisions: int = 0
     missing: int = 0
+    scanned_bytes: int = 0
+    damages: int = 0
+    unread_bodies: int = 0
     has_more: bool = False
     not_searched: list[str] = field(default_factory=list)
 
@@ -139,8 +144,8 @@ class _Search:
         with_queues = (where.topic for where in self.store.queues.directories())
         return sorted({*with_queues, *named})
 
-    def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record | Row]:
-        """The messages that only the log tells of; at the end a row of what was read."""
+    def by_scan(self, progress: Callable[[int], None]) -> Iterator[Record]:
+        """The messages that only the log tells of; at the end notes what was read."""
         from rmqctl.operations.look.textsearch import TextSearch
 
         wanted = self.wanted
@@ -159,11 +164,9 @@ class _Search:
             self.not_searched.append(DAMAGES)
         if search.unread_bodies:
             self.not_searched.append(BODIES)
-        yield {
-            "scanned_bytes": search.scanned_bytes,
-            "damages": search.damages,
-            "unread_bodies": search.unread_bodies,
-        }
+        self.scanned_bytes = search.scanned_bytes
+        self.damages = search.damages
+        self.unread_bodies = search.unread_bodies
 
     def tell_index(self) -> None:
         """Notes what the index does not have."""
@@ -176,15 +179,16 @@ class _Search:
         if index.irregular:
             self.not_searched.append(IRREGULAR_INDEX)
 
-    def row(self, record: Record) -> Row:
+    def row(self, record: Record) -> MessageRow:
         wanted = self.wanted
         row = message_row_with_body(self.store, record, wanted.body, wanted.decompress_limit)
-        return row | {"found_by": self.found[record.physical_offset]}
+        row["found_by"] = self.found[record.physical_offset]
+        return row
 
 
 def find(
     store: MessageStore, wanted: Wanted, progress: Callable[[int], None] = lambda done: None
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | FindSummary]:
     """Rows ``message`` with ``found_by``, then ``summary``: first what the id and the index tell,
     in log order, then, with ``scans``, the others, in log order. ``progress`` is told of the bytes
     of the log that were scanned.
@@ -196,14 +200,10 @@ def find(
     told = [*search.by_message_id(), *search.by_index()]
     for record in sorted(told, key=lambda one: one.physical_offset):
         yield search.row(record)
-    scanned: Row = {"scanned_bytes": 0, "damages": 0, "unread_bodies": 0}
     if wanted.scans:
         search.not_searched.clear()  # What the index lacks the log has.
-        for one in search.by_scan(progress):
-            if isinstance(one, dict):
-                scanned = one
-            else:
-                yield search.row(one)
+        for record in search.by_scan(progress):
+            yield search.row(record)
     else:
         search.not_searched.append(LOG)
         search.tell_index()
@@ -219,6 +219,8 @@ def find(
         "collisions": search.collisions,
         "missing": search.missing,
         "scanned": wanted.scans,
-        **scanned,
+        "scanned_bytes": search.scanned_bytes,
+        "damages": search.damages,
+        "unread_bodies": search.unread_bodies,
         "not_searched": search.not_searched,
     }

@@ -13,12 +13,14 @@ from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollow
 from rmqctl.engine.record.record import Blank, Damage, Record
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.operations.look.recordstarts import require_walk_start
-from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
+from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 from rmqctl.operations.look.walk import Selection, log_row
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import BlankRow, DamageRow, MessageRow, MovedRow
+    from rmqctl.rows.summaries import PullFollowSummary, WalkCommitlogFollowSummary
 
 
 class Patience(Protocol):
@@ -43,7 +45,7 @@ def follow_log(
     decompress_limit: int | None = None,
     message_filter: MessageFilter | None = None,
     from_end: bool = False,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | BlankRow | DamageRow | MovedRow | WalkCommitlogFollowSummary]:
     """Rows of :func:`~rmqctl.operations.look.walk.walk_commit_log` from ``what.start`` on (None:
     the log's first; ``from_end``: where it ends now) and ``moved``, until ``what.end``,
     ``what.limit`` or the end of patience; then ``summary``.
@@ -58,8 +60,9 @@ def follow_log(
     with LiveStore(store.root, store.config) as live:
         follower = LogFollower(live, start)
         for entry in _entries(follower, patience):
+            row: MessageRow | BlankRow | DamageRow | MovedRow | None
             if isinstance(entry, Moved):
-                row: Row | None = moved_row(entry)
+                row = moved_row(entry)
             elif what.end is not None and entry.physical_offset >= what.end:
                 follower.offset = entry.physical_offset  # Not told: who goes on begins there.
                 break
@@ -104,7 +107,7 @@ def follow_queue(
     body: str = "none",
     decompress_limit: int | None = None,
     from_end: bool = False,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | MovedRow | PullFollowSummary]:
     """Rows ``message`` of a queue from ``offset`` on (None: the queue's first; ``from_end``: its
     end now) and ``moved``, until ``max_messages`` or the end of patience; then ``summary``. The
     queue need not exist yet.
@@ -141,7 +144,7 @@ def follow_queue(
         }
 
 
-def moved_row(moved: Moved) -> Row:
+def moved_row(moved: Moved) -> MovedRow:
     """Offsets are physical offsets of the log, or queue offsets of a queue."""
     return {
         "type": "moved",

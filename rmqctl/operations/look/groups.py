@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.engine.state.topicconfig import is_made_by_broker, subscription_groups
-from rmqctl.operations.look.rows import Row
 from rmqctl.operations.look.topics import store_timestamp
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.summaries import GroupsSummary
+    from rmqctl.rows.topics import GroupQueueRow, GroupRow
 
 #: What is wrong with where a group stands, the worst first.
 PAST_QUEUE, BEFORE_QUEUE, NO_QUEUE, NO_OFFSET, OK = STATES = (
@@ -113,7 +114,7 @@ class _Groups:
 
 def groups(
     store: MessageStore, group: str | None = None, topic: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[GroupRow | GroupsSummary]:
     """Rows ``group``, one a group and topic, sorted, then ``summary``. Without ``topic`` also the
     groups of ``subscriptionGroup.json`` that have no offset, but for those of every broker.
 
@@ -128,23 +129,37 @@ def groups(
 
 def group_queues(
     store: MessageStore, group: str | None = None, topic: str | None = None
-) -> Iterator[Row]:
+) -> Iterator[GroupQueueRow | GroupsSummary]:
     """Rows ``group_queue``, one a group, topic and queue, sorted, then ``summary``; errors as of
     :func:`groups`."""
     totals = _Totals()
     for one in _Groups(store).consumptions(group, topic):
         totals.add(one)
+        if one.topic is None:
+            continue  # A group without any offset.
         for progress in one.queues:
-            yield {
-                "type": "group_queue",
-                "group": one.group,
-                "topic": one.topic,
-                **progress._asdict(),
-            }
+            yield _group_queue_row(one.group, one.topic, progress)
     yield totals.row()
 
 
-def _group_row(one: Consumption) -> Row:
+def _group_queue_row(group: str, topic: str, progress: Progress) -> GroupQueueRow:
+    return {
+        "type": "group_queue",
+        "group": group,
+        "topic": topic,
+        "queue_id": progress.queue_id,
+        "consumer_offset": progress.consumer_offset,
+        "min_offset": progress.min_offset,
+        "max_offset": progress.max_offset,
+        "lag": progress.lag,
+        "behind_milliseconds": progress.behind_milliseconds,
+        "missed": progress.missed,
+        "next_store_timestamp": progress.next_store_timestamp,
+        "state": progress.state,
+    }
+
+
+def _group_row(one: Consumption) -> GroupRow:
     lags = [queue.behind_milliseconds for queue in one.queues]
     nexts = [queue.next_store_timestamp for queue in one.queues]
     states = {queue.state for queue in one.queues} or {NO_OFFSET}
@@ -166,15 +181,22 @@ def _group_row(one: Consumption) -> Row:
 class _Totals:
     def __init__(self) -> None:
         self._groups: set[str] = set()
-        self._counts = {"queues": 0, "lag": 0, "missed": 0, "past_queue": 0}
+        self._queues = self._lag = self._missed = self._past_queue = 0
 
     def add(self, one: Consumption) -> None:
         self._groups.add(one.group)
-        self._counts["queues"] += len(one.queues)
+        self._queues += len(one.queues)
         for queue in one.queues:
-            self._counts["lag"] += queue.lag
-            self._counts["missed"] += queue.missed
-            self._counts["past_queue"] += queue.state == PAST_QUEUE
+            self._lag += queue.lag
+            self._missed += queue.missed
+            self._past_queue += queue.state == PAST_QUEUE
 
-    def row(self) -> Row:
-        return {"type": "summary", "groups": len(self._groups), **self._counts}
+    def row(self) -> GroupsSummary:
+        return {
+            "type": "summary",
+            "groups": len(self._groups),
+            "queues": self._queues,
+            "lag": self._lag,
+            "missed": self._missed,
+            "past_queue": self._past_queue,
+        }

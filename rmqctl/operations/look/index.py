@@ -7,16 +7,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
-from rmqctl.operations.look.rows import (
-    Row,
-    bodies_counted,
-    index_item_row,
-    message_row_with_body,
-)
+from rmqctl.operations.look.rows import bodies_counted, index_item_row, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
+    from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
+    from rmqctl.rows.summaries import IndexInfoSummary, IndexQueryRawSummary, IndexQuerySummary
 
 DEFAULT_MAX = 64
 
@@ -32,7 +29,7 @@ def query(
     until: int | None = None,
     body: str = "none",
     decompress_limit: int | None = None,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | IndexQuerySummary]:
     """Rows ``message`` whose topic and key really match, in log order, then ``summary``.
 
     The newest ``max_messages`` hits are taken, as the engine does, and a message that has the
@@ -69,7 +66,7 @@ def query_items(
     max_items: int = DEFAULT_MAX,
     since: int | None = None,
     until: int | None = None,
-) -> Iterator[Row]:
+) -> Iterator[IndexItemRow | IndexQueryRawSummary]:
     """Rows ``index_item`` of the key's hash, newest first, then ``summary``.
 
     ``matches`` says whether the record has that topic and key; null: there is no record.
@@ -86,7 +83,7 @@ def query_items(
     yield {"type": "summary", "items": items, "index_files": len(store.index.paths)}
 
 
-def index_info(store: MessageStore) -> Iterator[Row]:
+def index_info(store: MessageStore) -> Iterator[IndexFileRow | IndexInfoSummary]:
     """Rows ``index_file``: header and fill of every file, in order, then ``summary``."""
     files = items = 0
     for file in store.index.files():

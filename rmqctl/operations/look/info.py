@@ -11,13 +11,13 @@ from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.state import laterversions
 from rmqctl.engine.state.checkpoint import read_checkpoint
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import StoreRow
 
 
-def info(store: MessageStore) -> Row:
+def info(store: MessageStore) -> StoreRow:
     """One row ``store``: files, sizes, offsets, state, and what is not understood."""
     log, index, end = store.commit_log.files, store.index, store.obstacle
     directories = list(store.queues.directories())

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.recordstarts import require_record
-from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
+from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import MessageRow
+    from rmqctl.rows.summaries import MessageSummary
 
 
 def parse_place(text: str) -> int:
@@ -35,7 +37,7 @@ def parse_place(text: str) -> int:
 
 def look_message(
     store: MessageStore, place: str, body: str = "none", decompress_limit: int | None = None
-) -> Row:
+) -> MessageRow:
     """The message at a place; :raises NoRecordAt: there is none."""
     record = require_record(store, parse_place(place))
     return message_row_with_body(store, record, body, decompress_limit)
@@ -48,7 +50,7 @@ def messages_by_unique_key(
     topic: str | None = None,
     body: str = "none",
     decompress_limit: int | None = None,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | MessageSummary]:
     """Rows ``message`` whose UNIQ_KEY is ``key``, found in the index, newest first in each topic,
     then ``summary``.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.read.bytime import Boundary, bisect, scan, store_times
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import OffsetRow
 
 
 def offset_by_time(
@@ -19,13 +19,13 @@ def offset_by_time(
     boundary: str = Boundary.NEAREST.value,
     *,
     every: bool = False,
-) -> Row:
+) -> OffsetRow:
     """One row ``offset``; its ``queue_offset``, ``store_timestamp`` and ``physical_offset`` are
     None when no message answers. ``every`` reads every message of the queue.
 
     :raises TopicNotAllowed: no queue can have this topic.
     """
-    row: Row = {
+    row: OffsetRow = {
         "type": "offset",
         "topic": topic,
         "queue_id": queue_id,

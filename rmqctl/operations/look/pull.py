@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import UsageError
-from rmqctl.operations.look.rows import Row, bodies_counted, message_row_with_body
+from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.read.getmessage import GetMessageResult
+    from rmqctl.rows.structures import MessageRow
+    from rmqctl.rows.summaries import PullSummary
 
 #: What one answer of a broker holds at most, unless its configuration says otherwise.
 ONE_PULL = 32
@@ -52,7 +54,7 @@ def pull(
     body: str = "none",
     decompress_limit: int | None = None,
     physical_memory: int | None = None,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | PullSummary]:
     """Rows ``message`` from ``offset`` on (None: the queue's first), then ``summary``.
 
     Up to 32 messages are one answer of the broker, status and next offset included. More are
@@ -94,9 +96,9 @@ def pull(
     yield summary
 
 
-def _summary(answer: GetMessageResult, found: int, passed_over: int) -> Row:
+def _summary(answer: GetMessageResult, found: int, passed_over: int) -> PullSummary:
     """Of the last answer, and of how many messages all answers had."""
-    summary: Row = {
+    summary: PullSummary = {
         "type": "summary",
         "status": (GetMessageStatus.FOUND if found else answer.status).value,
         "next_begin_offset": answer.next_begin_offset,
@@ -105,4 +107,6 @@ def _summary(answer: GetMessageResult, found: int, passed_over: int) -> Row:
         "messages": found,
         "suggest_pulling_from_slave": answer.suggest_pulling_from_slave,
     }
-    return summary | ({"passed_over": passed_over} if passed_over else {})
+    if passed_over:
+        summary["passed_over"] = passed_over
+    return summary

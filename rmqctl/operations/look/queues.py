@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rmqctl.operations.look.rows import Row
-
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import QueueRow
+    from rmqctl.rows.summaries import QueuesSummary
 
 
 def queues(
     store: MessageStore, topic: str | None = None, queue_id: int | None = None
-) -> Iterator[Row]:
+) -> Iterator[QueueRow | QueuesSummary]:
     """Rows ``queue``, sorted by topic and number, then ``summary``.
 
     ``max_offset`` is the queue offset of the next message, ``messages`` how many are within reach

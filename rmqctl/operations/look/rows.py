@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.consumequeue import Unit
     from rmqctl.engine.record.message import PutMessageResult
     from rmqctl.engine.record.record import Blank, Damage, Record
+    from rmqctl.rows import Row
+    from rmqctl.rows.changes import AppendResultRow
+    from rmqctl.rows.structures import BlankRow, DamageRow, IndexItemRow, MessageRow, UnitRow
 
-Row = dict[str, Any]
 P = ParamSpec("P")
+R = TypeVar("R", bound="Row")
 BODY_CRC_MISMATCHES = "body_crc_mismatches"
 
 
-def message_row(record: Record) -> Row:
+def message_row(record: Record) -> MessageRow:
     """A record without its body."""
     properties = record.properties
     tags = properties.get(PROPERTY_TAGS)
@@ -57,7 +60,7 @@ class BodySource(Protocol):
 
 def message_row_with_body(
     store: BodySource, record: Record, spelling: str, decompress_limit: int | None = None
-) -> Row:
+) -> MessageRow:
     """A record, with its stored body in a spelling of :func:`spelled_body`; ``none``: without.
     ``status`` tells whether the body is what was stored.
 
@@ -97,24 +100,24 @@ def spelled_body(body: bytes, spelling: str) -> tuple[str, str]:
     return b64encode(body).decode("ascii"), "base64"
 
 
-def bodies_counted(rows: Callable[P, Iterator[Row]]) -> Callable[P, Iterator[Row]]:
+def bodies_counted(rows: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
     """Gives the summary of some rows ``body_crc_mismatches``, when there are any: how many bodies
     are shown that are not what was stored."""
 
     @functools.wraps(rows)
-    def counted(*args: P.args, **options: P.kwargs) -> Iterator[Row]:
+    def counted(*args: P.args, **options: P.kwargs) -> Iterator[R]:
         mismatches = 0
         for row in rows(*args, **options):
             if row["type"] == "message":
                 mismatches += row.get("status", OK) != OK
             elif row["type"] == "summary" and mismatches:
-                row[BODY_CRC_MISMATCHES] = mismatches
+                cast("dict[str, Any]", row)[BODY_CRC_MISMATCHES] = mismatches
             yield row
 
     return counted
 
 
-def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> Row:
+def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> UnitRow:
     """A queue unit as it is stored."""
     return {
         "type": "unit",
@@ -127,7 +130,7 @@ def unit_row(topic: str, queue_id: int, queue_offset: int, unit: Unit) -> Row:
     }
 
 
-def index_item_row(file: str, index_no: int, item: IndexItem, store_timestamp: int) -> Row:
+def index_item_row(file: str, index_no: int, item: IndexItem, store_timestamp: int) -> IndexItemRow:
     """An index item as it is stored; ``store_timestamp`` is what it says, to the second."""
     return {
         "type": "index_item",
@@ -141,7 +144,7 @@ def index_item_row(file: str, index_no: int, item: IndexItem, store_timestamp: i
     }
 
 
-def blank_row(blank: Blank) -> Row:
+def blank_row(blank: Blank) -> BlankRow:
     return {
         "type": "blank",
         "physical_offset": blank.physical_offset,
@@ -149,7 +152,7 @@ def blank_row(blank: Blank) -> Row:
     }
 
 
-def damage_row(damage: Damage) -> Row:
+def damage_row(damage: Damage) -> DamageRow:
     return {
         "type": "damage",
         "physical_offset": damage.physical_offset,
@@ -160,10 +163,10 @@ def damage_row(damage: Damage) -> Row:
     }
 
 
-def append_result_row(result: PutMessageResult) -> Row:
+def append_result_row(result: PutMessageResult) -> AppendResultRow:
     """What became of a put; offsets are None when nothing was stored."""
     append = result.stored
-    row: Row = {
+    row: AppendResultRow = {
         "type": "append_result",
         "status": result.status.value,
         "msg_id": append.msg_id if append else None,

@@ -14,11 +14,12 @@ from rmqctl.engine.state.topicconfig import (
     topic_configs,
     topic_kind,
 )
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.rows.summaries import TopicsSummary
+    from rmqctl.rows.topics import TopicRow
 
 Progress = Callable[[int], None]
 #: Units that are summed at once: 1.3 MB.
@@ -41,7 +42,7 @@ def topics(
     *,
     sums_bytes: bool = True,
     progress: Progress = lambda queues: None,
-) -> Iterator[Row]:
+) -> Iterator[TopicRow | TopicsSummary]:
     """Rows ``topic``, sorted by name, then ``summary``: topics that have queues, topics that
     ``topics.json`` has, or both.
 
@@ -55,8 +56,7 @@ def topics(
     for where in store.queues.directories():
         queue_ids.setdefault(where.topic, []).append(where.queue_id)
     names = sorted({*queue_ids, *(configs or ())})
-    totals = {"topics": 0, "queues": 0, "messages": 0, "bytes": 0 if sums_bytes else None}
-    without_queues = without_config = done = 0
+    found = queues = messages = size = without_queues = without_config = done = 0
     for name in names if topic is None else [topic] if topic in names else []:
         held = _Held()
         for queue_id in queue_ids.get(name, ()):
@@ -69,23 +69,29 @@ def topics(
         row = topic_row(name, held, configs is not None, config)
         if not sums_bytes:
             row["bytes"] = None
-        for field, total in totals.items():
-            totals[field] = None if total is None else total + row.get(field, 1)
+        found += 1
+        queues += held.queues
+        messages += held.messages
+        size += held.size
         without_queues += row["without_queues"]
         without_config += row["without_config"]
         yield row
     yield {
         "type": "summary",
-        **totals,
+        "topics": found,
+        "queues": queues,
+        "messages": messages,
+        "bytes": size if sums_bytes else None,
         "without_queues": without_queues,
         "without_config": without_config,
     }
 
 
-def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | None) -> Row:
+def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | None) -> TopicRow:
     """One topic. ``without_queues`` and ``without_config`` are false for topics that a broker makes
     without an entry, or enters without queues."""
     is_free = needs_no_config(name)
+    said = config or TopicConfig()
     is_template = config is not None and bool((config.perm or 0) & PERM_INHERIT)
     return {
         "type": "topic",
@@ -98,7 +104,12 @@ def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | N
         "oldest_store_timestamp": held.oldest,
         "newest_store_timestamp": held.newest,
         "configured": config is not None if has_configs else None,
-        **(config or TopicConfig())._asdict(),
+        "read_queue_nums": said.read_queue_nums,
+        "write_queue_nums": said.write_queue_nums,
+        "perm": said.perm,
+        "topic_filter_type": said.topic_filter_type,
+        "topic_sys_flag": said.topic_sys_flag,
+        "order": said.order,
         "without_queues": not (held.queues or is_free or is_template),
         "without_config": has_configs and config is None and not is_free,
     }

@@ -16,7 +16,6 @@ from rmqctl.errors import UsageError
 from rmqctl.operations.look.recordstarts import require_walk_start
 from rmqctl.operations.look.rows import (
     BodySource,
-    Row,
     blank_row,
     bodies_counted,
     damage_row,
@@ -28,6 +27,15 @@ from rmqctl.operations.look.rows import (
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.structures import (
+        BlankRow,
+        DamageRow,
+        IndexItemRow,
+        MessageRow,
+        QueueDamageRow,
+        UnitRow,
+    )
+    from rmqctl.rows.summaries import WalkCommitlogSummary, WalkIndexSummary, WalkQueueSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ def walk_commit_log(
     *,
     decompress_limit: int | None = None,
     message_filter: MessageFilter | None = None,
-) -> Iterator[Row]:
+) -> Iterator[MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
     """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter`` only
     messages that match it, and no blanks.
 
@@ -125,7 +133,7 @@ def log_row(
     body: str,
     decompress_limit: int | None,
     message_filter: MessageFilter | None,
-) -> Row | None:
+) -> MessageRow | BlankRow | DamageRow | None:
     """The row of an entry; None: it is not selected."""
     if isinstance(entry, Damage):
         return damage_row(entry)
@@ -148,7 +156,9 @@ def _is_shown(record: Record, what: Selection) -> bool:
     )
 
 
-def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
+def walk_queues(
+    store: MessageStore, what: Selection
+) -> Iterator[UnitRow | QueueDamageRow | WalkQueueSummary]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
     later ones were, and first of a queue for what its files lack; then ``summary``."""
     units = damages = queues = 0
@@ -162,6 +172,7 @@ def walk_queues(store: MessageStore, what: Selection) -> Iterator[Row]:
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
         try:
             for queue_offset, unit in chain(_file_holes(queue), written_units(queue)):
+                row: UnitRow | QueueDamageRow
                 if isinstance(unit, int):
                     row = _hole_row(queue, queue_offset, Hole(unit))
                 elif isinstance(unit, Hole):
@@ -231,17 +242,20 @@ def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
             yield held, Hole(end - held, reason, f"{file_size} bytes", f"{entry.size} bytes")
 
 
-def _hole_row(queue: ConsumeQueue, queue_offset: int, hole: Hole) -> Row:
+def _hole_row(queue: ConsumeQueue, queue_offset: int, hole: Hole) -> QueueDamageRow:
     return {
         "type": "damage",
         "topic": queue.topic,
         "queue_id": queue.queue_id,
         "queue_offset": queue_offset,
-        **hole._asdict(),
+        "length": hole.length,
+        "reason": hole.reason,
+        "expected": hole.expected,
+        "found": hole.found,
     }
 
 
-def walk_index(store: MessageStore, what: Selection) -> Iterator[Row]:
+def walk_index(store: MessageStore, what: Selection) -> Iterator[IndexItemRow | WalkIndexSummary]:
     """Rows ``index_item`` of every file in the order of their numbers, then ``summary``."""
     items = files = 0
     for file in store.index.files():

@@ -31,6 +31,7 @@ from rmqctl.errors import (
     FileLengthContradiction,
     FileLengthUnproven,
 )
+from rmqctl.operations.look.rows import damage_row
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     ask_consent,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.dispatch.batches import UnitBatch
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
+    from rmqctl.rows.structures import DamageRow
 
 __all__ = [
     "Build",
@@ -291,10 +293,10 @@ class _Builder:
         return self._summary
 
 
-def damage_rows(summary: RebuildSummary) -> Iterator[dict[str, object]]:
+def damage_rows(summary: RebuildSummary) -> Iterator[DamageRow]:
     """What had to be left out, as rows."""
     for damage in summary.damage:
-        yield {"type": "damage", **damage._asdict()}
+        yield damage_row(damage)
     for topic in summary.refused_topics:
         yield {
             "type": "damage",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import IndexService
@@ -18,6 +19,9 @@ from rmqctl.engine.settings.filesizes import (
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, QueuesUnexplained, UsageError
 from rmqctl.operations.mend.swap import kept_directories
+
+if TYPE_CHECKING:
+    from rmqctl.rows.reports import PlanRow
 
 #: Queues that an error names.
 _MOST_NAMED = 5
@@ -148,7 +152,7 @@ def ask_consent(plan: RebuildPlan, *, in_place: bool, purge: bool) -> None:
         raise NeedsConsent(reason=f"This removes {', '.join(path.name for path in kept)}.")
 
 
-def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> dict[str, object]:
+def plan_row(plan: RebuildPlan, output: Path | None, *, purge: bool) -> PlanRow:
     """The plan as a row."""
     return {
         "type": "plan",

@@ -9,17 +9,17 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.model import Progress, StartPlan
 from rmqctl.engine.write import recovery
-from rmqctl.operations.look.rows import Row
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows.changes import RecoveryRow
 
 
 def _silent(done: int, total: int) -> None:
     """No progress."""
 
 
-def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None:
+def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRow | None:
     """What opening a store for writing would do, of one that is open for reading; None: nothing.
 
     :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
@@ -31,7 +31,7 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> Row | None
     return recovery_row(plan) if plan.is_needed else None
 
 
-def recovery_row(plan: StartPlan) -> Row:
+def recovery_row(plan: StartPlan) -> RecoveryRow:
     """A plan's fields."""
     return {
         "type": "recovery",

@@ -15,7 +15,8 @@ from rmqctl.spark.source.datasource import scan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-Row = dict[str, Any]
+    from rmqctl.rows import Row
+
 _COLUMNS = [
     "topic",
     "queue_id",
@@ -146,7 +147,7 @@ def _most(name: str) -> tuple[Column, ...]:
     return (F.col(name).desc(),)
 
 
-def _summary(groups: DataFrame) -> Row:
+def _summary(groups: DataFrame) -> dict[str, Any]:
     from pyspark.sql import functions as F
 
     def part(prefix: str) -> Column:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from binascii import hexlify
 from collections.abc import Callable, Iterable
 from functools import cached_property
@@ -57,12 +58,13 @@ class MessageColumns:
 
     def column(self, name: str) -> pa.Array:
         """One column by its name."""
-        special = _SPECIAL.get(name)
-        if special is not None:
-            return special(self)
-        if name in _BATCH_COLUMNS:
-            return pa.array(getattr(self._batch, name), _BATCH_COLUMNS[name])
-        return pa.array(self._field(name).astype(np.int64), _PREFIX_COLUMNS[name])
+        made = _MADE.get(name)
+        if made is not None:
+            return made(self)
+        kind = _KINDS[name]
+        if name in _IN_BATCH:
+            return pa.array(getattr(self._batch, name), kind)
+        return pa.array(self._field(name).astype(np.int64), kind)
 
     @cached_property
     def _rows_by_hosts(self) -> list[tuple[Ints | slice, NDArray[Any]]]:
@@ -171,40 +173,13 @@ class MessageColumns:
         return pa.repeat(pa.scalar(self._source.broker, pa.string()), len(self._batch))
 
 
-_BATCH_COLUMNS = {
-    "physical_offset": pa.int64(),
-    "total_size": pa.int32(),
-    "queue_id": pa.int32(),
-    "queue_offset": pa.int64(),
-    "sys_flag": pa.int32(),
-    "body_crc": pa.int32(),
-    "store_timestamp": pa.int64(),
-    "body_length": pa.int32(),
+_KINDS = {column.name: ARROW_TYPES[column.type] for column in STRUCTURES["commitlog"]}
+#: Columns that a method of their name makes. Of the others, a batch has some as arrays, and the
+#: rest are fields of the record's prefix.
+_MADE: dict[str, Callable[[MessageColumns], pa.Array]] = {
+    name: getattr(MessageColumns, name) for name in _KINDS if hasattr(MessageColumns, name)
 }
-_PREFIX_COLUMNS = {
-    "flag": pa.int32(),
-    "born_timestamp": pa.int64(),
-    "reconsume_times": pa.int32(),
-    "prepared_transaction_offset": pa.int64(),
-}
-_SPECIAL: dict[str, Callable[[MessageColumns], pa.Array]] = {
-    name: getattr(MessageColumns, name)
-    for name in (
-        "topic",
-        "born_time",
-        "store_time",
-        "born_host",
-        "store_host",
-        "msg_id",
-        "tags_code",
-        "properties",
-        "body",
-        "status",
-        "damage",
-        "store",
-        "broker",
-    )
-}
+_IN_BATCH = {field.name for field in dataclasses.fields(Batch)} - set(_MADE)
 
 
 def message_batch(batch: Batch, schema: pa.Schema, source: Source) -> pa.RecordBatch:

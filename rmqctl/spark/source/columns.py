@@ -16,7 +16,11 @@ path that is none of ``store``, ``data`` and ``rocketmq``, and where all of them
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
+
+from rmqctl.rows.field import fields_of
+from rmqctl.rows.structures import IndexItemRow, MessageRow, UnitRow
 
 #: Directories that are called so whoever the broker is.
 COMMON_NAMES = frozenset(("store", "data", "rocketmq"))
@@ -38,66 +42,48 @@ class Source(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column; ``type`` is Spark's DDL, ``arrow`` the name of pyarrow's type."""
+    """A column; ``type`` is Spark's DDL. ``is_of_spark``: the row of ``walk`` has no such field, or
+    has it as another type."""
 
     name: str
     type: str
+    meaning: str
+    is_of_spark: bool = False
+
+
+#: The rows whose fields are the columns of each structure.
+ROWS: dict[str, type] = {"commitlog": MessageRow, "queue": UnitRow, "index": IndexItemRow}
+
+_TYPES = {str: "string", dict[str, str]: "map<string,string>"}
+_INTEGERS = {32: "int", 64: "bigint"}
+_BODY = Column("body", "binary", "the stored body, which may be compressed", True)
+#: What every structure ends with.
+_STATE = (
+    Column("status", "string", "`ok`, or what is wrong with the row", True),
+    Column("damage", "string", "of a stretch that cannot be read: why", True),
+    Column("store", "string", "directory or URL of the store", True),
+    Column(
+        "broker", "string", "the broker's name, by `broker.conf` or by the path of the store", True
+    ),
+)
+
+
+def _columns(row: type) -> Iterator[Column]:
+    """The fields that every row has, and behind a ``…_timestamp`` the same as ``…_time``."""
+    for field in fields_of(row):
+        if field.name == "type" or field.is_optional:
+            continue
+        (kind,) = field.types
+        ddl_type = _INTEGERS[field.bits] if kind is int else _TYPES[kind]
+        yield Column(field.name, ddl_type, field.meaning)
+        if field.name.endswith("_timestamp"):
+            time = field.name.removesuffix("stamp")
+            yield Column(time, "timestamp", f"`{field.name}` as a timestamp", True)
 
 
 STRUCTURES: dict[str, tuple[Column, ...]] = {
-    "commitlog": (
-        Column("physical_offset", "bigint"),
-        Column("total_size", "int"),
-        Column("topic", "string"),
-        Column("queue_id", "int"),
-        Column("queue_offset", "bigint"),
-        Column("flag", "int"),
-        Column("sys_flag", "int"),
-        Column("body_crc", "int"),
-        Column("born_timestamp", "bigint"),
-        Column("born_time", "timestamp"),
-        Column("born_host", "string"),
-        Column("store_timestamp", "bigint"),
-        Column("store_time", "timestamp"),
-        Column("store_host", "string"),
-        Column("reconsume_times", "int"),
-        Column("prepared_transaction_offset", "bigint"),
-        Column("body_length", "int"),
-        Column("tags_code", "bigint"),
-        Column("msg_id", "string"),
-        Column("properties", "map<string,string>"),
-        Column("body", "binary"),
-        Column("status", "string"),
-        Column("damage", "string"),
-        Column("store", "string"),
-        Column("broker", "string"),
-    ),
-    "queue": (
-        Column("topic", "string"),
-        Column("queue_id", "int"),
-        Column("queue_offset", "bigint"),
-        Column("physical_offset", "bigint"),
-        Column("size", "int"),
-        Column("tags_code", "bigint"),
-        Column("status", "string"),
-        Column("damage", "string"),
-        Column("store", "string"),
-        Column("broker", "string"),
-    ),
-    "index": (
-        Column("file", "string"),
-        Column("index_no", "int"),
-        Column("key_hash", "int"),
-        Column("physical_offset", "bigint"),
-        Column("time_diff_seconds", "int"),
-        Column("prev_index_no", "int"),
-        Column("store_timestamp", "bigint"),
-        Column("store_time", "timestamp"),
-        Column("status", "string"),
-        Column("damage", "string"),
-        Column("store", "string"),
-        Column("broker", "string"),
-    ),
+    structure: (*_columns(row), *([_BODY] if row is MessageRow else []), *_STATE)
+    for structure, row in ROWS.items()
 }
 #: Left out unless they are asked for: ``body`` costs most of the reading.
 ON_REQUEST = frozenset({"body"})
@@ -112,6 +98,7 @@ def default_names(structure: str) -> list[str]:
 
 def ddl(structure: str, names: list[str] | None = None) -> str:
     """The schema of a structure as Spark writes it; with ``names`` only those columns, in order.
+    Their meanings are comments, which ``DESCRIBE`` shows.
 
     :raises ValueError: there is no such structure or column.
     """
@@ -120,4 +107,9 @@ def ddl(structure: str, names: list[str] | None = None) -> str:
     for name in wanted:
         if name not in known:
             raise ValueError(f"{structure} has no column {name!r}, but {', '.join(known)}")
-    return ", ".join(f"`{name}` {known[name].type}" for name in wanted)
+    return ", ".join(_declared(known[name]) for name in wanted)
+
+
+def _declared(column: Column) -> str:
+    comment = column.meaning.replace("\\", "\\\\").replace("'", "\\'")
+    return f"`{column.name}` {column.type} COMMENT '{comment}'"
