@@ -121,6 +121,27 @@ def test_every_arrow_between_rooms_points_downwards(house: str) -> None:
                 assert floors[other] < floors[room], f"{house}.{name} imports {used}"
 
 
+def test_the_picture_of_the_floors_is_this_one() -> None:
+    page = (TOP / "docs/explanation/architecture.md").read_text("utf-8")
+    drawn: dict[str, list[list[str]]] = {}
+    house = ""
+    for name, number, rooms in re.findall(r"^(rmqctl\.\w+)? +(\d+)  (.+)$", page, re.MULTILINE):
+        house = name or house
+        drawn.setdefault(house, []).insert(0, rooms.split())
+        assert int(number) + len(drawn[house]) == len(FLOORS[house]) + 1
+    assert drawn == FLOORS
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/explanation/architecture.md", "docs/how-to/extend.md", "CONTRIBUTING.md"]
+)
+def test_the_modules_that_a_page_names_are_there(page: str) -> None:
+    named = re.findall(r"`((?:formats|rmqctl)/[^`]*)`", (TOP / page).read_text("utf-8"))
+    assert named
+    # What is written in capitals stands for any name.
+    assert [n for n in named if not (TOP / n).exists() and not re.search(r"[A-Z]{4}", n)] == []
+
+
 @pytest.mark.parametrize("house", FLOORS)
 def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
     lent: dict[str, set[str]] = {}

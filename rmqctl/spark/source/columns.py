@@ -56,7 +56,10 @@ ROWS: dict[str, type] = {"commitlog": MessageRow, "queue": UnitRow, "index": Ind
 
 _TYPES = {str: "string", dict[str, str]: "map<string,string>"}
 _INTEGERS = {32: "int", 64: "bigint"}
-_BODY = Column("body", "binary", "the stored body, which may be compressed", True)
+#: Columns that a structure has behind the fields of its row.
+_MORE = {
+    "commitlog": (Column("body", "binary", "the stored body, which may be compressed", True),),
+}
 #: What every structure ends with.
 _STATE = (
     Column("status", "string", "`ok`, or what is wrong with the row", True),
@@ -82,7 +85,7 @@ def _columns(row: type) -> Iterator[Column]:
 
 
 STRUCTURES: dict[str, tuple[Column, ...]] = {
-    structure: (*_columns(row), *([_BODY] if row is MessageRow else []), *_STATE)
+    structure: (*_columns(row), *_MORE.get(structure, ()), *_STATE)
     for structure, row in ROWS.items()
 }
 #: Left out unless they are asked for: ``body`` costs most of the reading.
