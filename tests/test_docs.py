@@ -26,6 +26,7 @@ from rmqctl.reference.rows import KINDS
 from rmqctl.rows import Row
 from rmqctl.rows.field import Field, fields_of
 from tests import transcripts
+from tests.conftest import Golden
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -135,6 +136,17 @@ def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> Non
             f"{step.command}: `python -m tests.transcripts {name}` writes what it prints"
         )
         assert status in (0, 1, 6), step.command
+
+
+def test_the_librarys_example_runs(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs/reference/api.md").read_text()
+    (example,) = re.findall(r"```python\n(from .*?)```", page, re.DOTALL)
+    store = golden("basic")
+    example = example.replace("/data/rocketmq/store", str(store)).replace("orders", "TopicA")
+    exec(compile(example, "api.md", "exec"), {})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [str(number) for number in range(len(lines))]
+    assert lines
 
 
 def test_every_transcript_is_run() -> None:

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 
 from formats import generate
-from rmqctl.reference import findings, rows
+from rmqctl.reference import api, findings, rows
 
 PAGES = generate.ROOT / "docs" / "reference"
 
 
 def generated_files() -> dict[Path, str]:
     """The text of every generated file by its path."""
-    pages = {"findings.md": findings.page(), **rows.pages()}
+    pages = {"api.md": api.page(), "findings.md": findings.page(), **rows.pages()}
     return generate.generated_files() | {PAGES / name: text for name, text in pages.items()}
 
 
