@@ -4,13 +4,16 @@
     python3 dev.py test [ARGS]    install the development tools too, and run every check;
                                   ARGS go to pytest (paths count from the project's directory)
 
-The first run creates .venv beside this file; later runs reuse it until pyproject.toml changes.
+The first run creates .venv beside this file; later runs reuse it until pyproject.toml or the
+compiled kernel's sources change. Where cargo is found (PATH, ~/.cargo/bin), the kernel is built and
+its own tests run, too; elsewhere rmqctl runs without it, slower.
 The exit code is that of the first step that failed.
 """
 
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +31,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "rmqctl-dev-stamp"
+KERNEL = ROOT / "rmqctl" / "kernel"
 
 CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
@@ -57,15 +61,37 @@ def demo(arguments: list[str]) -> int:
 
 def test(pytest_arguments: list[str]) -> int:
     set_up(".[dev]")
-    for name, command in CHECKS.items():
+    checks: dict[str, list[str | Path]] = {
+        name: [PYTHON, *command] for name, command in CHECKS.items()
+    }
+    checks["pytest"] += pytest_arguments
+    for name, command in (kernel_checks() | checks).items():
         say(name)
-        extra = pytest_arguments if name == "pytest" else []
-        code = run([PYTHON, *command, *extra])
+        code = run(command)
         if code:
             say(f"{name} failed (exit code {code}); the steps after it did not run")
             return code
     say("all checks passed")
     return 0
+
+
+def kernel_checks() -> dict[str, list[str | Path]]:
+    """What cargo checks of the compiled kernel: nothing where it was not built."""
+    cargo = find_cargo()
+    if cargo is None or not (KERNEL / "_kernel.abi3.so").exists():
+        return {}
+    # What the build has fetched is all that is needed: no registry can fail these.
+    where = ["--quiet", "--offline", "--locked", "--manifest-path", KERNEL / "Cargo.toml"]
+    where += ["--target-dir", ROOT / "build" / "kernel"]
+    checks = {"cargo test": [cargo, "test", *where, "--no-default-features", "--lib"]}
+    if subprocess.run([cargo, "clippy", "--version"], env=ENV, capture_output=True).returncode == 0:
+        checks["cargo clippy"] = [cargo, "clippy", *where, "--", "--deny", "warnings"]
+    return checks
+
+
+def find_cargo() -> str | None:
+    home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
+    return shutil.which("cargo") or shutil.which("cargo", path=str(home / "bin"))
 
 
 def set_up(requirement: str) -> None:
@@ -84,12 +110,32 @@ def set_up(requirement: str) -> None:
         "then run the same command again",
     )
     STAMP.write_text(stamp(requirement))
+    say_engine()
+
+
+def say_engine() -> None:
+    """Tells which engine was installed, and how to get the faster one."""
+    script = "from rmqctl.kernel import usable; print(usable().problem)"
+    done = subprocess.run([PYTHON, "-c", script], cwd=ROOT, env=ENV, capture_output=True, text=True)
+    problem = done.stdout.strip() if done.returncode == 0 else done.stderr.strip()
+    if not problem:
+        say("engine: compiled")
+    elif find_cargo() is None:
+        say("engine: pure, for there is no cargo here; with Rust installed the faster one is built")
+    else:
+        say(
+            f"engine: pure, for the compiled kernel cannot be used: {problem}. "
+            "Next: see build/kernel/cargo.log; when that is mended, remove .venv and run this again"
+        )
 
 
 def stamp(requirement: str) -> str:
-    """What .venv was made from: the declared project, where it lies, and what was asked for."""
-    digest = hashlib.sha256((ROOT / "pyproject.toml").read_bytes()).hexdigest()
-    return f"{digest}\n{ROOT}\n{requirement}\n"
+    """What .venv was made from: the declared project, the kernel's sources and whether there is a
+    cargo for them, where it lies, and what was asked for."""
+    sources = [ROOT / "pyproject.toml", ROOT / "hatch_build.py"]
+    sources += sorted([*KERNEL.glob("Cargo.*"), *(KERNEL / "src").glob("*.rs")])
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return f"{digest}\n{find_cargo() is not None}\n{ROOT}\n{requirement}\n"
 
 
 def is_usable() -> bool:
@@ -120,6 +166,7 @@ def clean_environment() -> dict[str, str]:
     astray = {"PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"}
     environment = {name: value for name, value in os.environ.items() if name not in astray}
     environment.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    environment["PYO3_PYTHON"] = str(PYTHON)  # what cargo builds the kernel for
     if not environment.get("HOME"):
         environment.pop("HOME", None)  # an empty one would put pip's cache into /
     return environment

@@ -69,6 +69,21 @@ class BrokerConfError(UsageError):
     template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
 
 
+class KernelMissing(UsageError):
+    """``RMQCTL_KERNEL=compiled`` where there is no compiled kernel."""
+
+    template = (
+        "{variable}=compiled, but the compiled kernel cannot be used: {reason}. Unset {variable} "
+        "to go on without it, or install rmqctl again where cargo is found."
+    )
+
+
+class KernelChoiceError(UsageError):
+    """``RMQCTL_KERNEL`` says neither of its two words."""
+
+    template = "{variable} is {found!r}. Say compiled or pure, or unset it."
+
+
 class FilterSyntaxError(UsageError):
     """A SQL92 filter that RocketMQ would not take either."""
 

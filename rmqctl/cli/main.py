@@ -22,6 +22,22 @@ def _section(*names: str) -> dict[str, str]:
     return {name: _COMMANDS + name for name in names}
 
 
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Prints the version; with ``-v`` also what scans."""
+    if not wanted or context.resilient_parsing:
+        return
+    click.echo(f"rmqctl, version {__version__}")
+    if context.meta.get("verbose"):
+        from rmqctl.kernel import description
+
+        click.echo(f"engine: {description()}")
+    context.exit()
+
+
+def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    context.meta["verbose"] = wanted
+
+
 @click.group(
     cls=LazyGroup,
     sections={
@@ -39,7 +55,15 @@ def _section(*names: str) -> dict[str, str]:
     epilog="`rmqctl COMMAND --help` has examples. --store and the other options that every command "
     "has may also stand before the command. Field names of rows and exit codes are stable.",
 )
-@click.version_option(__version__, prog_name="rmqctl")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=_version,
+    help="Show the version, with -v also the engine, and exit.",
+)
+# Eager: the version asks whether it was given.
+@click.option("-v", is_flag=True, is_eager=True, expose_value=False, hidden=True, callback=_verbose)
 def cli() -> None:
     """Inspect, verify, repair, rebuild and write RocketMQ broker stores offline."""
 

@@ -1,9 +1,9 @@
-"""The hot loops, compiled: the room below the engine that has them, and alone knows whether.
+"""The hot loops, compiled: chosen here, and nowhere else.
 
-Who has a loop in Python offers it to :func:`choose`, and runs what comes back. There is no compiled
-module in this version, so that is what was offered. ``RMQCTL_PURE=1`` in the environment says that
-it shall be so in any case: for a comparison, or in doubt. It counts in each process by itself; give
-it to Spark's executors as well.
+The kernel does what :mod:`rmqctl.engine.scan` does with numpy, with the same answers, several times
+faster. It is built where cargo is found (``docs/decisions/0015-a-compiled-kernel.md``); without it
+everything runs on the pure engine. ``RMQCTL_KERNEL`` is ``compiled`` or ``pure`` for who wants to
+be sure of one.
 """
 
 from __future__ import annotations
@@ -11,33 +11,83 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
-Backend = TypeVar("Backend")
+from formats import layouts
+from rmqctl.errors import KernelChoiceError, KernelMissing
 
-#: The module that holds the compiled backend, by the name ``backend``.
-COMPILED = "rmqctl.kernel.compiled"
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rmqctl.kernel import _kernel
+
+VARIABLE = "RMQCTL_KERNEL"
+#: How Python and the kernel talk; the kernel's own is in src/python.rs.
+_INTERFACE = 1
 
 
-def choose(pure: Backend) -> Backend:
-    """The compiled backend where there is one and nobody refuses it, else ``pure``."""
-    if os.environ.get("RMQCTL_PURE", "") not in ("", "0"):
-        return pure
-    return available(pure)[-1]
+class Kernel(NamedTuple):
+    """The compiled module, or why there is none."""
+
+    module: ModuleType | None
+    problem: str
 
 
-def available(pure: Backend) -> list[Backend]:
-    """All that can run here, the fastest one last: tests hold them equal."""
-    compiled = _compiled()
-    return [pure] if compiled is None else [pure, compiled]
+def scanner() -> type[_kernel.Scanner] | None:
+    """The kernel's scanner; None where the pure engine is to be used.
+
+    :raises KernelMissing: the kernel was asked for, and there is none.
+    :raises KernelChoiceError: something else was asked for.
+    """
+    wanted = os.environ.get(VARIABLE, "")
+    if wanted == "pure":
+        return None
+    if wanted not in ("", "compiled"):
+        raise KernelChoiceError(variable=VARIABLE, found=wanted)
+    kernel = usable()
+    if kernel.module is not None:
+        found: type[_kernel.Scanner] = kernel.module.Scanner
+        return found
+    if wanted:
+        raise KernelMissing(variable=VARIABLE, reason=kernel.problem)
+    return None
+
+
+def usable() -> Kernel:
+    """The kernel if it can be used at all, whatever was asked for."""
+    kernel = _load()
+    if kernel.module is not None:
+        module = kernel.module
+        if module.INTERFACE != _INTERFACE or _record_versions() != module.VERSIONS:
+            return Kernel(None, "it was built from other sources than these")
+    return kernel
+
+
+def description() -> str:
+    """What scans, in some words.
+
+    :raises KernelMissing: as :func:`scanner`.
+    :raises KernelChoiceError: as :func:`scanner`.
+    """
+    if scanner() is not None:
+        return "compiled"
+    problem = usable().problem
+    return f"pure (no compiled kernel: {problem})" if problem else f"pure ({VARIABLE}=pure)"
+
+
+def _record_versions() -> tuple[tuple[int, int, int, int, int], ...]:
+    """Magic codes, and sizes and limits of the two lengths behind a record's body."""
+    return tuple(
+        (code, topic.size, topic.limit, properties.size, properties.limit)
+        for code, (topic, properties, *_) in layouts.TAIL.items()
+    )
 
 
 @cache
-def _compiled() -> Any:
-    """The compiled backend; None without it. One that is there and does not load is an error."""
+def _load() -> Kernel:
     try:
-        return import_module(COMPILED).backend
-    except ModuleNotFoundError as error:
-        if error.name != COMPILED:
-            raise
-        return None
+        return Kernel(import_module("rmqctl.kernel._kernel"), "")
+    except ModuleNotFoundError:
+        return Kernel(None, "it was not built")
+    except ImportError as error:  # Built for another machine.
+        return Kernel(None, str(error))

@@ -27,6 +27,7 @@ from rmqctl.engine.scan.columns import (
     rows_with_high_bytes,
     take,
 )
+from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 __all__ = ["PropertyColumns", "gather", "locate", "properties_problem", "scan", "tags"]
@@ -142,6 +143,17 @@ def scan(
 def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
     """Rows that have TAGS, and where these lie: positions and lengths, none of them 0."""
     return _located(data, start, length, DEFAULT, check=False)[0].of(_TAGS)
+
+
+def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) -> dict[int, str]:
+    """Row → level of the delayed messages of a batch whose level needs a look."""
+    schedule = topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
+    rows = np.flatnonzero(fields["topic_id"] == schedule)
+    if not len(rows):
+        return {}
+    places = (fields[name][rows] for name in ("properties_position", "properties_length"))
+    found = unusual_delays(data, *places)
+    return {int(rows[number]): level for number, level in found.items()}
 
 
 def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:

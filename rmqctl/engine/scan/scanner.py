@@ -1,8 +1,8 @@
 """The scanner: the one hot loop. Batches of columns from the commit log, and damage.
 
-verify, rebuild, bulk put and Spark consume it. What it does with the bytes of a file is a backend's
-(:mod:`rmqctl.engine.scan.backend`): the pure one, or a compiled one that says the same. Every place
-that is not a plain record goes through :meth:`CommitLog.step`, so that both readers of the log
+verify, rebuild, bulk put and Spark consume it. What it does with a window of a file is a backend's
+(:mod:`rmqctl.engine.scan.backend`): the pure one, or the compiled one that says the same. Every
+place that is not a plain record goes through :meth:`CommitLog.step`, so that all readers of the log
 agree on what a record is.
 """
 
@@ -10,26 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-from numpy.typing import NDArray
-
-from formats import constants
-from rmqctl.engine.files.holes import Aside, whole
-from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record
+from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.backend import ScanBackend, chosen
 from rmqctl.engine.scan.batch import Batch
-from rmqctl.engine.scan.columns import LONGEST, Bytes, Ints, gather
-from rmqctl.engine.scan.properties import PropertyColumns, unusual_delays
+from rmqctl.engine.scan.columns import gather
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
 __all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
-
-#: So far around what it takes a batch's columns reach: the longest texts are gathered in rows of
-#: this width.
-_AROUND = 2 * LONGEST
 
 
 ScanEntry = Batch | Blank | Damage | End
@@ -52,10 +41,10 @@ class Scanner:
     ) -> None:
         self.log = log
         self.topics = TopicTable()
-        self._check = check
-        self._properties = properties
         self._tuning = tuning
-        self._backend = backend or chosen()
+        self._reader = (backend or chosen()).reader(
+            self.topics, tuning, check=check, properties=properties
+        )
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[ScanEntry]:
         """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
@@ -75,7 +64,8 @@ class Scanner:
                 mapped = self.log.files.file(number)
                 limit = mapped.size if end is None else end - mapped.file_from_offset
                 reached = position
-                for batch in self._window(mapped, position, min(limit, position + window)):
+                window_end = min(limit, position + window)
+                for batch in self._reader.batches(mapped, position, window_end):
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:
@@ -101,87 +91,3 @@ class Scanner:
             if isinstance(step.entry, End):
                 return
             number, position = step.number, step.position
-
-    def _window(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
-        """Batches of the sound records that stand behind each other from ``position`` on."""
-        mapped.load(position, limit)
-        seen = whole(mapped, position - _AROUND, limit + _AROUND)
-        data = np.frombuffer(seen.buffer, np.uint8)
-        first = mapped.file_from_offset
-        positions = self._backend.chain(data, position, limit, first, self._tuning)
-        if len(positions):
-            mapped.load_entry(int(positions[-1]))
-            seen = _with_last_record(mapped, seen, position, int(positions[-1]), limit)
-        data = np.frombuffer(seen.buffer, np.uint8)
-        for at in range(0, len(positions), self._tuning.batch_records):
-            chained = positions[at : at + self._tuning.batch_records]
-            fields = self._backend.read_fields(data, chained, first)
-            if fields is None:
-                return
-            mapped.load(limit, int(fields["position"][-1] + fields["total_size"][-1]))
-            yield self._batch(seen, data, fields)
-            if len(fields["position"]) < len(chained):
-                return
-
-    def _batch(self, mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> Batch:
-        fields["topic_id"] = self.topics.lookup(
-            data, fields.pop("topic_position"), fields.pop("topic_length")
-        )
-        count = len(fields["position"])
-        found = PropertyColumns.empty(count)
-        if self._properties:
-            found = self._backend.properties(
-                data,
-                fields["properties_position"],
-                fields["properties_length"],
-                self.topics.key_prefix_array()[fields["topic_id"]],
-                self._tuning,
-                check=self._check,
-            )
-        elif self._check:
-            found.delay_levels = self._unusual_delays(data, fields)
-        return Batch(
-            mapped=mapped,
-            topics=self.topics,
-            tags_code=found.tags_code,
-            key_row=found.key_row,
-            key_hash=found.key_hash,
-            crc_matches=self._crc_matches(data, fields) if self._check else np.ones(count, bool),
-            malformed=found.malformed,
-            multi_dispatch_rows=found.multi_dispatch_rows,
-            delay_levels=found.delay_levels,
-            **fields,
-        )
-
-    def _unusual_delays(self, data: Bytes, fields: dict[str, Ints]) -> dict[int, str]:
-        """Row → level of delayed messages whose level needs a look."""
-        schedule = self.topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
-        rows = np.flatnonzero(fields["topic_id"] == schedule)
-        if not len(rows):
-            return {}
-        places = (fields[name][rows] for name in ("properties_position", "properties_length"))
-        found = unusual_delays(data, *places)
-        return {int(rows[number]): level for number, level in found.items()}
-
-    def _crc_matches(self, data: Bytes, fields: dict[str, Ints]) -> NDArray[np.bool_]:
-        length = fields["body_length"]
-        codes = self._backend.body_crcs(data, fields["body_position"], length, self._tuning)
-        stored = fields["body_crc"]
-        # An empty body is not checked, as in the engine.
-        matches: NDArray[np.bool_] = ((codes & np.uint32(0x7FFFFFFF)) == stored) | (length == 0)
-        return matches
-
-
-def _with_last_record(
-    mapped: MappedFile, seen: MappedFile, start: int, last: int, limit: int
-) -> MappedFile:
-    """What stands for a window that began at ``start``, with its last record, at ``last``, which
-    may reach beyond ``limit``."""
-    total_size, _ = BLANK.unpack_from(seen.buffer, last)
-    end = last + total_size + _AROUND
-    if end <= limit + _AROUND:
-        return seen
-    if isinstance(seen, Aside):
-        seen.add(mapped, limit, min(end, mapped.size))
-        return seen
-    return whole(mapped, start - _AROUND, end)

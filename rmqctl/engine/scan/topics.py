@@ -43,6 +43,12 @@ class TopicTable:
         """Number of a topic, given one when it is new."""
         return self._number(topic.encode("utf-8", "surrogateescape"))
 
+    def number_and_prefix(self, topic: bytes) -> tuple[int, int]:
+        """Number of a topic by its bytes, given one when it is new, and ``hashCode`` of ``topic#``
+        as 32 bits without a sign."""
+        number = self._number(topic)
+        return number, int(self._key_prefix[number])
+
     def allowed_array(self) -> NDArray[np.bool_]:
         """Whether each topic can be a queue directory."""
         return self._allowed[: len(self.names)]

@@ -1,0 +1,40 @@
+"""The compiled module (src/python.rs)."""
+
+from collections.abc import Callable
+from typing import Final
+
+INTERFACE: Final[int]
+VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
+INT_COLUMNS: Final[tuple[str, ...]]
+SOURCES: Final[str]
+
+class KernelPanic(RuntimeError): ...
+
+class Scanner:
+    def __init__(
+        self, number: Callable[[bytes], tuple[int, int]], *, check: bool, properties: bool
+    ) -> None: ...
+    def fill(
+        self,
+        buffer: object,
+        position: int,
+        limit: int,
+        readable: int,
+        file_from_offset: int,
+        most: int,
+    ) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+    def clear(self) -> None: ...
+    def take(
+        self,
+    ) -> tuple[
+        tuple[bytearray, ...],
+        bytearray,
+        bytearray,
+        bytearray,
+        bytearray,
+        bytearray,
+        list[tuple[int, bytes]],
+    ]: ...
+
+def panic() -> None: ...

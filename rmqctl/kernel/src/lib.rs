@@ -1,0 +1,24 @@
+//! The hot loops of rmqctl: what `rmqctl/engine/scan` does with numpy, over the same bytes and with
+//! the same answers. The loops know no Python; `python` is what Python sees of them.
+//!
+//! All bytes are hostile. Every place and length is checked before it is followed, by what Rust
+//! checks of slices if by nothing else, and a number that runs over is a panic and not a number.
+
+#![deny(unsafe_code)]
+// Without Python there is nobody to use some of it.
+#![cfg_attr(not(feature = "python"), allow(dead_code))]
+
+mod columns;
+mod keyhash;
+#[rustfmt::skip] // Generated.
+mod layouts;
+mod properties;
+mod record;
+mod scan;
+mod topics;
+
+#[cfg(feature = "python")]
+mod python;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What Python sees: one class, that scans windows of a buffer into columns.
+//!
+//! The interpreter's lock is given back while records are read, and taken for a topic that is new.
+//! One call looks at one window, so that Ctrl-C is heard between two of them.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyTuple};
+
+use crate::columns::{Columns, INT_COLUMNS};
+use crate::layouts::VERSIONS;
+use crate::scan::{Scan, Stop, Wanted, Window};
+use crate::topics::Topic;
+
+pyo3::create_exception!(
+    _kernel,
+    KernelPanic,
+    PyRuntimeError,
+    "The compiled kernel has a bug: where, and what it found."
+);
+
+/// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
+const INTERFACE: u32 = 1;
+
+/// The place of the last panic, for who catches it.
+static PLACE: Mutex<String> = Mutex::new(String::new());
+
+/// The bytes of a buffer, while it is held.
+///
+/// This is the one place that takes Python's word for memory. The word is good: while `buffer` is
+/// held, its owner neither frees nor moves the bytes (a map refuses to close, a bytearray to grow).
+/// What it does not promise is that nobody writes: a broker may append to the file under the map.
+/// Every length is therefore read once into a variable, checked, and used from there; a byte that
+/// changes between two looks can make an answer wrong, which the scanner looks at again, and never
+/// leads out of the slice. A file that shrinks under its map ends the process with SIGBUS, as it
+/// does when Python looks there.
+#[allow(unsafe_code)]
+fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
+    if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
+        return &[];
+    }
+    // SAFETY: contiguous, not null, and of this length as long as the buffer is borrowed.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+}
+
+/// A panic as an exception, so that it ends a command like any other bug: never the process.
+fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
+        let place = PLACE.lock().map(|place| place.clone()).unwrap_or_default();
+        Err(KernelPanic::new_err(format!("{} at {place}", said(&*cause))))
+    })
+}
+
+fn said(cause: &(dyn Any + Send)) -> String {
+    let text = cause.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+/// A scan of a log: what is kept from one window to the next.
+#[pyclass]
+struct Scanner {
+    scan: Scan,
+    number: Py<PyAny>,
+}
+
+#[pymethods]
+impl Scanner {
+    /// `number` gives the number of a topic's bytes, and `hashCode` of `topic#` (unsigned).
+    #[new]
+    #[pyo3(signature = (number, *, check, properties))]
+    fn new(number: Py<PyAny>, check: bool, properties: bool) -> Self {
+        let wanted = Wanted { check, properties };
+        Scanner { scan: Scan::new(wanted), number }
+    }
+
+    /// Adds records of a window to the batch, at most `most` rows in all. Answers the place where
+    /// it stopped, and what must be readable for more (0: nothing).
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn fill(
+        &mut self,
+        py: Python<'_>,
+        buffer: PyBuffer<u8>,
+        position: usize,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        most: usize,
+    ) -> PyResult<(usize, usize)> {
+        let most = most.saturating_sub(self.scan.columns.rows());
+        let window = Window { position, limit, readable, file_from_offset, most };
+        let (scan, number, data) = (&mut self.scan, &self.number, bytes_of(&buffer));
+        let number_of = |topic: &[u8]| {
+            Python::attach(|py| -> PyResult<Topic> {
+                let known = number.call1(py, (PyBytes::new(py, topic),))?;
+                let (number, key_prefix) = known.extract(py)?;
+                Ok(Topic { number, key_prefix })
+            })
+        };
+        let (reached, stop) = py.detach(|| guarded(|| scan.fill(data, window, number_of)))?;
+        Ok(match stop {
+            Stop::Done => (reached, 0),
+            Stop::Needs(end) => (reached, end),
+        })
+    }
+
+    /// How many records there are since the last `take`.
+    fn __len__(&self) -> usize {
+        self.scan.columns.rows()
+    }
+
+    /// Forgets what was added since the last `take`.
+    fn clear(&mut self) {
+        self.scan.columns.clear();
+    }
+
+    /// The batch, and begins the next one: `(columns of INT_COLUMNS, crc_matches, key_row,
+    /// key_hash, malformed, multi_dispatch_rows, delay_levels)`, native numbers in bytearrays.
+    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let taken = batch(py, &self.scan.columns);
+        self.scan.columns.clear();
+        taken
+    }
+}
+
+fn batch<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyTuple>> {
+    let ints = (0..INT_COLUMNS.len()).map(|number| longs(py, columns.ints(number)));
+    let delays = columns.delay_levels.iter();
+    let delays: Vec<_> = delays.map(|(row, level)| (*row, PyBytes::new(py, level))).collect();
+    (
+        PyTuple::new(py, ints.collect::<PyResult<Vec<_>>>()?)?,
+        PyByteArray::new(py, &columns.crc_matches),
+        longs(py, &columns.key_row)?,
+        numbers(py, &columns.key_hash, i32::to_ne_bytes)?,
+        longs(py, &columns.malformed)?,
+        longs(py, &columns.multi_dispatch_rows)?,
+        delays,
+    )
+        .into_pyobject(py)
+}
+
+fn longs<'py>(py: Python<'py>, values: &[i64]) -> PyResult<Bound<'py, PyByteArray>> {
+    numbers(py, values, i64::to_ne_bytes)
+}
+
+fn numbers<'py, T: Copy, const N: usize>(
+    py: Python<'py>,
+    values: &[T],
+    bytes: impl Fn(T) -> [u8; N],
+) -> PyResult<Bound<'py, PyByteArray>> {
+    PyByteArray::new_with(py, values.len() * N, |array| {
+        for (place, value) in array.chunks_exact_mut(N).zip(values) {
+            place.copy_from_slice(&bytes(*value));
+        }
+        Ok(())
+    })
+}
+
+/// Panics, for the tests: what a bug of the kernel becomes.
+#[pyfunction]
+fn panic() -> PyResult<()> {
+    guarded(|| panic!("a panic that was asked for"))
+}
+
+#[pymodule]
+fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    std::panic::set_hook(Box::new(|panic| {
+        if let (Some(at), Ok(mut place)) = (panic.location(), PLACE.lock()) {
+            *place = at.to_string();
+        }
+    }));
+    module.add("KernelPanic", module.py().get_type::<KernelPanic>())?;
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("INT_COLUMNS", PyTuple::new(module.py(), INT_COLUMNS)?)?;
+    module.add("SOURCES", option_env!("RMQCTL_KERNEL_SOURCES").unwrap_or(""))?;
+    let versions = VERSIONS.map(|v| {
+        let (topic, properties) = (v.topic_length, v.properties_length);
+        (v.magic_code, topic.size, topic.limit, properties.size, properties.limit)
+    });
+    module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
+    module.add_class::<Scanner>()?;
+    module.add_function(wrap_pyfunction!(panic, module)?)
+}

@@ -1,0 +1,147 @@
+//! The hot loop: from one record to the next, all of its columns at once.
+
+use crate::columns::Columns;
+use crate::keyhash::{hash_code, index_hash};
+use crate::layouts::KEY_SEPARATOR;
+use crate::properties::{self, Properties};
+use crate::record::{self, Found, Record};
+use crate::topics::{Topic, Topics};
+
+/// What is scanned: the records that begin in `position..limit` of a file, as many as `most`.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    pub position: usize,
+    pub limit: usize,
+    /// Up to here bytes behind a record's prefix may be looked at.
+    pub readable: usize,
+    pub file_from_offset: i64,
+    pub most: usize,
+}
+
+/// Why a scan stopped.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// At the window's limit, at something that is no sound record, or full.
+    Done,
+    /// At a record that ends here, beyond what is readable.
+    Needs(usize),
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Wanted {
+    /// CRCs of bodies, and malformed properties.
+    pub check: bool,
+    /// Tags codes, keys and what else dispatch needs of properties.
+    pub properties: bool,
+}
+
+#[derive(Default)]
+pub struct Scan {
+    pub columns: Columns,
+    wanted: Wanted,
+    topics: Topics,
+}
+
+impl Scan {
+    pub fn new(wanted: Wanted) -> Self {
+        Scan { wanted, ..Scan::default() }
+    }
+
+    /// Adds the records of a window to the columns. Answers where it stopped, and why; `number`
+    /// says what a new topic is.
+    pub fn fill<E>(
+        &mut self,
+        data: &[u8],
+        window: Window,
+        mut number: impl FnMut(&[u8]) -> Result<Topic, E>,
+    ) -> Result<(usize, Stop), E> {
+        let mut position = window.position;
+        self.columns.reserve(window.most);
+        for _ in 0..window.most {
+            if position >= window.limit {
+                break;
+            }
+            match record::read(data, position, window.readable, window.file_from_offset) {
+                Found::Other => break,
+                Found::Needs(end) => return Ok((position, Stop::Needs(end))),
+                Found::Record(record) => {
+                    let at = record.topic_position;
+                    let topic =
+                        self.topics.get(&data[at..at + record.topic_length], &mut number)?;
+                    self.add(data, position, window.file_from_offset, &record, topic);
+                    position += record.total_size;
+                }
+            }
+        }
+        Ok((position, Stop::Done))
+    }
+
+    #[inline]
+    fn add(
+        &mut self,
+        data: &[u8],
+        at: usize,
+        file_from_offset: i64,
+        record: &Record,
+        topic: Topic,
+    ) {
+        let row = self.columns.rows() as i64;
+        let mut tags_code = 0;
+        if self.wanted.properties && record.properties_length > 0 {
+            let start = record.properties_position;
+            let found = properties::read(data, start, start + record.properties_length);
+            if found.tags != (0, 0) {
+                tags_code = i64::from(hash_code(data, found.tags.0, found.tags.1, 0) as i32);
+            }
+            self.add_properties(data, row, &found, topic.key_prefix);
+        }
+        if self.wanted.check {
+            self.columns.crc_matches.push(u8::from(body_matches(data, record)));
+        }
+        self.columns.push(at, file_from_offset, topic.number, tags_code, record);
+    }
+
+    #[inline]
+    fn add_properties(&mut self, data: &[u8], row: i64, found: &Properties, key_prefix: u32) {
+        if found.uniq_key != (0, 0) {
+            self.add_key(data, row, found.uniq_key.0, found.uniq_key.1, key_prefix);
+        }
+        if found.keys != (0, 0) {
+            let (mut start, end) = found.keys;
+            for space in memchr::memchr_iter(KEY_SEPARATOR, &data[start..end]) {
+                let space = found.keys.0 + space;
+                self.add_key(data, row, start, space, key_prefix);
+                start = space + 1;
+            }
+            self.add_key(data, row, start, end, key_prefix);
+        }
+        if found.delay != (0, 0) {
+            let level = data[found.delay.0..found.delay.1].to_vec();
+            self.columns.delay_levels.push((row, level));
+        }
+        if found.multi_dispatch != (0, 0) {
+            self.columns.multi_dispatch_rows.push(row);
+        }
+        if found.malformed && self.wanted.check {
+            self.columns.malformed.push(row);
+        }
+    }
+
+    #[inline]
+    fn add_key(&mut self, data: &[u8], row: i64, start: usize, end: usize, key_prefix: u32) {
+        if start < end {
+            self.columns.key_row.push(row);
+            self.columns.key_hash.push(index_hash(hash_code(data, start, end, key_prefix)));
+        }
+    }
+}
+
+/// Whether the body is what was stored; an empty one is not checked, as in the engine.
+#[inline]
+fn body_matches(data: &[u8], record: &Record) -> bool {
+    let start = record.body_position;
+    record.body_length == 0 || {
+        let code = crc32fast::hash(&data[start..start + record.body_length]);
+        (code & 0x7fff_ffff) as i32 == record.body_crc
+    }
+}

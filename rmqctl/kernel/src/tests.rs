@@ -1,0 +1,179 @@
+//! The loops on sound records, on hostile ones and on any bytes. What they must find is what the
+//! pure engine finds, and that is compared in `tests/test_engine`; here they must not panic.
+
+use crate::columns::INT_COLUMNS;
+use crate::keyhash::{hash_code, index_hash};
+use crate::layouts::{PREFIXES, VERSIONS};
+use crate::properties;
+use crate::record::{Found, read};
+use crate::scan::{Scan, Stop, Wanted, Window};
+use crate::topics::Topic;
+
+/// Where a file of these tests lies in its log.
+const FILE: i64 = 1 << 30;
+
+/// Numbers that look random and are always the same (xorshift64*).
+struct Lots(u64);
+
+impl Lots {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit.max(1) as u64) as usize
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+fn put(record: &mut [u8], at: usize, bytes: &[u8]) {
+    record[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+/// A sound record that stands at `position`.
+fn record(position: usize, flags: usize, version: usize, texts: [&[u8]; 3]) -> Vec<u8> {
+    let ([body, topic, properties], prefix) = (texts, PREFIXES[flags]);
+    let version = VERSIONS[version];
+    let number = |size: usize, length: usize| (length as u32).to_be_bytes()[4 - size..].to_vec();
+    let mut record = vec![0; prefix.size];
+    record.extend_from_slice(body);
+    record.extend(number(version.topic_length.size, topic.len()));
+    record.extend_from_slice(topic);
+    record.extend(number(version.properties_length.size, properties.len()));
+    record.extend_from_slice(properties);
+    let size = record.len() as i32;
+    put(&mut record, prefix.total_size, &size.to_be_bytes());
+    put(&mut record, prefix.magic_code, &version.magic_code.to_be_bytes());
+    let crc = crc32fast::hash(body) & 0x7fff_ffff;
+    put(&mut record, prefix.body_crc, &crc.to_be_bytes());
+    put(&mut record, prefix.physical_offset, &(FILE + position as i64).to_be_bytes());
+    put(&mut record, prefix.sys_flag, &((flags as i32) << 4).to_be_bytes());
+    put(&mut record, prefix.body_length, &(body.len() as i32).to_be_bytes());
+    record
+}
+
+fn log(lots: &mut Lots, records: usize) -> Vec<u8> {
+    let mut data = Vec::new();
+    for _ in 0..records {
+        let (length, flags, version) = (lots.below(200), lots.below(4), lots.below(2));
+        let (body, topic) = (lots.bytes(length), b"Topic".as_slice());
+        let properties = b"UNIQ_KEY\x01AC1E\x02KEYS\x01a  b\x02TAGS\x01\xc3\xa9\x02DELAY\x013";
+        data.extend(record(data.len(), flags, version, [&body, topic, properties]));
+    }
+    data
+}
+
+fn fill(scan: &mut Scan, data: &[u8], position: usize, readable: usize) -> (usize, Stop) {
+    let (limit, most) = (data.len(), 1000);
+    let window = Window { position, limit, readable, file_from_offset: FILE, most };
+    let known = |_: &[u8]| Ok::<_, ()>(Topic { number: 7, key_prefix: 5 });
+    scan.fill(data, window, known).expect("topics are known")
+}
+
+fn all() -> Scan {
+    Scan::new(Wanted { check: true, properties: true })
+}
+
+#[test]
+fn sound_records_become_rows() {
+    let data = log(&mut Lots(1), 300);
+    let mut scan = all();
+    assert_eq!(fill(&mut scan, &data, 0, data.len()), (data.len(), Stop::Done));
+    assert_eq!(scan.columns.rows(), 300);
+    assert!(scan.columns.crc_matches.iter().all(|&matches| matches == 1));
+    assert_eq!(scan.columns.key_row.len(), 900);
+    assert_eq!(scan.columns.delay_levels.len(), 300);
+    let tags = INT_COLUMNS.iter().position(|name| *name == "tags_code").expect("a column");
+    assert!(scan.columns.ints(tags).iter().all(|&code| code == 0xe9));
+}
+
+#[test]
+fn a_record_beyond_what_is_readable_is_asked_for() {
+    let data = record(0, 0, 0, [&[1; 5000], b"t", b""]);
+    let mut scan = all();
+    assert_eq!(fill(&mut scan, &data, 0, 200), (0, Stop::Needs(data.len())));
+    assert_eq!(fill(&mut scan, &data, 0, data.len()), (data.len(), Stop::Done));
+    assert_eq!(scan.columns.rows(), 1);
+}
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let mut lots = Lots(2);
+    for round in 0..3000 {
+        let mut data = log(&mut lots, 4);
+        for _ in 0..1 + round % 4 {
+            let (at, kind) = (lots.below(data.len()), lots.below(4));
+            match kind {
+                0 => data[at] ^= 1 << lots.below(8),
+                1 => data[at] = [0, 1, 0x7f, 0x80, 0xff][lots.below(5)],
+                2 => data.truncate(at),
+                _ => {
+                    let end = (at + 4).min(data.len());
+                    data[at..end].fill(0xff);
+                }
+            }
+            data.resize(data.len().max(1), 0);
+        }
+        let mut scan = all();
+        let (start, readable) = (lots.below(data.len() + 1), lots.below(2 * data.len()));
+        fill(&mut scan, &data, start, readable);
+        fill(&mut scan, &data, 0, data.len());
+    }
+}
+
+#[test]
+fn every_length_at_its_limits() {
+    let sound = record(0, 0, 0, [b"body", b"topic", b"a\x01b"]);
+    let topic = PREFIXES[0].size + 4;
+    for (at, size) in [(0, 4), (36, 4), (84, 4), (topic, 1), (topic + 6, 2)] {
+        for value in
+            [0u32, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, i32::MAX as u32, !0, 1 << 31]
+        {
+            let mut data = sound.clone();
+            put(&mut data, at, &value.to_be_bytes()[4 - size..]);
+            for readable in [0, 91, data.len(), usize::MAX] {
+                read(&data, 0, readable, FILE);
+            }
+        }
+    }
+    for position in [0, 1, sound.len() - 1, sound.len(), usize::MAX] {
+        assert!(matches!(read(&sound, position, 0, i64::MIN), Found::Other));
+    }
+}
+
+#[test]
+fn any_properties_are_read() {
+    let mut lots = Lots(3);
+    for _ in 0..5000 {
+        let length = lots.below(60);
+        let mut data: Vec<u8> = (0..length)
+            .map(|_| b"\0\x01\x02\x03 TAGSKEY_UNIQ\xc3\xa9\xff"[lots.below(20)])
+            .collect();
+        data.extend_from_slice(b"\x02KEYS\x01k l\x02\x02");
+        let found = properties::read(&data, 0, data.len());
+        assert_eq!(&data[found.keys.0..found.keys.1], b"k l");
+        assert_eq!(hash_code(&data, found.keys.0, found.keys.1, 0), 107 * 961 + 32 * 31 + 108);
+        hash_code(&data, 0, data.len(), 9);
+    }
+}
+
+#[test]
+fn hashes_are_those_of_java() {
+    let words: [(&[u8], u32); 5] = [
+        (b"", 0),
+        (b"a", 97),
+        (b"TagA", 2_598_919),
+        (b"polygenelubricants", 0x8000_0000),
+        ("\u{1f600}".as_bytes(), 0xd83d * 31 + 0xde00),
+    ];
+    for (text, code) in words {
+        assert_eq!(hash_code(text, 0, text.len(), 0), code);
+    }
+    assert_eq!([index_hash(5), index_hash(!4), index_hash(1 << 31)], [5, 5, 0]);
+}

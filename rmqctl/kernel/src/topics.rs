@@ -1,0 +1,79 @@
+//! The topics of a scan as small numbers. Who calls numbers them; here they are remembered.
+
+use std::collections::HashMap;
+
+const SLOT_BITS: u32 = 12;
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What is known of a topic: its number, and `hashCode` of `topic#`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Topic {
+    pub number: i64,
+    pub key_prefix: u32,
+}
+
+/// Topics by their bytes. A slot is a guess whose bytes are compared, so no choice of topics can
+/// make the answer wrong, and one that is made to share slots pays for a lookup with a random key.
+pub struct Topics {
+    slots: Vec<u32>,
+    known: Vec<(Box<[u8]>, Topic)>,
+    by_bytes: HashMap<Box<[u8]>, u32>,
+}
+
+impl Default for Topics {
+    fn default() -> Self {
+        Topics { slots: vec![0; 1 << SLOT_BITS], known: Vec::new(), by_bytes: HashMap::new() }
+    }
+}
+
+impl Topics {
+    /// What is known of a topic; `number` is asked for one that is new.
+    #[inline]
+    pub fn get<E>(
+        &mut self,
+        topic: &[u8],
+        number: impl FnOnce(&[u8]) -> Result<Topic, E>,
+    ) -> Result<Topic, E> {
+        let slot = slot_of(topic);
+        if let Some((bytes, known)) = self.known.get(self.slots[slot] as usize) {
+            if **bytes == *topic {
+                return Ok(*known);
+            }
+        }
+        self.look_up(topic, slot, number)
+    }
+
+    #[cold]
+    fn look_up<E>(
+        &mut self,
+        topic: &[u8],
+        slot: usize,
+        number: impl FnOnce(&[u8]) -> Result<Topic, E>,
+    ) -> Result<Topic, E> {
+        let place = match self.by_bytes.get(topic) {
+            Some(&place) => place,
+            None => {
+                let known = number(topic)?;
+                let place = self.known.len() as u32;
+                self.known.push((topic.into(), known));
+                self.by_bytes.insert(topic.into(), place);
+                place
+            }
+        };
+        self.slots[slot] = place;
+        Ok(self.known[place as usize].1)
+    }
+}
+
+#[inline]
+fn slot_of(topic: &[u8]) -> usize {
+    let word = |bytes: &[u8]| {
+        bytes.iter().rev().take(8).fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+    };
+    let (first, last) = match (topic.first_chunk::<8>(), topic.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last)),
+        _ => (word(topic), 0),
+    };
+    let mixed = first.wrapping_mul(FACTOR) ^ last.rotate_left(29).wrapping_add(topic.len() as u64);
+    (mixed.wrapping_mul(FACTOR) >> (64 - SLOT_BITS)) as usize
+}
