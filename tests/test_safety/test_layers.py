@@ -45,7 +45,7 @@ FLOORS = {
         ["messagestore"],
         ["services"],
     ],
-    "rmqctl.operations": [["look", "verify"], ["mend"], ["change"]],
+    "rmqctl.operations": [["progress"], ["look", "verify"], ["mend"], ["change"]],
     "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["report"]],
 }
 #: Packages that talk to a user or belong to one room.

@@ -8,7 +8,7 @@ counted without a group.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
@@ -29,6 +29,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, UsageError
+from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -54,7 +55,6 @@ _BORN_ADDRESS = layouts.RECORD_BORN_ADDRESS.offset
 _QUARTER = 900_000
 
 Key = tuple[int, ...]
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)

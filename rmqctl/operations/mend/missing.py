@@ -7,7 +7,6 @@ there is mended by a whole rebuild.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +21,10 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.rebuild import MOST_FILLED
 from rmqctl.operations.mend.recovery import planned_row
+from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
-
-Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)

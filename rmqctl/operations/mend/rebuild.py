@@ -41,6 +41,7 @@ from rmqctl.operations.mend.rebuildplan import (
 )
 from rmqctl.operations.mend.recovery import bring_in_order
 from rmqctl.operations.mend.swap import kept_directories, kept_name, purge, refuse_links, swap
+from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,9 +70,6 @@ __all__ = [
 #: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
-
-#: Called with the bytes of log done so far.
-Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.scan.scanner import ScanEntry, TopicTable
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.findings import Finding
@@ -24,7 +25,7 @@ from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
-from rmqctl.operations.verify.run import Progress, Summary, check_before
+from rmqctl.operations.verify.run import Summary, check_before
 from rmqctl.operations.verify.snapshot import Sizes
 from rmqctl.operations.verify.undispatched import Undispatched
 

@@ -20,6 +20,7 @@ from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
 from rmqctl.errors import CannotRead
+from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
@@ -31,9 +32,6 @@ from rmqctl.operations.verify.queues import QueueChecker
 from rmqctl.operations.verify.snapshot import Sizes
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
-
-#: Called with the bytes of log done so far.
-Progress = Callable[[int], None]
 
 
 @dataclass(slots=True)
