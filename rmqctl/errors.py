@@ -28,6 +28,27 @@ class RmqctlError(Exception):
             raise AttributeError(name) from None
 
 
+class InternalError(RmqctlError):
+    """rmqctl contradicts itself, which no bytes may make it do."""
+
+    template = (
+        "a bug in rmqctl: {reason}. Report it with what `rmqctl verify` says of the store; "
+        "RMQCTL_DEBUG=1 shows the traceback."
+    )
+    exit_code = 70
+
+
+class ReadersDisagree(InternalError):
+    """What the scanner takes for the end of a run of records is a record to the walk, or the other
+    way round."""
+
+    template = (
+        "a bug in rmqctl: scanner and walk disagree on what stands at physical offset "
+        "{physical_offset}. Report it with what `rmqctl dump {physical_offset}` shows; "
+        "RMQCTL_DEBUG=1 shows the traceback."
+    )
+
+
 class UsageError(RmqctlError):
     """The caller asked for something that has no meaning."""
 

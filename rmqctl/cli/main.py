@@ -13,7 +13,7 @@ from rmqctl import __version__
 from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note
 from rmqctl.cli.sink import silence_stdout
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import InternalError, RmqctlError
 
 _COMMANDS = "rmqctl.cli.commands."
 
@@ -112,6 +112,8 @@ def _invoke(arguments: list[str]) -> int:
     except click.Abort as error:
         raise KeyboardInterrupt from error
     except RmqctlError as error:
+        if isinstance(error, InternalError) and _wants_traceback():
+            raise
         note(f"error: {error}")
         return error.exit_code
     except (BrokenPipeError, KeyboardInterrupt):

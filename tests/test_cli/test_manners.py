@@ -18,8 +18,9 @@ import pytest
 
 from rmqctl.cli import main, options, output, settings, text
 from rmqctl.cli.command import Command, command_first
-from rmqctl.cli.options import COMMON_OPTIONS
+from rmqctl.cli.options import COMMON_OPTIONS, Command, Time, command_first
 from rmqctl.cli.types import Time
+from rmqctl.errors import ReadersDisagree
 from tests.conftest import Golden
 from tests.test_cli.conftest import NASTY, Cli, state
 
@@ -288,9 +289,12 @@ def test_a_broker_that_holds_the_lock(cli: Cli, store: Path) -> None:
         holder.stdin.close()
 
 
-def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("bug", [KeyError("x\x1b[2J"), ReadersDisagree(physical_offset=7)])
+def test_a_bug_is_one_line_and_70(
+    bug: Exception, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
-        raise KeyError("x\x1b[2J")
+        raise bug
 
     monkeypatch.setattr(settings.Settings, "open", broken)
     monkeypatch.delenv("RMQCTL_DEBUG", raising=False)
@@ -298,7 +302,7 @@ def test_a_bug_is_one_line_and_70(cli: Cli, store: Path, monkeypatch: pytest.Mon
     assert done.code == 70 and "RMQCTL_DEBUG=1" in done.err and len(done.err.splitlines()) == 1
     assert "\x1b" not in done.err
     monkeypatch.setenv("RMQCTL_DEBUG", "1")
-    with pytest.raises(KeyError):
+    with pytest.raises(type(bug)):
         cli("queues", store=store)
 
 

@@ -21,7 +21,7 @@ from rmqctl.engine.scan.backend import ScanBackend, WindowReader, backends
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.pure import PureReader
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.errors import DamagedStore
+from rmqctl.errors import DamagedStore, ReadersDisagree
 from tests.test_engine.test_messagestore import SMALL, is_clean, small_store
 
 FILE_SIZE = SMALL.mapped_file_size_commit_log
@@ -180,11 +180,23 @@ def test_damage_that_stays_is_told(tmp_path: Path) -> None:
 def test_a_record_that_the_two_readers_see_differently_is_a_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_log(tmp_path, 2)
+    first, *_ = make_log(tmp_path, 2)
     monkeypatch.setattr(PureReader, "batches", lambda *_: iter(()))
     monkeypatch.setenv("RMQCTL_KERNEL", "pure")
-    with pytest.raises(AssertionError, match="disagree"):
+    with pytest.raises(ReadersDisagree, match="scanner and walk disagree") as caught:
         scanned(CommitLog(tmp_path / "commitlog", FILE_SIZE))
+    assert caught.value.physical_offset == first.physical_offset
+    assert caught.value.exit_code == 70
+
+
+def test_a_batch_over_bytes_that_are_no_record_says_so(tmp_path: Path) -> None:
+    """Whatever makes its arrays wrong: nobody is given a blank for a record."""
+    make_log(tmp_path, 2)
+    batch = next(iter(Scanner(CommitLog(tmp_path / "commitlog", FILE_SIZE)).scan()))
+    assert isinstance(batch, Batch)
+    batch.position[1] += 1
+    with pytest.raises(ReadersDisagree):
+        batch.record(1)
 
 
 @every_backend

@@ -96,6 +96,25 @@ def test_with_a_clock_set_back_a_bisection_still_finds_a_crossing(
         assert number + 1 == len(known) or known[number + 1][1] > time
 
 
+@pytest.mark.parametrize(("gone", "nearest"), [(0, 1), (1, 0)])
+def test_a_message_that_a_broker_deletes_meanwhile_is_not_the_nearest(
+    gone: int, nearest: int
+) -> None:
+    """The search has found both sides of a time, and asks for their times once more."""
+    asked: list[int] = []
+
+    def times(queue_offset: int) -> int | None:
+        asked.append(queue_offset)
+        is_gone = queue_offset == gone and len(asked) == last_look
+        return None if is_gone else queue_offset * 10
+
+    last_look = 0
+    bisect(times, 0, 2, 5, Boundary.NEAREST)
+    last_look = max(number for number, one in enumerate(asked, 1) if one == gone)
+    asked.clear()
+    assert bisect(times, 0, 2, 5, Boundary.NEAREST) == nearest
+
+
 @pytest.mark.parametrize("boundary", Boundary)
 def test_bisection_reads_little(boundary: Boundary) -> None:
     asked = itertools.count()

@@ -111,7 +111,9 @@ def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> in
 
 
 def _nearer(floor: int, floor_time: int | None, ceil: int, ceil_time: int | None, time: int) -> int:
-    assert floor_time is not None and ceil_time is not None, "a record vanished"
+    """Whichever is nearer to a time; one that a broker has deleted meanwhile is not."""
+    if floor_time is None or ceil_time is None:
+        return ceil if floor_time is None else floor
     return ceil if abs(time - floor_time) > abs(ceil_time - time) else floor
 
 

@@ -11,6 +11,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import Record, read_entry
 from rmqctl.engine.scan.columns import Ints
 from rmqctl.engine.scan.topics import TopicTable
+from rmqctl.errors import ReadersDisagree
 
 
 @dataclass(slots=True)
@@ -55,12 +56,13 @@ class Batch:
         return int(self.physical_offset[-1] + self.total_size[-1])
 
     def record(self, row: int) -> Record:
-        """One record in full."""
+        """One record in full; :raises ReadersDisagree: there is none."""
         entry = read_entry(
             self.mapped.buffer,
             int(self.position[row]),
             self.mapped.size,
             int(self.physical_offset[row]),
         )
-        assert isinstance(entry, Record)
+        if not isinstance(entry, Record):
+            raise ReadersDisagree(physical_offset=entry.physical_offset)
         return entry

@@ -17,6 +17,7 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
+from rmqctl.errors import ReadersDisagree
 
 __all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
 
@@ -49,6 +50,8 @@ class Scanner:
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[ScanEntry]:
         """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
         up to ``end``, closed by :class:`End`: the order and places of :meth:`CommitLog.walk`.
+
+        :raises ReadersDisagree: the backend passes over what the walk takes for a record.
         """
         entries = self.log.files.entries
         number = 0 if start is None else self.log.files.index_of(start)
@@ -84,7 +87,7 @@ class Scanner:
             if isinstance(step.entry, Record):
                 # A broker has appended it behind the window's look, which is taken again.
                 if appended == (number, position):
-                    raise AssertionError("scanner and walk disagree on a record")
+                    raise ReadersDisagree(physical_offset=step.entry.physical_offset)
                 appended = number, position
                 continue
             yield step.entry

@@ -25,6 +25,7 @@ from rmqctl.engine.record.record import (
     crc_matches,
     read_entry_of,
 )
+from rmqctl.errors import InternalError
 
 if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
@@ -97,7 +98,7 @@ def end_behind(
             return LogEnd(entry.physical_offset, timestamp, None)
         elif isinstance(entry, Damage) and entry.reason not in _PASSED_OVER:
             return _end_at(log, entry.physical_offset, timestamp)
-    raise AssertionError("a scan is closed by its end")
+    raise InternalError(reason="a scan was not closed by its end")
 
 
 def _before_bad_delay(offset: int, timestamp: int) -> LogEnd:

@@ -17,7 +17,8 @@ from formats.geometry import Geometry
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexHeader, first_header
-from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexfile import IndexFile, IndexHeader, first_header
+from rmqctl.errors import InternalError
 from rmqctl.spark.mend.facts import Gathered, arrow_batches, keys_of, rows_of
 from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums, put_in_place
 
@@ -121,8 +122,10 @@ def _write_index_file(
                 mapped = MappedFile.create(attempt, attempt / name, geometry.file_size, head=head)
                 file = IndexFile(mapped, geometry)
             taken = file.put_key_batch(keys, 0)
-            assert taken == len(keys.key_hash), "an index file was planned too small"
-        assert file is not None
+            if taken < len(keys.key_hash):
+                raise InternalError(reason=f"the index file {name} was planned too small")
+        if file is None:
+            raise InternalError(reason=f"the index file {name} was planned without keys")
         header = file.header
         file.flush()
     finally:

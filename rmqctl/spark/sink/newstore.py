@@ -45,7 +45,7 @@ from rmqctl.engine.write.assemble import (
     settle_multi,
     write_log_file,
 )
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import InternalError, RmqctlError
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.sink.messagecolumns import COLUMNS, REQUIRED
@@ -249,7 +249,9 @@ def write_store(
         records = new.write_log(_set_aside(rows, new), partial(_on_spark, spark))
         if records:
             built = build(spark, _Plan(Path(place), config), Path(place))
-            assert (built.records, built.damage) == (records, []), built
+            if built.records != records or built.damage:
+                found = f"{built.records} records, damage at {built.damage[:3]}"
+                raise InternalError(reason=f"of {records} records written it reads {found}")
         new.finish()
     return records
 
