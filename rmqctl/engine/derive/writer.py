@@ -153,8 +153,8 @@ def bulk_units(queues: int) -> int:
 
 
 def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
-    """Store times of some of a batch's units, as the extension has them; NO_EXT for those of light
-    queues."""
+    """Store times (ms) of some of a batch's units, as the extension has them: int64, parallel to
+    the units; NO_EXT for those of light queues."""
     import numpy as np
 
     rows = np.searchsorted(batch.physical_offset, units.physical_offset)
@@ -165,7 +165,8 @@ def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:
 def group_by_queue(
     topic_id: NDArray[np.int64], queue_id: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """``(topic number, queue id, rows)`` of each queue in a batch; rows stay in log order."""
+    """``(topic number, queue id, rows)`` of each queue in a batch: rows are int64 and stay in log
+    order. ``topic_id`` and ``queue_id`` are parallel, int64, not negative."""
     import numpy as np
 
     from rmqctl.engine.scan.sorting import stable_order

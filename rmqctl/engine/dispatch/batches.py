@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 class UnitBatch(NamedTuple):
-    """Units of a batch in log order: parallel arrays, ``topic_id`` as in the scanner's table."""
+    """Units of a batch in log order: parallel arrays, int64, of shape ``(units,)``.
+
+    ``topic_id`` is the topic's number in the scanner's table. Units of one record stand side by
+    side, its own before those of further queues.
+    """
 
     topic_id: NDArray[np.int64]
     queue_id: NDArray[np.int64]
@@ -26,7 +30,10 @@ class UnitBatch(NamedTuple):
 
 
 class KeyBatch(NamedTuple):
-    """Index keys of a batch in the order of their items: parallel arrays."""
+    """Index keys of a batch in the order of their items: parallel arrays of shape ``(keys,)``.
+
+    ``key_hash`` is int32 and never negative, the other two are int64; times are in ms.
+    """
 
     key_hash: NDArray[np.int32]
     physical_offset: NDArray[np.int64]

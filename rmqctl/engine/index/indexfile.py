@@ -220,8 +220,9 @@ class IndexFile:
         return end
 
     def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
-        """The slots as one array: a copy, or, for storing into them where they are reserved, over
-        the map; that one is to be dropped before the file is closed."""
+        """The slots as one array, big-endian int32 by slot number: a copy, or, for storing into
+        them where they are reserved, over the map; that one is to be dropped before the file is
+        closed."""
         import numpy as np
 
         count, position = self.geometry.hash_slot_num, self.geometry.slot_position(0)
@@ -230,7 +231,8 @@ class IndexFile:
         return np.frombuffer(self.mapped.read(position, count * SLOT.size), ">i4")
 
     def items(self, start: int, count: int) -> NDArray[np.void]:
-        """A copy of up to ``count`` counted items from number ``start``, as an array."""
+        """A copy of up to ``count`` counted items from number ``start``, as an array of the item's
+        dtype, in the order of their numbers."""
         import numpy as np
 
         from rmqctl.engine.index.links import item_dtype

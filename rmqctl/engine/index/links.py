@@ -20,8 +20,12 @@ _NO_ITEM = 0
 
 
 class Links(NamedTuple):
-    """How a run of items hangs on its slots: ``previous`` of each item, then for every slot that
-    was touched its number and its newest item; ``fresh_slots`` were empty before."""
+    """How a run of items hangs on its slots.
+
+    ``previous`` (int32) is parallel to the items. ``slot`` (int64, ascending, each once) are the
+    numbers of the slots that were touched, ``newest`` (int32), parallel to them, their newest
+    items; ``fresh_slots`` of them were empty before.
+    """
 
     previous: NDArray[np.int32]
     slot: NDArray[np.int64]
@@ -37,8 +41,9 @@ def link_items(
 ) -> Links:
     """The links of consecutive items: what ``putKey`` gives one after the other.
 
-    ``slot`` and ``number`` are parallel; ``newest_of_slot`` is the state before them, ``count``
-    the header's index count then. Values out of range count as empty.
+    ``slot`` (int64) and ``number`` (int32, ascending) are parallel, at least one item;
+    ``newest_of_slot`` (int32, by slot number) is the state before them, ``count`` the header's
+    index count then. Values out of range count as empty.
     """
     order = stable_order(slot)
     sorted_slot, sorted_number = slot[order], number[order]
@@ -58,7 +63,7 @@ def link_items(
 
 
 def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[np.int64]:
-    """:func:`time_diff_seconds` for an array of store timestamps."""
+    """:func:`time_diff_seconds` for store timestamps in ms: int64, parallel to ``stamps``."""
     if begin_timestamp <= 0:
         return np.zeros(len(stamps), np.int64)
     return np.clip((stamps - begin_timestamp) // 1000, 0, INT_MAX)

@@ -18,11 +18,16 @@ from rmqctl.errors import ReadersDisagree
 class Batch:
     """Consecutive records of one file as parallel arrays, in log order.
 
-    ``key_row`` and ``key_hash`` are parallel to each other: one entry per index key, rolled back
-    records' too. ``crc_matches`` is all true unless the scan checks. ``malformed`` are rows whose
-    properties do not parse, ``multi_dispatch_rows`` those that name extra queues. ``tags_code`` is
-    the hash of the tags; ``delay_levels`` maps rows to the text of their DELAY property, from which
-    dispatch takes a delayed message's time (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
+    A column has one item a record: shape ``(len(batch),)``, int64, but ``crc_matches``, which is
+    bool and all true unless the scan checks. Positions count in the file, lengths in bytes; one
+    that the record says to be negative is 0. ``tags_code`` is the hash of the tags, sign-extended.
+
+    ``key_row`` (int64, ascending) and ``key_hash`` (int32, never negative) are parallel to each
+    other: one item per index key, rolled back records' too, those of a record in the order of its
+    index items. ``malformed`` are rows whose properties do not parse, ``multi_dispatch_rows`` those
+    that name extra queues: int64, ascending. ``delay_levels`` maps rows to the text of their DELAY
+    property, from which dispatch takes a delayed message's time
+    (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
     """
 
     mapped: MappedFile

@@ -1,7 +1,9 @@
 """Bytes at many places at once: what the batch scanner is made of.
 
 Every function takes one buffer and arrays of places in it, and works on all places in a few passes
-of numpy. Places and lengths must lie in the buffer; nothing here interprets what it finds.
+of numpy. Places and lengths must lie in the buffer; nothing here interprets what it finds. Arrays
+of places and of lengths are of shape ``(n,)``, in any order unless it is said, and parallel to each
+other and to what comes back.
 """
 
 from __future__ import annotations
@@ -15,8 +17,11 @@ from formats import layouts
 from formats.text import decode_utf8, string_hash_code
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 
+#: A buffer's bytes, of shape ``(size,)``; or rows of bytes, ``(n, width)``.
 Bytes = NDArray[np.uint8]
+#: Places, lengths, numbers of rows, and the values of fields.
 Ints = NDArray[np.int64]
+#: Hashes and checksums, which wrap.
 Codes = NDArray[np.uint32]
 
 #: Bytes, a power of two: longer than any topic or properties of a record that is one.
@@ -44,7 +49,8 @@ _INVERSE_POWERS = _power_table(pow(31, -1, 1 << 32))
 
 
 def take(data: Bytes, start: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Structures at arbitrary places, copied into one array; all of them lie in ``data``."""
+    """Structures of ``dtype`` at the places ``start`` (int64), copied into one array parallel to
+    them; all of them lie in ``data`` (uint8)."""
     count = max(len(data) - dtype.itemsize + 1, 0)
     # Raw bytes are copied much faster than fields, and need no alignment.
     places: NDArray[np.void] = np.ndarray(
@@ -54,7 +60,8 @@ def take(data: Bytes, start: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def gather(data: Bytes, start: Ints, width: int) -> Bytes:
-    """``(len(start), width)`` bytes from arbitrary places; what lies beyond ``data`` is zero."""
+    """Bytes from the places ``start`` (int64): uint8 of shape ``(len(start), width)``, contiguous.
+    What lies beyond ``data`` is zero."""
     room = len(data) - width
     if room < 0 or int(start.max(initial=0)) > room:
         low = max(room, 0)
@@ -71,14 +78,16 @@ def gather(data: Bytes, start: Ints, width: int) -> Bytes:
 
 
 def padded(data: Bytes, start: Ints, length: Ints, width: int) -> Bytes:
-    """Rows of ``width`` bytes of which the first ``length`` are the data's and the rest zero."""
+    """:func:`gather`, but zero behind the first ``length`` (int64) bytes of each row: uint8 of
+    shape ``(len(start), width)``. ``length`` is at most :data:`LONGEST`, ``width`` twice that."""
     rows = gather(data, start, width)
     keep = gather(_STEP, LONGEST - length, width)
     return np.bitwise_and(rows, keep, out=rows)
 
 
 def rows_with_high_bytes(rows: Bytes) -> Ints:
-    """Numbers of the rows that hold a byte that is not ASCII; widths are multiples of 8."""
+    """Numbers of the rows that hold a byte that is not ASCII: int64, ascending. ``rows`` is uint8
+    of shape ``(n, width)``, contiguous, the width a multiple of 8."""
     words = rows.view(np.uint64)
     if not np.bitwise_or.reduce(words, axis=None) & _HIGH_BITS:
         return np.empty(0, np.int64)
@@ -105,9 +114,11 @@ def hash_codes(
 
 
 def by_width(length: Ints, tuning: ScanTuning = DEFAULT) -> list[tuple[int, Ints | slice]]:
-    """Splits places by length into ``(width, rows)`` of bounded size; empty ones are left out.
+    """Splits places by length (int64) into ``(width, rows)`` of bounded size; empty ones are left
+    out.
 
-    Widths are powers of two, so one long place does not widen all others.
+    ``rows`` index the array, ascending: int64, or a slice where all are alike. Widths are powers of
+    two, so one long place does not widen all others.
     """
     parts: list[tuple[int, Ints | slice]] = []
     longest, narrower = int(length.max(initial=0)), 0

@@ -52,7 +52,10 @@ _NUMBER_BY_NAME = {name.encode(): number for number, name in enumerate(_NAMES)}
 class PropertyColumns:
     """What dispatch needs of the properties; rows count in the batch.
 
-    ``key_row`` ascends; the entries of a row are in the order of its index items.
+    ``tags_code`` (int64) has one item a row. ``key_row`` (int64) ascends and is parallel to
+    ``key_hash`` (int32); the items of a row are in the order of its index items. ``malformed`` and
+    ``multi_dispatch_rows`` are rows, int64 and ascending; the first are looked for with ``check``
+    only. ``delay_levels`` maps rows to the text of their DELAY.
     """
 
     tags_code: Ints
@@ -141,7 +144,9 @@ def scan(
 
 
 def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows that have TAGS, and where these lie: positions and lengths, none of them 0."""
+    """Rows that have TAGS, ascending, and where these lie: positions and lengths, none of them 0.
+    All are int64, and so are ``start`` and ``length``, the properties of every row in ``data``
+    (uint8)."""
     return _located(data, start, length, DEFAULT, check=False)[0].of(_TAGS)
 
 

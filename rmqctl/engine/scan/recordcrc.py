@@ -28,8 +28,8 @@ _FIXED = [*range(len(_NAME) + 1), CRC32_RESERVED_LENGTH - 1]
 
 
 def rows_with_property_crc(batch: Batch) -> Ints:
-    """Rows whose properties may end with a checksum: one half of its name is there, the other may
-    be what is damaged."""
+    """Rows (int64, ascending) whose properties may end with a checksum: one half of its name is
+    there, the other may be what is damaged."""
     rows = np.flatnonzero(batch.properties_length >= CRC32_RESERVED_LENGTH)
     if not len(rows):
         return rows

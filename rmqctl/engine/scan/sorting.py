@@ -9,7 +9,7 @@ _HALF = 32
 
 
 def stable_order(keys: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``np.argsort(keys, kind="stable")`` for keys that are not negative.
+    """``np.argsort(keys, kind="stable")`` for keys that are not negative: int64, as the keys.
 
     Small keys are packed with their places into one number each: numpy sorts plain numbers with
     vector instructions, and no two of those are equal.

@@ -50,15 +50,19 @@ class TopicTable:
         return number, int(self._key_prefix[number])
 
     def allowed_array(self) -> NDArray[np.bool_]:
-        """Whether each topic can be a queue directory."""
+        """Whether each topic can be a queue directory: bool, by topic number, a view."""
         return self._allowed[: len(self.names)]
 
     def key_prefix_array(self) -> NDArray[np.uint32]:
-        """``hashCode`` of ``topic#`` for each topic."""
+        """``hashCode`` of ``topic#`` for each topic: uint32, by topic number, a view."""
         return self._key_prefix[: len(self.names)]
 
     def lookup(self, data: Bytes, start: Ints, length: Ints) -> Ints:
-        """Numbers of the topics (none empty) at places in ``data``; new ones are added."""
+        """Numbers of the topics (none empty) at places in ``data`` (uint8); new ones are added.
+
+        int64, parallel to ``start`` and ``length`` (int64, bytes); new topics are numbered in the
+        order of the places.
+        """
         count = min(-(-int(length.max()) // _WORD), _WORDS)
         rows = padded(data, start, np.minimum(length, count * _WORD), count * _WORD)
         words = rows.view(np.uint64)
