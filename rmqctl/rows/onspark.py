@@ -212,7 +212,9 @@ class ImportSummary(TypedDict):
 class ExportSummary(TypedDict):
     """`--format` is that of the files here: the summary is printed as text, `output=… format=…
     messages=… damages=…`: the directory, the format, the messages written, and the damaged
-    places that were left out.
+    places that were left out; then, where there are any, `body_crc_mismatches=…`: messages whose
+    body is not what was stored. In NDJSON and CSV `body` is base64, and a column `body_encoding`
+    says so.
     """
 
 

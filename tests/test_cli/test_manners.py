@@ -18,7 +18,7 @@ import pytest
 
 from rmqctl.cli import main, options, output, settings, text
 from rmqctl.cli.command import Command, command_first
-from rmqctl.cli.options import COMMON_OPTIONS, Command, Time, command_first
+from rmqctl.cli.options import COMMON_OPTIONS
 from rmqctl.cli.types import Time
 from rmqctl.errors import ReadersDisagree
 from tests.conftest import Golden

@@ -219,7 +219,7 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
     columns = export.check_columns(None)
     rows = export.selected(spark, [str(root)], {}, columns)
     to = tmp_path / "exported"
-    assert export.export(rows, columns, str(to), kind) == (200, 0)
+    assert export.export(rows, columns, str(to), kind) == (200, 0, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["exported"]
     assert all("/topic=" in str(p) and "/day=" in str(p) for p in to.rglob("part-*"))
     with pytest.raises(OutputExists):
@@ -246,7 +246,7 @@ def test_a_topic_never_becomes_a_path(spark: SparkSession, tmp_path: Path) -> No
     data = log.read_bytes().replace(b"dots_dots_xx", b"../../../../").replace(b"\2--", b"\2..")
     log.write_bytes(data)
     rows = export.selected(spark, [str(root)], {}, ["msg_id"])
-    assert export.export(rows, ["msg_id"], str(to), "parquet") == (len(topics), 0)
+    assert export.export(rows, ["msg_id"], str(to), "parquet") == (len(topics), 0, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["inner"]
     assert {path.name for path in (tmp_path / "inner").iterdir()} == {"store", "out"}
     told = importer.read(spark, str(to), "parquet").collect()
@@ -254,11 +254,14 @@ def test_a_topic_never_becomes_a_path(spark: SparkSession, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("kind", "whole"),
-    [("ndjson", '{"topic": "a", "body": "b"}\n'), ("csv", "topic,body\na,b\n")],
+    ("kind", "whole", "told"),
+    [
+        ("ndjson", '{"topic": "a", "body": "b"}\n', "a line that is no message: not JSON: "),
+        ("csv", "topic,body\na,b\n", "a record that is not of its format. Correct it"),
+    ],
 )
 def test_import_refuses_what_is_cut_off(
-    spark: SparkSession, tmp_path: Path, kind: str, whole: str
+    spark: SparkSession, tmp_path: Path, kind: str, whole: str, told: str
 ) -> None:
     from rmqctl.spark.session.failures import SparkFailed, failures_told
     from rmqctl.spark.sink import importer
@@ -267,7 +270,7 @@ def test_import_refuses_what_is_cut_off(
     path.write_text(whole)
     assert importer.read(spark, str(path), kind).count() == 1
     path.write_text(whole + whole.splitlines()[-1][:-2])
-    told = f"messages.{kind} holds a record that is not of its format. Correct it"
+    told = f"messages.{kind} holds {told}"
     with pytest.raises(SparkFailed, match=told), failures_told():
         importer.load(importer.read(spark, str(path), kind), str(new), MessageStoreConfig())
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
@@ -294,7 +297,7 @@ def test_export_of_some(spark: SparkSession, golden: Golden, tmp_path: Path) -> 
     from rmqctl.spark.report import export
 
     rows = export.selected(spark, [str(golden("basic"))], {}, ["msg_id"], topic="TopicA")
-    messages, damages = export.export(rows, ["msg_id"], str(tmp_path / "some"), "ndjson")
+    messages, damages, _ = export.export(rows, ["msg_id"], str(tmp_path / "some"), "ndjson")
     lines = [
         json.loads(line)
         for path in (tmp_path / "some").rglob("part-*")

@@ -451,7 +451,7 @@ def test_through_spark(spark: SparkSession, golden: Golden, tmp_path: Path) -> N
     assert (told[-1]["messages"], told[-1]["damages"]) == (800, 0)
     wanted = ["broker", "msg_id"]
     chosen = export.selected(spark, stores, {}, wanted)
-    assert export.export(chosen, wanted, str(tmp_path / "out"), "parquet") == (800, 0)
+    assert export.export(chosen, wanted, str(tmp_path / "out"), "parquet") == (800, 0, 0)
     assert set(spark.read.parquet(str(tmp_path / "out")).columns) >= {"broker", "msg_id"}
     assert tree_content(tmp_path / "bucket") == before
 

@@ -261,7 +261,7 @@ def test_import_of_every_golden_store(spark: SparkSession, golden: Golden, tmp_p
 
     roots = sorted((golden(name) for name in golden_data.STORES if name != "defaults"), key=str)
     frame = export.selected(spark, [str(root) for root in roots], {}, export.check_columns(None))
-    messages, _ = export.export(frame, export.check_columns(None), f"{tmp_path}/out", "parquet")
+    messages, *_ = export.export(frame, export.check_columns(None), f"{tmp_path}/out", "parquet")
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 18, max_hash_slot_num=1000)
     rows = importer.read(spark, f"{tmp_path}/out", "parquet")
     assert importer.load(rows, f"{tmp_path}/new", config) == messages

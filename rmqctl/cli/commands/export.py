@@ -24,7 +24,10 @@ from rmqctl.cli.spark_options import (
         "rmqctl export --store DIR --to /tmp/orders --topic orders --since -2h --format ndjson",
         "rmqctl export --store '/data/*/store' --to s3a://bucket/m --columns store,topic,body",
     ],
-    exits={1: "done, but parts of the log are damaged and left out, or nothing matched"},
+    exits={
+        1: "done, but parts of the log are damaged and left out, a body is not what was stored, or "
+        "nothing matched"
+    },
 )
 @click.option("--to", metavar="DIR", required=True, help="A new directory.")
 @click.option(
@@ -67,6 +70,7 @@ def command(
             since=options["since"],
             until=options["until"],
         )
-        messages, damages = export.export(rows, wanted, to, kind)
-        writer.summary(output=to, format=kind, messages=messages, damages=damages)
-    return int(bool(damages) or not messages)
+        done = export.export(rows, wanted, to, kind)
+        writer.summary(output=to, format=kind, **done.row())
+    mismatches = settings.settings().note_bodies(done.row())
+    return int(bool(done.damages) or mismatches or not done.messages)

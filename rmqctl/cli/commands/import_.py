@@ -17,10 +17,11 @@ from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
     examples=[
         "rmqctl import --store NEW --from /data/messages",
         "rmqctl import --store NEW --from /tmp/orders --input ndjson --broker-conf broker.conf",
+        "rmqctl import --store NEW --from rows.ndjson --input ndjson --ignore-body-crc",
     ],
 )
 @click.option(
-    "--from", "source", metavar="PATH", required=True, help="Files, as export writes them."
+    "--from", "source", metavar="PATH", required=True, help="Files, such as export writes."
 )
 @click.option(
     "--input",
@@ -30,16 +31,29 @@ from rmqctl.cli.spark_options import LOCAL, spark_options, spark_session
     default="parquet",
     help="parquet (the default), ndjson or csv.",
 )
+@click.option(
+    "--ignore-body-crc",
+    is_flag=True,
+    help="Store bodies that are not what body_crc and body_length say.",
+)
+@click.option("--ignore-unknown", is_flag=True, help="Pass over columns that no message has.")
 @spark_options(LOCAL)
 @common
-def command(settings: Settings, source: str, kind: str, **options: Any) -> int:
+def command(
+    settings: Settings,
+    source: str,
+    kind: str,
+    ignore_body_crc: bool,
+    ignore_unknown: bool,
+    **options: Any,
+) -> int:
     """Make a new store from files of messages, in parallel.
 
-    Columns are topic, queue_id, tags, keys, properties, body or body_base64, flag, sys_flag,
-    born_timestamp, born_host, store_host, reconsume_times and prepared_transaction_offset; others
-    are passed over. Messages stay what they were: a transaction keeps its state, and a DELAY
-    property delays nothing. Offsets, ids and store times are the new store's. The store appears
-    when all of it is written.
+    Columns, or the fields of a line, are those of `put --from`, but for delay_level. What export,
+    and walk, pull, index query and message with --body, print of messages is such; what follows
+    from the rest, or is the old store's, is passed over. Messages stay what they were: a
+    transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and store times
+    are the new store's. The store appears when all of it is written.
     """
     with (
         settings.writer(vertical=True) as writer,
@@ -48,7 +62,13 @@ def command(settings: Settings, source: str, kind: str, **options: Any) -> int:
     ):
         from rmqctl.spark.sink import importer
 
-        rows = importer.read(spark, source, kind)
+        rows = importer.read(
+            spark,
+            source,
+            kind,
+            ignore_body_crc=ignore_body_crc,
+            ignore_unknown=ignore_unknown,
+        )
         messages = importer.load(rows, str(settings.root), settings.config)
         writer.summary(store=str(settings.root), messages=messages)
     return 0

@@ -158,9 +158,9 @@ PASSED_OVER = frozenset(
 #: Types of the rows that stand among those of messages.
 OTHER_TYPES = frozenset(("blank", "damage", "moved", "index_item", "summary"))
 MESSAGE = "message"
-_DECOMPRESSED = "decompressed"
+DECOMPRESSED = "decompressed"
 #: Bits of the sys flag that say that a body is compressed, and how (``MessageSysFlag``).
-_COMPRESSION = constants.COMPRESSED_FLAG | 7 << 8
+COMPRESSION = constants.COMPRESSED_FLAG | 7 << 8
 
 
 def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool:
@@ -231,14 +231,14 @@ def _body_bytes(text: str, encoding: str) -> bytes:
 def plain_sys_flag(fields: dict[str, Any], sys_flag: int) -> int:
     """The sys flag of a message of checked fields: a body that was decompressed is compressed no
     more."""
-    return sys_flag & ~_COMPRESSION if fields.get("body_status") == _DECOMPRESSED else sys_flag
+    return sys_flag & ~COMPRESSION if fields.get("body_status") == DECOMPRESSED else sys_flag
 
 
 def _lacks_body(fields: dict[str, Any]) -> str:
     """Why the body is not here that the checked fields tell of; empty when there is none."""
     if "body" in fields or "body_base64" in fields:
         return ""
-    if fields.get("body_status", _DECOMPRESSED) not in (_DECOMPRESSED, "stored"):
+    if fields.get("body_status", DECOMPRESSED) not in (DECOMPRESSED, "stored"):
         return (
             f"the body is missing, for it could not be decompressed ({fields['body_status']}): "
             "take rows without --decompress, with the body as it is stored"
@@ -255,7 +255,7 @@ def changed_body(fields: dict[str, Any], body: bytes) -> str:
     """Why a body is not what the checked fields say was stored; empty when they do not say so."""
     if fields.get("status") == BODY_CRC_MISMATCH:
         return "the body is not what was stored: its row has the status body-crc-mismatch"
-    if fields.get("body_status") == _DECOMPRESSED:
+    if fields.get("body_status") == DECOMPRESSED:
         return ""  # Length and CRC are of the stored body.
     length = fields.get("body_length")
     if length is not None and length != len(body):

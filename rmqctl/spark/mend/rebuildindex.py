@@ -17,7 +17,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexHeader, first_header
-from rmqctl.engine.index.indexfile import IndexFile, IndexHeader, first_header
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.errors import InternalError
 from rmqctl.spark.mend.facts import Gathered, arrow_batches, keys_of, rows_of
 from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums, put_in_place

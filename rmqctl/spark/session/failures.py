@@ -47,6 +47,7 @@ _KNOWN = (
         "{0} holds a record that is not of its format. Correct it, or name the format of the files "
         "with --input",
     ),
+    (r"\[USER_RAISED_EXCEPTION\] ([^\n]*?)\.?(?: SQLSTATE|\n|$)", "{0}"),
     (
         r"Mkdirs failed to create \S*/(topic=[^/\s]{40})[^/\s]{210,}/",
         "no directory can have the long name of a topic of the log, {0}…. Export the others with "

@@ -8,8 +8,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH
+from rmqctl.engine.record.fields import (
+    COMPRESSION,
+    DECOMPRESSED,
+    MESSAGE,
+    OTHER_TYPES,
+    PASSED_OVER,
+)
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import UsageError
+from rmqctl.spark.sink.messagelines import DDL, LineReader
 from rmqctl.spark.sink.newstore import write_store
 
 if TYPE_CHECKING:
@@ -33,57 +42,163 @@ COLUMNS = {
 }
 _BASE64 = "body_base64"
 _ORDER = ("store", "physical_offset")
+_STRINGS = ("topic", "tags", "keys", "born_host", "store_host", "type", "status", "body_encoding")
+_OF_BODIES = ("body_crc", "body_length", "status", "body_status")
+_CRC_MASK = 0x7FFFFFFF
 
 
-def read(spark: SparkSession, source: str, kind: str) -> DataFrame:
-    """The messages of some files, in the order of their export when they tell it.
+def read(
+    spark: SparkSession,
+    source: str,
+    kind: str,
+    *,
+    ignore_body_crc: bool = False,
+    ignore_unknown: bool = False,
+) -> DataFrame:
+    """The messages of some files, in the order of their export when they tell it. Rows of other
+    types are passed over.
 
-    :raises UsageError: they have no topic.
+    :param ignore_body_crc: bodies may be others than were stored. :param ignore_unknown: columns
+        that no message has are passed over.
+    :raises UsageError: they have no topic, or a column is none of a message.
     """
-    from pyspark.sql import functions as F
-
     # A topic 123 is a word.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    if kind == "ndjson":
+        rows = _lines(spark, source, LineReader(ignore_body_crc, ignore_unknown))
+    else:
+        rows = _columns(spark, source, kind, ignore_unknown)
+        rows = _messages(rows, source, kind, ignore_body_crc)
+    # The files of a topic and day hold runs of messages; without the old places their order is
+    # that of the files.
+    order = [name for name in _ORDER if name in rows.columns]
+    if "physical_offset" in order:
+        rows = rows.orderBy(*order)
+    return rows.drop(*_ORDER)
+
+
+def _lines(spark: SparkSession, source: str, reader: LineReader) -> DataFrame:
+    """Messages of NDJSON, with the columns of the order."""
+    from pyspark.sql import functions as F
+
+    lines = spark.read.option("lineSep", "\n").text(source)
+    topic = F.col("topic") if "topic" in lines.columns else F.lit(None).cast("string")
+    path = F.col("_metadata.file_path").alias("path")
+    return lines.select("value", path, topic.alias("topic")).mapInArrow(reader.batches, DDL)
+
+
+def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) -> DataFrame:
+    """What Parquet or CSV files hold; :raises UsageError: as of :func:`read`."""
     # A line that is cut off must not become a message without a body.
     reader = spark.read.option("mode", "FAILFAST")
-    if kind == "ndjson":
-        kinds = COLUMNS | {"body": "string", _BASE64: "string"}
-        kinds |= {"store": "string", "physical_offset": "bigint"}
-        schema = ", ".join(f"{name} {of}" for name, of in kinds.items())
-        rows = reader.schema(schema).json(source)
-    elif kind == "csv":
+    if kind == "csv":
         options = {"header": "true", "escape": '"', "multiLine": "true"}
         rows = reader.options(**options).csv(source)
     else:
         rows = reader.parquet(source)
+    known = {*COLUMNS, *_OF_BODIES, *PASSED_OVER, _BASE64, "body_encoding"}
+    for name in rows.columns:
+        if name not in known and not ignore_unknown:
+            raise UsageError(
+                reason=f"{source} has a column {name!r}, which is none of a message "
+                f"({', '.join(COLUMNS)}): --ignore-unknown passes it over."
+            )
+        of = rows.schema[name].dataType.simpleString()
+        if name in _STRINGS and of != "string":
+            raise UsageError(reason=f"{source}: {name} must be a string, not {of}.")
     if "topic" not in rows.columns:
         raise UsageError(reason=f"{source} has no column topic.")
-    wanted = []
+    return rows
+
+
+def _messages(rows: DataFrame, source: str, kind: str, ignore_body_crc: bool) -> DataFrame:
+    """The columns of messages, and those of the order, of checked rows."""
+    from pyspark.sql import functions as F
+
+    names = set(rows.columns)
+    if "type" in names:
+        rows = rows.where(_is_message(source))
+    rows = rows.withColumn("body", _body(rows, source))
+    problem = _body_problem(names, ignore_body_crc)
+    told = F.raise_error(F.concat(F.lit(f"{source} holds a row that is no message: "), problem))
+    body = F.when(problem.isNotNull(), told.cast("binary")).otherwise(F.col("body"))
+    wanted = [body.alias("body")]
     for name, of in COLUMNS.items():
-        if name == "body":
-            wanted.append(_body(rows).alias(name))
-        elif name in rows.columns:
+        if name in names and name != "body":
             column = F.col(name)
             if name == "properties" and kind == "csv":
                 column = F.from_json(column, of)
+            if name == "sys_flag" and "body_status" in names:
+                column = F.when(
+                    F.col("body_status") == DECOMPRESSED,
+                    column.cast(of).bitwiseAND(~COMPRESSION),
+                ).otherwise(column.cast(of))
             wanted.append(column.cast(of).alias(name))
-    # The files of a topic and day hold runs of messages; without the old places their order is
-    # that of the files.
-    order = [F.col(name) for name in _ORDER if name in rows.columns]
-    if "physical_offset" in rows.columns:
-        rows = rows.withColumn("physical_offset", F.col("physical_offset").cast("bigint"))
-        rows = rows.orderBy(*order)
+    wanted += [F.col(name) for name in _ORDER[:1] if name in names]
+    wanted += [F.col(name).cast("bigint").alias(name) for name in _ORDER[1:] if name in names]
     return rows.select(*wanted)
 
 
-def _body(rows: DataFrame) -> Column:
-    """The bodies, which text files have as Base64; without one they are empty."""
+def _is_message(source: str) -> Column:
+    """Whether a row is one of a message; an error where nobody knows its type."""
     from pyspark.sql import functions as F
 
-    given = [F.col("body").cast("binary")] if "body" in rows.columns else []
+    kind = F.col("type")
+    unknown = F.concat(
+        F.lit(f"{source} holds a row of type "), kind, F.lit(", which is no message")
+    )
+    return (
+        F.when(kind.isNull() | (kind == MESSAGE), True)
+        .when(kind.isin(*sorted(OTHER_TYPES)), False)
+        .otherwise(F.raise_error(unknown).cast("boolean"))
+    )
+
+
+def _body(rows: DataFrame, source: str) -> Column:
+    """The bodies as ``body_encoding`` spells them, where they are text; null without one."""
+    from pyspark.sql import functions as F
+
+    given = []
+    if "body" in rows.columns:
+        body, plain = F.col("body"), F.col("body").cast("binary")
+        of = rows.schema["body"].dataType.simpleString()
+        if of == "string" and "body_encoding" in rows.columns:
+            encoding = F.col("body_encoding")
+            told = F.concat(F.lit(f"{source}: body_encoding "), encoding, F.lit(" is none"))
+            plain = (
+                F.when(encoding == "base64", F.to_binary(body, F.lit("base64")))
+                .when(encoding == "hex", F.to_binary(body, F.lit("hex")))
+                .when(encoding.isNull() | (encoding == "utf8"), plain)
+                .otherwise(F.raise_error(told).cast("binary"))
+            )
+        given.append(plain)
     if _BASE64 in rows.columns:
         given.append(F.to_binary(F.col(_BASE64), F.lit("base64")))
-    return F.coalesce(*given, F.lit(b""))
+    return F.coalesce(*given) if given else F.lit(None).cast("binary")
+
+
+def _body_problem(names: set[str], ignore_body_crc: bool) -> Column:
+    """Why a body is not what its row says of it, as :mod:`rmqctl.engine.record.fields` has it; null
+    where it is."""
+    from pyspark.sql import functions as F
+
+    def column(name: str, of: str) -> Column:
+        return F.col(name).cast(of) if name in names else F.lit(None).cast(of)
+
+    body, status = F.col("body"), column("body_status", "string")
+    length, crc = column("body_length", "bigint"), column("body_crc", "bigint")
+    is_stored = status.isNull() | (status != DECOMPRESSED)
+    actual = F.coalesce(F.crc32(body), F.lit(0)).bitwiseAND(_CRC_MASK)
+    size = F.coalesce(F.octet_length(body), F.lit(0))
+    lacks = body.isNull() & ((length > 0) | status.isin("damaged", "over-limit", "no-codec"))
+    problem = F.when(lacks, F.lit("its body is missing: take rows with the body as it is stored"))
+    if ignore_body_crc:
+        return problem
+    differs = (column("status", "string") == BODY_CRC_MISMATCH) | (
+        is_stored & ((length != size) | ((crc != actual) & ((size > 0) | length.isNull())))
+    )
+    text = "the body is not what was stored, by its status, body_crc or body_length"
+    return problem.when(differs, F.lit(f"{text} (--ignore-body-crc stores it as it is)"))
 
 
 def load(rows: DataFrame, to: str, config: MessageStoreConfig) -> int:

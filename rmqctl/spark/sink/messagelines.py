@@ -1,0 +1,113 @@
+"""Lines of NDJSON as columns of messages, by the same fields as those of ``put --from``."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+
+from rmqctl.engine.record import fields
+from rmqctl.engine.record.fields import NotAMessage
+from rmqctl.errors import UsageError
+
+Row = dict[str, Any]
+#: What a line gives: the columns of a message, and those that tell the order of an export.
+SCHEMA = pa.schema(
+    {
+        "topic": pa.string(),
+        "queue_id": pa.int32(),
+        "flag": pa.int32(),
+        "sys_flag": pa.int32(),
+        "born_timestamp": pa.int64(),
+        "born_host": pa.string(),
+        "store_host": pa.string(),
+        "reconsume_times": pa.int32(),
+        "prepared_transaction_offset": pa.int64(),
+        "tags": pa.string(),
+        "keys": pa.string(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "body": pa.binary(),
+        "store": pa.string(),
+        "physical_offset": pa.int64(),
+    }
+)
+DDL = (
+    "topic string, queue_id int, flag int, sys_flag int, born_timestamp bigint, born_host string, "
+    "store_host string, reconsume_times int, prepared_transaction_offset bigint, tags string, "
+    "keys string, properties map<string,string>, body binary, store string, physical_offset bigint"
+)
+_HOSTS = ("born_host", "store_host")
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 10_000, 64 << 20
+
+
+class LineRefused(UsageError):
+    """A line of an input file is no message."""
+
+    template = "{path} holds a line that is no message: {reason}. Correct it, or leave it out."
+
+
+@dataclass(frozen=True)
+class LineReader:
+    """Makes columns of lines; it travels to the tasks. Options are those of ``put --from``."""
+
+    ignore_body_crc: bool = False
+    ignore_unknown: bool = False
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Of batches of ``value``, a line, ``path``, its file, and ``topic``, what the file's
+        directory says. :raises LineRefused: a line is no message."""
+        rows: list[Row] = []
+        size = 0
+        for batch in batches:
+            lines = batch.column("value").cast(pa.binary()).to_pylist()
+            paths, topics = (batch.column(name).to_pylist() for name in ("path", "topic"))
+            for line, path, topic in zip(lines, paths, topics, strict=True):
+                try:
+                    row = self._row(line, topic)
+                except NotAMessage as error:
+                    shown = unquote(path).removeprefix("file://").removeprefix("file:")
+                    raise LineRefused(path=shown, reason=str(error)) from None
+                if row is None:
+                    continue
+                rows.append(row)
+                size += len(row["body"])
+                if len(rows) >= _ROWS_AT_ONCE or size >= _BYTES_AT_ONCE:
+                    yield pa.RecordBatch.from_pylist(rows, SCHEMA)
+                    rows, size = [], 0
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, SCHEMA)
+
+    def _row(self, line: bytes, topic: str | None) -> Row | None:
+        """None: the line is empty, or a row of something else."""
+        # Only the first line of a file can have one, and no other is JSON with it.
+        line = line.removeprefix(BOM_UTF8)
+        if not line or line.isspace():
+            return None
+        try:
+            given = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise NotAMessage(f"not JSON: {error}") from None
+        if type(given) is not dict:
+            raise NotAMessage(f"not a JSON object but {fields.spelled(given)}")
+        if fields.is_other_row(given, ignore_unknown=self.ignore_unknown):
+            return None
+        values = fields.checked(given, ignore_unknown=self.ignore_unknown)
+        if values.get("delay_level"):
+            raise NotAMessage("delay_level is for `rmqctl put`: an import delays nothing")
+        row = {name: values.get(name) for name in SCHEMA.names}
+        row |= {name: given.get(name) for name in _HOSTS}
+        row["topic"] = values.get("topic", topic)
+        if row["topic"] is None:
+            raise NotAMessage("the field topic is missing")
+        row["body"] = fields.body_of(values, ignore_body_crc=self.ignore_body_crc)
+        sys_flag = values.get("sys_flag", 0) | values.get("transaction", 0)
+        row["sys_flag"] = fields.plain_sys_flag(values, sys_flag)
+        offset, store = given.get("physical_offset"), given.get("store")
+        row["physical_offset"] = offset if type(offset) is int and offset >> 63 == 0 else None
+        row["store"] = store if type(store) is str else None
+        return row
