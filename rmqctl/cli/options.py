@@ -41,15 +41,16 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         "--store",
         "root",
         metavar="DIR",
-        required=True,
         envvar="RMQCTL_STORE",
         show_envvar=True,
         type=StorePath(file_okay=False),
-        help="The broker's storePathRootDir.",
+        help="The broker's storePathRootDir, where broker.conf does not name it.",
     )
     @click.option(
         "--broker-conf",
         metavar="FILE",
+        envvar="RMQCTL_BROKER_CONF",
+        show_envvar=True,
         type=click.Path(),
         help="The broker's broker.conf, for sizes other than the defaults.",
     )
@@ -64,7 +65,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
     @functools.wraps(function)
     def run(
-        root: Path,
+        root: Path | None,
         broker_conf: str | None,
         format: str | None,
         as_json: bool,
@@ -75,9 +76,31 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         if as_json and format not in (None, "json"):
             raise click.UsageError(f"--json and --format {format} exclude each other.")
         chosen = "json" if as_json else format or "table"
-        return function(Settings(root, broker_conf, chosen, quiet, verbose), **options)
+        where = root_of(broker_conf) if root is None else root
+        return function(Settings(where, broker_conf, chosen, quiet, verbose), **options)
 
     return run
+
+
+def root_of(broker_conf: str | None) -> Path:
+    """The store that a ``broker.conf`` names, for a command that is not told of one.
+
+    :raises UsageError: it names none. :raises BrokerConfError: it cannot be read.
+    """
+    if broker_conf:
+        from rmqctl.engine.settings.storeconfig import load_broker_conf
+
+        named = load_broker_conf(broker_conf).store_path_root_dir
+        if named:
+            return Path(named)
+        raise click.UsageError(
+            f"Missing option '--store': {broker_conf} has no storePathRootDir (RMQCTL_STORE saves "
+            "the option)."
+        )
+    raise click.UsageError(
+        "Missing option '--store': the broker's storePathRootDir (RMQCTL_STORE saves the option), "
+        "or --broker-conf with a file that names it."
+    )
 
 
 def offset_range(function: F) -> F:

@@ -29,7 +29,11 @@ class Settings(NamedTuple):
     def config(self) -> MessageStoreConfig:
         from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
 
-        return load_broker_conf(self.broker_conf) if self.broker_conf else MessageStoreConfig()
+        if not self.broker_conf:
+            return MessageStoreConfig()
+        from rmqctl.engine.settings.logdirectories import at_root
+
+        return at_root(load_broker_conf(self.broker_conf), self.root)
 
     def open(self, *, writable: bool = False, create: bool = False, **changes: Any) -> MessageStore:
         """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from rmqctl.cli.options import root_of
 from rmqctl.cli.output import FORMATS, RowWriter
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import StorePath
@@ -107,7 +108,7 @@ class SparkSettings(NamedTuple):
         from rmqctl.engine.settings.logdirectories import is_spread
 
         several = len(self.named) > 1 or "://" in self.named[0]
-        if self.broker_conf is not None and is_spread(self.settings().config) and several:
+        if self.broker_conf and is_spread(self.settings().config) and several:
             raise click.UsageError(
                 f"storePathCommitLog of {self.broker_conf} lists the directories of one store on "
                 "this machine: read it alone, or give a broker.conf without that line."
@@ -119,10 +120,16 @@ class SparkSettings(NamedTuple):
     @property
     def source_options(self) -> dict[str, str]:
         """Options of the data source; the configuration travels as text."""
-        if self.broker_conf is None:
+        if not self.broker_conf:
             return {}
         self._check_spread()
-        return {"brokerConf": Path(self.broker_conf).read_text("utf-8")}
+        from rmqctl.engine.settings.storeconfig import read_broker_conf
+
+        text = read_broker_conf(self.broker_conf)
+        path = self.settings().config.store_path_commit_log.replace("\\", "\\\\")
+        # Where it is a single directory only the store's place tells that it counts. An empty line
+        # ends a last one that goes on.
+        return {"brokerConf": f"{text}\n\nstorePathCommitLog={path}\n" if path else text}
 
 
 def output_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -151,21 +158,27 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         "--store",
         "roots",
         metavar="DIR",
-        required=True,
         multiple=True,
         envvar="RMQCTL_STORE",
         show_envvar=True,
         type=StoreName(),
         help="A broker's storePathRootDir, a pattern of several, or a URL (repeatable).",
     )
-    @click.option("--broker-conf", metavar="FILE", type=click.Path(), help="Their broker.conf.")
+    @click.option(
+        "--broker-conf",
+        metavar="FILE",
+        envvar="RMQCTL_BROKER_CONF",
+        show_envvar=True,
+        type=click.Path(),
+        help="Their broker.conf.",
+    )
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
     @functools.wraps(function)
     def run(
         roots: tuple[str, ...], broker_conf: str | None, quiet: bool, verbose: bool, **options: Any
     ) -> int | None:
-        stores = _expanded(roots)
+        stores = _expanded(roots or (str(root_of(broker_conf)),))
         return function(SparkSettings(stores, broker_conf, quiet, verbose), **options)
 
     return run

@@ -44,7 +44,8 @@ Cli = Callable[..., Done]
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch) -> Cli:
     """``cli("queues", store=path, stdin=b"…")`` runs a command line."""
-    monkeypatch.delenv("RMQCTL_STORE", raising=False)
+    for name in ("RMQCTL_STORE", "RMQCTL_BROKER_CONF"):
+        monkeypatch.delenv(name, raising=False)
 
     def call(*arguments: str | Path, store: Path | None = None) -> Done:
         line = [str(argument) for argument in arguments]

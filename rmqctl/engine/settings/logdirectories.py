@@ -5,6 +5,8 @@ that get no new files."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +30,28 @@ class LogDirectories(NamedTuple):
 def is_spread(config: MessageStoreConfig) -> bool:
     """Whether a configuration lists directories for the log of its store."""
     return _SPLITTER in config.store_path_commit_log
+
+
+def at_root(config: MessageStoreConfig, root: Path) -> MessageStoreConfig:
+    """The configuration as it holds for the store at ``root``: one that ``storePathRootDir`` names
+    has its log where ``storePathCommitLog`` says, also where that is a single directory. A copy of
+    it has its own."""
+    path = config.store_path_commit_log.strip()
+    if not path or is_spread(config) or not config.store_path_root_dir:
+        return config
+    named = Path(config.store_path_root_dir)
+    own = root / paths.COMMIT_LOG
+    if not _is_same(named, root) or _is_same(Path(path), own):
+        return config
+    return replace(config, store_path_commit_log=path + _SPLITTER)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two names are those of one place; one that is not there is told by its name."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return Path(os.path.abspath(one)) == Path(os.path.abspath(other))
 
 
 def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:

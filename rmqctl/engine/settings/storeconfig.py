@@ -12,6 +12,7 @@ from pathlib import Path
 
 from formats import constants
 from formats.geometry import Geometry
+from rmqctl.engine.settings.properties import properties
 from rmqctl.errors import BrokerConfError
 
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -64,6 +65,7 @@ class MessageStoreConfig:
     max_transfer_bytes_on_message_in_disk: int = 64 * 1024
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40
+    store_path_root_dir: str = ""
     store_path_commit_log: str = ""
     read_only_commit_log_store_paths: str = ""
     broker_name: str = ""
@@ -126,6 +128,8 @@ _PROPERTIES |= {
 }
 _POSITIVE = ("mapped_file_size", "max_")
 _MOST_DIGITS = 19
+#: No broker's file has as many.
+_MOST_BYTES = 1 << 20
 _CHOICES = {
     "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
     "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
@@ -133,22 +137,15 @@ _CHOICES = {
 
 
 def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreConfig:
-    """Reads ``name=value`` lines (Java properties); names that shape no file are passed over.
+    """Reads Java properties; names that shape no file are passed over.
 
     :raises BrokerConfError: a value that is not of its type, or not positive.
     """
     values: dict[str, object] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        name, separator, value = line.partition("=")
-        if not separator:
-            name, separator, value = line.partition(":")
-        known = _PROPERTIES.get(name.strip())
-        if known is None:
-            continue
-        values[known.name] = _value(known.name, str(known.type), value.strip(), source, number)
+    for name, value, number in properties(text, source):
+        known = _PROPERTIES.get(name)
+        if known is not None:
+            values[known.name] = _value(known.name, str(known.type), value, source, number)
     size = values.get("mapped_file_size_consume_queue")
     if isinstance(size, int):
         # MessageStoreConfig#getMappedFileSizeConsumeQueue rounds up to a whole unit.
@@ -159,15 +156,29 @@ def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreCon
 
 def load_broker_conf(path: str | Path) -> MessageStoreConfig:
     """Reads a ``broker.conf``; :raises BrokerConfError: it cannot be read or is not one."""
+    return parse_broker_conf(read_broker_conf(path), str(path))
+
+
+def read_broker_conf(path: str | Path) -> str:
+    """The text of a ``broker.conf``, byte for byte a character, as ``Properties#load`` takes it
+    (``BrokerStartup``). :raises BrokerConfError: it cannot be read, or is far too large for one."""
     try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BrokerConfError(path=str(path), reason=reason) from error
-    return parse_broker_conf(text, str(path))
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise BrokerConfError(path=str(path), reason=error.strerror) from error
+    if len(data) > _MOST_BYTES:
+        raise BrokerConfError(path=str(path), reason=f"it has more than {_MOST_BYTES} bytes")
+    return data.decode("latin-1")
 
 
 def _value(name: str, kind: str, text: str, source: str, number: int) -> object:
+    if kind != "str" and text != text.rstrip():
+        raise BrokerConfError(
+            path=source,
+            reason=f"line {number}: {text[:40]!r} ends in blanks, so that a broker does not take "
+            "it, and goes by its default; take the blanks away",
+        )
     if kind == "bool":
         if text.lower() not in ("true", "false"):
             raise BrokerConfError(

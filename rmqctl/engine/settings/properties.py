@@ -1,0 +1,86 @@
+"""A ``.properties`` text as ``java.util.Properties#load`` reads it, which is how a broker reads its
+``broker.conf``.
+
+A line ends at CR, LF or both; one that ends in an odd number of backslashes goes on in the next,
+whose leading blanks are not part of it. A key ends at the first ``=``, ``:`` or blank without a
+backslash before it; the value is all that follows, blanks at its end included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.errors import BrokerConfError
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_COMMENT = "#!"
+_TRAILING_BACKSLASHES = re.compile(r"\\*\Z")
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
+_ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.?))", re.DOTALL)
+_LETTERS = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
+
+
+class Property(NamedTuple):
+    """One entry, and the line, from 1, at which it begins."""
+
+    name: str
+    value: str
+    line: int
+
+
+def properties(text: str, source: str = "broker.conf") -> Iterator[Property]:
+    """The entries in order; of entries with one name the last one counts.
+
+    :raises BrokerConfError: an escape is malformed; a broker does not start on such a file.
+    """
+    for number, line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None
+        try:
+            yield Property(_unescaped(key[0]), _unescaped(line[separator.end() :]), number)
+        except ValueError as error:
+            raise BrokerConfError(path=source, reason=f"line {number}: {error}") from None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """``(number of the first line, line)`` without comments, leading blanks and what joins them."""
+    joined, first = "", 0
+    for number, raw in enumerate(_LINE_END.split(text), 1):
+        line = raw.lstrip(_BLANKS)
+        if not joined:
+            first = number
+            if not line or line[0] in _COMMENT:
+                continue
+        backslashes = _TRAILING_BACKSLASHES.search(line)
+        assert backslashes is not None
+        if len(backslashes[0]) % 2:
+            joined += line[:-1]
+            continue
+        if joined or line:
+            yield first, joined + line
+        joined = ""
+    if joined:
+        yield first, joined
+
+
+def _unescaped(text: str) -> str:
+    """:raises ValueError: ``\\u`` without four hexadecimal digits."""
+    if "\\" not in text:
+        return text
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] is None:
+            return _LETTERS.get(match[2], match[2])
+        if not re.fullmatch(r"[0-9a-fA-F]{4}", match[1]):
+            raise ValueError(f"{match[0]!r} is a malformed \\uxxxx escape")
+        return chr(int(match[1], 16))
+
+    # Two halves of a character stand side by side as two escapes.
+    joined = _ESCAPE.sub(replaced, text).encode("utf-16-le", "surrogatepass")
+    return joined.decode("utf-16-le", "surrogatepass")
