@@ -80,8 +80,12 @@ def first_astray(queue: ConsumeQueue, log: CommitLog, start: int, end: int) -> i
     """Queue offset of the first unit, of those of records from physical offset ``start`` on, whose
     address leads to no unit of its message in the extension; ``end`` when none is."""
     assert queue.ext is not None
-    first = max(len(queue.files.entries) - RECOVERED_FILES, 0)
-    begin = queue.files.entries[first].file_from_offset // UNIT_SIZE if queue.files.entries else end
+    begin = end
+    for entry in reversed(queue.files.entries):
+        begin = entry.file_from_offset // UNIT_SIZE
+        unit = queue.unit(begin)
+        if unit is not None and unit.is_written and unit.physical_offset < start:
+            break
     for queue_offset, unit in queue.units(begin, end):
         if unit.physical_offset < start or not is_ext_addr(unit.tags_code):
             continue

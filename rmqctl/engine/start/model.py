@@ -45,7 +45,9 @@ class QueueCut(NamedTuple):
     """Units of a queue that go, from queue offset ``end`` on, and files behind it.
 
     Their records are behind the log's end, or places without a unit stand before them (``is_hole``)
-    and dispatch writes them again, or there are none in a file that was made ahead.
+    and dispatch writes them again, or there are none in a file that was made ahead. ``is_astray``:
+    the first one's address leads to no unit of the extension; any start would dispatch its record,
+    and those behind it, with the checkpoint as it is.
     """
 
     topic: str
@@ -53,6 +55,7 @@ class QueueCut(NamedTuple):
     end: int
     max_offset: int
     is_hole: bool
+    is_astray: bool
 
 
 class Hole(NamedTuple):

@@ -47,6 +47,7 @@ class _QueueFacts(NamedTuple):
     is_hole: bool
     #: Whether a file was made for units to come, behind others, or with nothing in it.
     is_ahead: bool
+    is_astray: bool = False
 
 
 def plan_start(
@@ -147,7 +148,8 @@ def _plan_unclean(files: StoreFiles, checkpoint: Checkpoint, progress: Progress)
     for one in facts:
         first = firsts.get((one.topic, one.queue_id), -1)
         # Where its units end before those that come next, the checkpoint said too much.
-        if one.is_hole or (one.last is not None and first > one.end):
+        is_hole = one.is_hole and not one.is_astray  # All that is astray is dispatched anyhow.
+        if is_hole or (one.last is not None and first > one.end):
             begins.append(_behind(log, one.last))
     if not any(one.last for one in facts):
         begins.append(
@@ -176,7 +178,9 @@ def _unclean_facts(queue: ConsumeQueue, log: CommitLog, start: ScanStart) -> _Qu
     if queue.ext is not None:
         # Units without their extension are as good as none: dispatch writes both again.
         astray = first_astray(queue, log, start.physical_offset, end)
-        end, is_hole = astray, is_hole or astray < end
+        is_astray = astray < end
+        facts = _facts(queue, astray, is_hole or is_astray)
+        return facts._replace(is_astray=is_astray)
     return _facts(queue, end, is_hole)
 
 
@@ -233,8 +237,8 @@ def _queues(files: StoreFiles) -> Iterator[ConsumeQueue]:
     for where in table.directories():
         ext = None
         if table.ext_directory is not None:
-            ext_where = table.ext_directory / where.topic / str(where.queue_id)
-            ext = ConsumeQueueExt(ext_where) if ext_where.is_dir() else None
+            # One that is not there is as good as empty.
+            ext = ConsumeQueueExt(table.ext_directory / where.topic / str(where.queue_id))
         queue = ConsumeQueue(
             where.path,
             where.topic,
@@ -278,7 +282,9 @@ def _cut(
             finally:
                 queue.close()
         if end < one.end or one.is_hole or one.is_ahead:
-            cuts.append(QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole))
+            cuts.append(
+                QueueCut(one.topic, one.queue_id, end, one.max_offset, one.is_hole, one.is_astray)
+            )
         kept.append(one._replace(end=end, last=last))
     return tuple(cuts), kept
 

@@ -3,10 +3,12 @@
 What is done is the plan's (:mod:`rmqctl.engine.start.plan`); here is the order, in which a kill at
 any moment leaves a store that the next start, the engine's too, brings to the same place:
 
-1. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
-2. what the log does not have goes from index and queues, and files go that are empty (of 5.x);
-3. the records that the plan names are dispatched again;
-4. with the first flush of everything what a crash may have left in memory is forced to disk, too:
+1. units go whose addresses lead nowhere in the extension: the engine leaves them, and what it
+   appends there decides where they lead to then;
+2. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
+3. what the log does not have goes from index and queues, and files go that are empty (of 5.x);
+4. the records that the plan names are dispatched again;
+5. with the first flush of everything what a crash may have left in memory is forced to disk, too:
    only then may the checkpoint move on.
 """
 
@@ -53,13 +55,16 @@ class Recovery:
         self._flusher = flusher
 
     def begin(self, abort: bytes, *, from_first: bool = False) -> None:
-        """Steps 1 and 2. With ``from_first`` the caller dispatches all of the log.
+        """Steps 1 to 3. With ``from_first`` the caller dispatches all of the log.
 
         :param abort: what a new ``abort`` holds. :raises CannotWrite: the disk failed.
         """
         plan, parts = self._plan, self._parts
         parts.tail.is_due = True
         try:
+            for cut in plan.queue_cuts:
+                if cut.is_astray:
+                    parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
             self._flusher.begin(plan, 0 if from_first else plan.hold_back)
             if plan.is_clean:
                 path = parts.root / paths.ABORT
@@ -69,12 +74,13 @@ class Recovery:
                 parts.log.files.remove_from(empty.file_from_offset)
             apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
             for cut in plan.queue_cuts:
-                parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
+                if not cut.is_astray:
+                    parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
         except OSError as error:
             raise CannotWrite(path=str(parts.root), reason=str(error.strerror)) from error
 
     def dispatch(self, progress: Progress = lambda done, total: None) -> None:
-        """Step 3. :raises CannotWrite: the disk failed; the next start goes on."""
+        """Step 4. :raises CannotWrite: the disk failed; the next start goes on."""
         plan, parts = self._plan, self._parts
         try:
             unclean = not plan.is_clean
