@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.cli.output import RowWriter, note
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows import Row
@@ -35,8 +36,19 @@ class Settings(NamedTuple):
 
         return at_root(load_broker_conf(self.broker_conf), self.root)
 
-    def open(self, *, writable: bool = False, create: bool = False, **changes: Any) -> MessageStore:
-        """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``."""
+    def open(
+        self,
+        *,
+        writable: bool = False,
+        create: bool = False,
+        every_queue: bool = True,
+        **changes: Any,
+    ) -> MessageStore:
+        """Opens the store; use as a context manager. ``changes`` go before the ``broker.conf``.
+
+        :param every_queue: say also which queues have files of a wrong length, which takes a look
+            at each; without it say so of the log.
+        """
         from rmqctl.engine.messagestore import MessageStore
 
         config = replace(self.config, **changes) if changes else self.config
@@ -46,15 +58,21 @@ class Settings(NamedTuple):
             )
         if writable:
             self._note_recovery(store)
-        self.detail(
-            f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
-            f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
+        if self.verbose:
+            self.detail(
+                f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
+                f"{store.commit_log.file_size} bytes, queue files of {store.queues.file_size}"
+            )
+        self._note_irregular_of(
+            store, store.irregular if every_queue else store.commit_log.files.irregular
         )
-        if store.irregular:
+        return store
+
+    def _note_irregular_of(self, store: MessageStore, files: list[FileEntry]) -> None:
+        if files:
             from rmqctl.operations.look.info import irregular_files
 
-            self.note_irregular(irregular_files(store))
-        return store
+            self.note_irregular(irregular_files(store, files))
 
     def _note_recovery(self, store: MessageStore) -> None:
         """Says what opening for writing did with what a crash, or a loss, has left."""
@@ -157,11 +175,15 @@ class Settings(NamedTuple):
             note(text)
 
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
-        """A note when the store has no such queue, mostly because a name is mistyped."""
-        if store.consume_queue(topic, queue_id) is None:
+        """A note when the store has no such queue, mostly because a name is mistyped, and when its
+        files have wrong lengths."""
+        queue = store.consume_queue(topic, queue_id)
+        if queue is None:
             self.note(
                 f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
             )
+        else:
+            self._note_irregular_of(store, queue.files.irregular)
 
     def progress(
         self, title: str, total: int, writer: RowWriter

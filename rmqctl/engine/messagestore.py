@@ -21,6 +21,7 @@ from rmqctl.engine.derive.catchup import DispatchTail
 from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
@@ -29,6 +30,7 @@ from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.log.logwriter import open_log_writer
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.record.message import (
@@ -46,6 +48,7 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_file_size,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.lastrecord import proven_last
 from rmqctl.engine.start.logend import find_end
 from rmqctl.engine.start.model import Progress, StartPlan, StoreFiles
 from rmqctl.engine.start.plan import plan_start
@@ -71,6 +74,14 @@ class KeyMatch(NamedTuple):
     hit: QueryItem
     record: Record | None
     matches: bool
+
+
+class _QueuesSeen(NamedTuple):
+    """What every queue has to say: (physical offset, size) of its last unit, and its files of a
+    wrong length."""
+
+    newest: list[tuple[int, int]]
+    irregular: list[FileEntry]
 
 
 class MessageStore:
@@ -113,6 +124,8 @@ class MessageStore:
         self._closed = False
         self._lock: StoreLock | None = None
         self._put_lock = threading.RLock()
+        self._end_lock = threading.RLock()
+        self._seen: _QueuesSeen | None = None
         self._writer: StoreWriter | None = None
         if writable:
             check_new_queue_files(self.root, self.config)
@@ -147,7 +160,7 @@ class MessageStore:
         self.dispatcher = Dispatcher(config)
         ext = root / paths.CONSUME_QUEUE_EXT
         writes_ext = self.writable and config.enable_consume_queue_ext
-        self._end = LogEnd(0, 0, None)
+        self._end: LogEnd | None = None
         self.queues = ConsumeQueueTable(
             root / paths.CONSUME_QUEUE,
             consume_queue_file_size(root, config),
@@ -160,17 +173,17 @@ class MessageStore:
         self.index = IndexService(
             root / paths.INDEX, config.index_geometry, writable_root=writable_root
         )
-        self.irregular = list(self.commit_log.files.irregular)
         if self.writable:
             self._start_writing(catches_up, progress)
-        else:
-            self._end = self._find_end()
 
     def _find_end(self) -> LogEnd:
-        newest = self.newest_units()
+        """Where the log ends: mostly its last record tells, else all queues have to."""
+        last = proven_last(self.commit_log, self.queues)
+        if last is not None:
+            newest = [(last.physical_offset, last.total_size)]
+        else:
+            newest = self.newest_units()
         end = find_end(self.commit_log, newest)
-        self.dispatched_to = max((offset + size for offset, size in newest), default=-1)
-        self._newest_offset = max((offset for offset, _ in newest), default=-1)
         if end.obstacle is not None:
             return end._replace(offset=self.commit_log.files.end_offset)
         return end
@@ -187,26 +200,43 @@ class MessageStore:
 
     def newest_units(self) -> list[tuple[int, int]]:
         """(physical offset, size) of the last unit of every queue that has one."""
-        newest = []
-        for queue in self._queues():
-            last = queue.unit(queue.max_offset - 1)
-            if last is not None and not last.is_pre_blank:
-                newest.append((last.physical_offset, last.size))
-            queue.close()
-        return newest
+        return self._look_at_queues().newest
 
-    def _queues(self) -> Iterator[ConsumeQueue]:
-        """Every queue as its files are; notes which of them are irregular."""
-        for where in self.queues.directories():
-            queue = ConsumeQueue(
-                where.path,
-                where.topic,
-                where.queue_id,
-                self.queues.file_size,
-                strict=self.writable,
-            )
-            self.irregular += queue.files.irregular
-            yield queue
+    @property
+    def irregular(self) -> list[FileEntry]:
+        """Files of log and queues of another length than the others; looks at every queue. A store
+        that is open for writing has none."""
+        files = self.commit_log.files.irregular
+        return files if self.writable else files + self._look_at_queues().irregular
+
+    @property
+    def dispatched_to(self) -> int:
+        """Where the record of the newest unit ended when the store was opened; -1 without units.
+        Looks at every queue, but in a store that is open for writing."""
+        if self.writable:
+            return self.plan.dispatched_to
+        return max((offset + size for offset, size in self.newest_units()), default=-1)
+
+    def _look_at_queues(self) -> _QueuesSeen:
+        """What every queue has to say; of a store that is read it is asked once."""
+        if self._seen is not None and not self.writable:
+            return self._seen
+        seen, table = _QueuesSeen([], []), self.queues
+        for topic, queue_id, path in paths.queue_paths(table.directory):
+            end = queue_end(topic, queue_id, path, table.file_size)
+            last = None
+            if end is not None:
+                last = end.last
+            else:
+                queue = ConsumeQueue(
+                    Path(path), topic, queue_id, table.file_size, strict=self.writable
+                )
+                last = queue.unit(queue.max_offset - 1)
+                seen.irregular.extend(queue.files.irregular)
+            if last is not None and not last.is_pre_blank:
+                seen.newest.append((last.physical_offset, last.size))
+        self._seen = seen
+        return seen
 
     # --- reading -------------------------------------------------------------------------
 
@@ -219,12 +249,16 @@ class MessageStore:
     def max_offset(self) -> int:
         """Physical offset after the last record that the files have (``getMaxPhyOffset``)."""
         written = self._log.read_offset if self.writable else -1
-        return written if written >= 0 else self._end.offset
+        return written if written >= 0 else self.obstacle.offset
 
     @property
     def obstacle(self) -> LogEnd:
-        """The end as opening found it, with the damage that stands before newer records."""
-        return self._end
+        """The end as the first one to ask found it, in a store that is written the opening, with
+        the damage that stands before newer records."""
+        with self._end_lock:
+            if self._end is None:
+                self._end = self._find_end()
+            return self._end
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
@@ -298,9 +332,8 @@ class MessageStore:
         self.index.last()  # Refuses a wrong geometry before anything is changed.
         self.plan = self.start_plan(progress)
         recovery.check(self.plan, self.root, log)
-        self._end, self.dispatched_to = self.plan.end, self.plan.dispatched_to
-        self._newest_offset = self.plan.newest[0]
-        form = self.form
+        self._end = self.plan.end
+        form = record_form(self.root, log.find_record(self.plan.newest[0]))
         log.start_writing(self._end)
         reput = Reput(
             self.dispatcher, self.queues, self.index if config.message_index_enable else None
@@ -333,7 +366,8 @@ class MessageStore:
         """How the store's records end, and how those end that are put into it."""
         if self._writer is not None:
             return self._writer.form
-        return record_form(self.root, self.commit_log.find_record(self._newest_offset))
+        newest = max((offset for offset, _ in self.newest_units()), default=-1)
+        return record_form(self.root, self.commit_log.find_record(newest))
 
     @property
     def checkpoint(self) -> Checkpoint:

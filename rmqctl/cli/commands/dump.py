@@ -50,7 +50,7 @@ def command() -> None:
 
 
 def _show(settings: Settings, dump: Callable[[MessageStore], Iterator[Row]]) -> int:
-    with settings.open() as store, settings.writer("field") as writer:
+    with settings.open(every_queue=False) as store, settings.writer("field") as writer:
         rows = dump(store)
         if settings.format == "table" and not settings.verbose:
             rows = map(_shortened, rows)

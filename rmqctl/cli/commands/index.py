@@ -80,7 +80,10 @@ def query(
     from rmqctl.operations.look.walk import check_range
 
     check_range("--since", since, "--until", until)
-    with settings.open() as store, settings.writer("index_item" if raw else "message") as writer:
+    with (
+        settings.open(every_queue=False) as store,
+        settings.writer("index_item" if raw else "message") as writer,
+    ):
         settings.note_index(store)
         rows: Iterator[Row]
         if raw:
@@ -117,7 +120,7 @@ def info(settings: Settings) -> None:
     """
     from rmqctl.operations.look.index import index_info
 
-    with settings.open() as store, settings.writer("index_file") as writer:
+    with settings.open(every_queue=False) as store, settings.writer("index_file") as writer:
         settings.note_index(store)
         writer.rows(index_info(store))
 

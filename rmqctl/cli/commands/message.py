@@ -51,13 +51,13 @@ def command(
         if topic is not None:
             raise click.UsageError("--topic goes with --unique-key.")
         parse_place(place)
-        with settings.open() as store, settings.writer(vertical=True) as writer:
+        with settings.open(every_queue=False) as store, settings.writer(vertical=True) as writer:
             row = look_message(store, place, body, decompress_limit)
             writer.row(row)
         mismatches = int(row.get("status", OK) != OK)
         return int(settings.note_bodies({BODY_CRC_MISMATCHES: mismatches}))
     assert unique_key is not None
-    with settings.open() as store, settings.writer("message") as writer:
+    with settings.open(every_queue=False) as store, settings.writer("message") as writer:
         settings.note_index(store)
         summary = writer.rows(
             messages_by_unique_key(store, unique_key, topic, body, decompress_limit)

@@ -50,7 +50,7 @@ def command(
     """
     from rmqctl.operations.look.offset import offset_by_time
 
-    with settings.open() as store, settings.writer(vertical=True) as writer:
+    with settings.open(every_queue=False) as store, settings.writer(vertical=True) as writer:
         settings.note_absent_queue(store, topic, queue_id)
         row = offset_by_time(store, topic, queue_id, timestamp, boundary, every=scan)
         writer.row(row)

@@ -86,7 +86,7 @@ def command(
 
     message_filter = make_filter(tag, sql)
     wanted = max_messages or ONE_PULL
-    with settings.open() as store:
+    with settings.open(every_queue=False) as store:
         settings.note_absent_queue(store, topic, queue_id)
         queue = (store, topic, queue_id, offset)
         if follow is not None:

@@ -94,7 +94,7 @@ def commitlog(
         nothing = filters and not summary["messages"]
         return int(summary["damages"] > 0 or mismatches or nothing)
 
-    with settings.open() as store:
+    with settings.open(every_queue=False) as store:
         if follow is not None:
             from rmqctl.operations.look.follow import follow_log
 
@@ -148,7 +148,10 @@ def index(settings: Settings, **selection: Any) -> int:
     from rmqctl.operations.look.walk import Selection, walk_index
 
     what = Selection(**selection)
-    with settings.open() as store, settings.writer("index_item", bulk=True) as writer:
+    with (
+        settings.open(every_queue=False) as store,
+        settings.writer("index_item", bulk=True) as writer,
+    ):
         lacks_files = settings.note_index(store)
         summary = writer.rows(walk_index(store, what))
     return int(lacks_files or (what.filters and not summary["items"]))

@@ -281,11 +281,15 @@ class MappedFile:
             yield max(data, position), min(hole, end)
             position = hole
 
+    def end_of_first_data(self) -> int:
+        """:func:`end_of_first_data` of the file."""
+        return min(end_of_first_data(self.descriptor), self.size)
+
     def first_nonzero(self, start: int, end: int) -> int:
         """Position of the first byte in the range that is not zero; ``end`` when all are."""
         for low, high in self.extents(start, min(end, self.size)):
             for at in range(low, high, len(_ZEROS)):
-                piece = self.buffer[at : min(at + len(_ZEROS), high)]
+                piece = self.read_aside(at, min(len(_ZEROS), high - at))
                 if piece != _ZEROS[: len(piece)]:
                     return at + len(piece) - len(piece.lstrip(b"\0"))
         return end
@@ -295,7 +299,8 @@ class MappedFile:
         for low, high in reversed(list(self.extents(start, self.size))):
             for end in range(high, low, -len(_ZEROS)):
                 first = max(end - len(_ZEROS), low)
-                length = _length_of_data(self.buffer[first:end])
+                # Not through the map: what was allocated ahead would take its pages one by one.
+                length = _length_of_data(self.read_aside(first, end - first))
                 if length:
                     return first + length
         return start
@@ -316,6 +321,20 @@ class MappedFile:
                 if self.read_aside(at, len(zeros)) != zeros:
                     self.reserve(at, len(zeros))
                     self.write(at, zeros)
+
+
+def end_of_first_data(descriptor: int) -> int:
+    """Position before which all data of a file stands, from its first byte on; its size when data
+    stands behind a hole, too. No page of a hole is touched."""
+    end = 0
+    try:
+        end = os.lseek(descriptor, 0, os.SEEK_HOLE)
+        os.lseek(descriptor, end, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return end
+    return os.fstat(descriptor).st_size
 
 
 def _length_of_data(piece: bytes) -> int:

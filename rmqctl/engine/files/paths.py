@@ -95,10 +95,17 @@ def queue_directories(base: Path) -> Iterator[QueueDirectory]:
 
     Entries that are no queue are passed over: ``verify`` names them.
     """
+    for topic, queue_id, path in queue_paths(base):
+        yield QueueDirectory(topic, queue_id, Path(path))
+
+
+def queue_paths(base: Path) -> Iterator[tuple[str, int, str]]:
+    """:func:`queue_directories` as plain values, for who looks at many thousands."""
     for topic in scan_names(base):
-        numbers = (name for name in scan_names(base / topic) if is_queue_id(name))
-        for number in sorted(numbers, key=int):
-            yield QueueDirectory(topic, int(number), base / topic / number)
+        directory = f"{base}/{topic}"
+        names = [name for name in scan_names(directory) if is_queue_id(name)]
+        for name in sorted(names, key=int) if len(names) > 1 else names:
+            yield topic, int(name), f"{directory}/{name}"
 
 
 def is_queue_id(name: str) -> bool:
@@ -111,8 +118,7 @@ def scan_names(directory: Path | str) -> list[str]:
     :raises CannotRead: the system refuses to list it.
     """
     try:
-        with os.scandir(directory) as entries:
-            return sorted(entry.name for entry in entries)
+        return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:

@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.queue.consumequeue`
+- :mod:`~rmqctl.engine.queue.ends`
 - :mod:`~rmqctl.engine.queue.extension`
 - :mod:`~rmqctl.engine.queue.queuetable`
 - :mod:`~rmqctl.engine.queue.queuewriter`

@@ -6,7 +6,7 @@ positive; zeros were never written. Its writing half is :mod:`rmqctl.engine.queu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,6 +25,8 @@ UNIT_SIZE = UNIT.size
 #: Files of a queue that stay mapped.
 KEEP = 2
 MAX_ROWS_COPIED = 4096
+#: So few are not worth a read for each that is looked at.
+_UNITS_AT_ONCE = 1024
 #: ``ConsumeQueue#recover`` looks at so many files.
 _EXT_SEARCH_FILES = 3
 
@@ -99,17 +101,10 @@ class ConsumeQueue:
         """Byte offset after the last valid unit: a bisection in the last file that holds one."""
         for number in range(len(self.files.entries) - 1, -1, -1):
             mapped = self.files.file(number)
-            first = mapped.file_from_offset // UNIT_SIZE
-            low, high = 0, self.units_from(first, mapped)
-            while low < high:
-                middle = (low + high) // 2
-                data = mapped.read(middle * UNIT_SIZE, UNIT_SIZE)
-                if Unit._make(UNIT.unpack(data)).is_written:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low or number == 0:
-                return mapped.file_from_offset + low * UNIT_SIZE
+            count = self.units_from(mapped.file_from_offset // UNIT_SIZE, mapped)
+            written = count_written(mapped.read, count, mapped.end_of_first_data())
+            if written or number == 0:
+                return mapped.file_from_offset + written * UNIT_SIZE
         return 0
 
     def _max_physical_offset(self) -> int:
@@ -212,6 +207,30 @@ class ConsumeQueue:
         self.files.close()
         if self.ext is not None:
             self.ext.close()
+
+
+def count_written(read: Callable[[int, int], bytes], count: int, data_end: int) -> int:
+    """How many of the first ``count`` units of a file are written: a bisection, which takes them to
+    stand behind each other. From position ``data_end`` on the file has zeros, which are not read.
+
+    :param read: gives a copy of so many bytes at a position of the file.
+    """
+    low, high = 0, min(count, -(-data_end // UNIT_SIZE))
+    near, near_from = b"", 0
+    while low < high:
+        middle = (low + high) // 2
+        position = middle * UNIT_SIZE
+        if not near and high - low <= _UNITS_AT_ONCE:
+            near, near_from = read(low * UNIT_SIZE, (high - low) * UNIT_SIZE), low * UNIT_SIZE
+        if near:
+            offset, size, _ = UNIT.unpack_from(near, position - near_from)
+        else:
+            offset, size, _ = UNIT.unpack(read(position, UNIT_SIZE))
+        if offset >= 0 and size > 0:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def is_part_of(stored: bytes, wanted: bytes) -> bool:

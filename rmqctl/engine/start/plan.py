@@ -13,7 +13,7 @@ plan goes further back in the log or has an obstacle; it never loses what the en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +24,7 @@ from rmqctl.engine.index import recovery as indexrecovery
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
+from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import LONGEST_PREFIX, TAILS, Record, prefix_at
@@ -32,6 +33,7 @@ from rmqctl.engine.start.model import Hole, Progress, QueueCut, ScanStart, Start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
@@ -91,7 +93,7 @@ def _first_timestamp(log: CommitLog, number: int) -> int | None:
 
 
 def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
-    facts = [_facts(queue, queue.max_offset, is_hole=False) for queue in _queues(files)]
+    facts = list(_clean_facts(files))
     newest = [(one.last.physical_offset, one.last.size) for one in facts if one.last is not None]
     end = find_end(files.log, newest)
     cuts, facts = _cut(files, facts, end.offset)
@@ -112,6 +114,24 @@ def _plan_clean(files: StoreFiles, checkpoint: Checkpoint) -> StartPlan:
         hold_back=hold_back,
         doubtful=(),
     )
+
+
+def _clean_facts(files: StoreFiles) -> Iterator[_QueueFacts]:
+    """Every queue as its files are; most are looked up without mapping them."""
+    table = files.queues
+    for topic, queue_id, path in paths.queue_paths(table.directory):
+        found = queue_end(topic, queue_id, path, table.file_size)
+        if found is not None:
+            yield _facts_of(found)
+            continue
+        for queue in _queues(files, [paths.QueueDirectory(topic, queue_id, Path(path))]):
+            yield _facts(queue, queue.max_offset, is_hole=False)
+
+
+def _facts_of(found: QueueEnd) -> _QueueFacts:
+    last = None if found.last is None or found.last.is_pre_blank else found.last
+    topic, queue_id, end, _ = found
+    return _QueueFacts(topic, queue_id, end, end, last, is_hole=False, is_ahead=False)
 
 
 def _holes(files: StoreFiles) -> Iterator[Hole]:
@@ -231,10 +251,13 @@ def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
 # --- both ------------------------------------------------------------------------------------
 
 
-def _queues(files: StoreFiles) -> Iterator[ConsumeQueue]:
-    """Every queue as its files are, each open only while it is looked at."""
+def _queues(
+    files: StoreFiles, directories: Iterable[QueueDirectory] | None = None
+) -> Iterator[ConsumeQueue]:
+    """Every queue, or those of some directories, as its files are, each open only while it is
+    looked at."""
     table = files.queues
-    for where in table.directories():
+    for where in table.directories() if directories is None else directories:
         ext = None
         if table.ext_directory is not None:
             # One that is not there is as good as empty.

@@ -13,6 +13,7 @@ from rmqctl.engine.state import laterversions
 from rmqctl.engine.state.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.filequeue import FileEntry
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.structures import StoreRow
 
@@ -55,14 +56,15 @@ def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
     return None if record is None else record.store_timestamp
 
 
-def irregular_files(store: MessageStore) -> list[str]:
-    """Files of another length than the others of their kind, and what stands in place of a file.
+def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -> list[str]:
+    """Those of some files, or of all of the store, that have another length than the others of
+    their kind, and what stands in place of a file.
 
     A reader has what is there of them; a broker does not start, and a writer refuses.
     """
     sizes = {paths.CONSUME_QUEUE: store.queues.file_size}
     shown = []
-    for entry in store.irregular:
+    for entry in store.irregular if files is None else files:
         path, expected = entry.path, store.commit_log.file_size
         if path.is_relative_to(store.root):
             path = path.relative_to(store.root)

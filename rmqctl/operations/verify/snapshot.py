@@ -7,10 +7,11 @@ from pathlib import Path
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.paths import queue_directories
+from rmqctl.engine.files.paths import queue_paths
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.plan import scan_start
@@ -97,9 +98,14 @@ def newest_unit_end(root: Path, file_size: int) -> int:
     A broker starts dispatching there (``DefaultMessageStore#start``).
     """
     newest = -1
-    for where in queue_directories(root / paths.CONSUME_QUEUE):
+    for topic, queue_id, path in queue_paths(root / paths.CONSUME_QUEUE):
+        end = queue_end(topic, queue_id, path, file_size)
+        if end is not None:
+            if end.last is not None and not end.last.is_pre_blank:
+                newest = max(newest, end.last.physical_offset + end.last.size)
+            continue
         try:
-            queue = ConsumeQueue(where.path, where.topic, where.queue_id, file_size)
+            queue = ConsumeQueue(Path(path), topic, queue_id, file_size)
         except (FileLengthContradiction, CannotRead):
             continue
         newest = max(newest, queue.max_physical_offset)

@@ -133,6 +133,10 @@ class RemoteFile(MappedFile):
             if low // PIECE in self._data:
                 yield max(low - _OVERLAP, start), high
 
+    def end_of_first_data(self) -> int:
+        """Nobody knows without fetching it."""
+        return self.size
+
     def close(self) -> None:
         super().close()
         self._remote = None
