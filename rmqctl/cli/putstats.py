@@ -23,11 +23,13 @@ def stats_option(function: F) -> F:
 
 
 def print_stats(store: MessageStore) -> None:
-    """Prints them to stderr; the store may be closed by now."""
+    """Prints those of a store that was written to stderr; it may be closed by now."""
     from rmqctl.cli.output import note
+    from rmqctl.engine.messagestore import WritableStore
 
-    for line in stats_lines(store.writer.stats):
-        note(line)
+    if isinstance(store, WritableStore):
+        for line in stats_lines(store.writer.stats):
+            note(line)
 
 
 def refused(settings: Settings, where: str, status: str, reason: str) -> int:

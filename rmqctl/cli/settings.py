@@ -6,13 +6,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from rmqctl.cli.output import RowWriter, note
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows import Row
 
@@ -36,6 +36,16 @@ class Settings(NamedTuple):
 
         return at_root(load_broker_conf(self.broker_conf), self.root)
 
+    @overload
+    def open(
+        self, *, writable: Literal[True], create: bool = False, **changes: Any
+    ) -> WritableStore: ...
+
+    @overload
+    def open(
+        self, *, writable: bool = False, every_queue: bool = True, **changes: Any
+    ) -> MessageStore: ...
+
     def open(
         self,
         *,
@@ -49,15 +59,16 @@ class Settings(NamedTuple):
         :param every_queue: say also which queues have files of a wrong length, which takes a look
             at each; without it say so of the log.
         """
-        from rmqctl.engine.messagestore import MessageStore
+        from rmqctl.engine.messagestore import MessageStore, WritableStore
 
         config = replace(self.config, **changes) if changes else self.config
-        with self.quiet_progress("recovery") as progress:
-            store = MessageStore(
-                self.root, config, writable=writable, create=create, progress=progress
-            )
+        store: MessageStore
         if writable:
+            with self.quiet_progress("recovery") as progress:
+                store = WritableStore(self.root, config, create=create, progress=progress)
             self._note_recovery(store)
+        else:
+            store = MessageStore(self.root, config)
         if self.verbose:
             self.detail(
                 f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
@@ -74,7 +85,7 @@ class Settings(NamedTuple):
 
             self.note_irregular(irregular_files(store, files))
 
-    def _note_recovery(self, store: MessageStore) -> None:
+    def _note_recovery(self, store: WritableStore) -> None:
         """Says what opening for writing did with what a crash, or a loss, has left."""
         plan = store.plan
         if not plan.is_needed:

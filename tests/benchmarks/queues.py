@@ -30,7 +30,7 @@ def main() -> None:
     arguments.add_argument("--commands", nargs="*", default=None)
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        place = options.directory or Path(temporary)
+        place = (options.directory or Path(temporary)).resolve()
         place.mkdir(parents=True, exist_ok=True)
         for count in options.queues:
             store = made(place, count)
@@ -92,7 +92,10 @@ def measure(command: list[str], checkout: Path) -> tuple[float, float, float]:
     environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
     started = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", *command], env=environment, stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "rmqctl", *command],
+        cwd=checkout,  # Comes before everything else that is imported from.
+        env=environment,
+        stdout=subprocess.DEVNULL,
     ) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

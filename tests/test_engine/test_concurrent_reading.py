@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.index.indexfile import IndexFile
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Blank, End, Record
 from rmqctl.engine.record.status import GetMessageStatus
@@ -48,7 +48,7 @@ def put(writer: int, number: int) -> MessageExtBrokerInner:
 class Checker:
     """What was put so far, by writer, and whether what is read is that."""
 
-    def __init__(self, store: MessageStore, writers: int, each: int) -> None:
+    def __init__(self, store: WritableStore, writers: int, each: int) -> None:
         self.store = store
         self.each = each
         #: Physical offsets of what is stored, in order.

@@ -21,7 +21,7 @@ from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.log.logwriter import CommitLogWriter, is_able
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
 from rmqctl.engine.record.record import End, Record
 from rmqctl.engine.record.status import PutMessageStatus
@@ -65,11 +65,11 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     slow.gate.set()
 
 
-def opened(root: Path, **changes: Any) -> MessageStore:
+def opened(root: Path, **changes: Any) -> WritableStore:
     return MessageStore(root, replace(SMALL, **changes), writable=True, create=True)
 
 
-def begun(root: Path, **changes: Any) -> MessageStore:
+def begun(root: Path, **changes: Any) -> WritableStore:
     """A store with a checkpoint, which the first message of all writes, and that message."""
     store = opened(root, **changes)
     assert store.put_message(Message("first", b"")).is_ok
@@ -570,7 +570,7 @@ def test_dispatch_in_the_background_begins_with_the_append(
             assert queue is not None and queue.max_offset == number + 1
 
 
-def written(store: MessageStore) -> int:
+def written(store: WritableStore) -> int:
     return store.writer._log.write_offset
 
 

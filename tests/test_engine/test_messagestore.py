@@ -14,7 +14,7 @@ import pytest
 from formats import constants
 from rmqctl.engine.files import mappedfile
 from rmqctl.engine.log.logwriter import CommitLogWriter
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode, parse_host
 from rmqctl.engine.record.record import BLANK, Blank, Damage, End, Record, offset_msg_id
 from rmqctl.engine.record.status import GetMessageStatus, PutMessageStatus
@@ -50,7 +50,7 @@ Message = MessageExtBrokerInner
 
 def small_store(
     root: Path, config: MessageStoreConfig = SMALL, *, start: int = 1_700_000_000_000
-) -> MessageStore:
+) -> WritableStore:
     times = iter(range(start, start + 10**6))
     return MessageStore(root, config, writable=True, create=True, clock=lambda: next(times))
 
@@ -538,13 +538,13 @@ def test_opening_200_sparse_files_touches_little(
 
     monkeypatch.setattr(mappedfile.MappedFile, "__init__", counting)
     faults = resource.getrusage(resource.RUSAGE_SELF)
-    with MessageStore(root, writable=queues) as store:
+    with MessageStore(root, writable=queues) as opened_store:
+        assert opened_store.max_offset == start + SIZE
         now = resource.getrusage(resource.RUSAGE_SELF)
-        assert store.max_offset == start + SIZE
         assert opened.count("commitlog") <= 2
         assert now.ru_minflt + now.ru_majflt - faults.ru_minflt - faults.ru_majflt < 4000
         if queues:
-            result = store.put_message(Message("T", b"next"), flush=False)
+            result = opened_store.put_message(Message("T", b"next"), flush=False)
             assert result.append is not None
             assert result.append.wrote_offset == start + SIZE
 

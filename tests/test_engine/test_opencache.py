@@ -206,10 +206,10 @@ def test_a_generator_left_half_used_keeps_no_file_for_ever(
                 "topic0", b"x" * 200, properties={"KEYS": f"same k{number}"}
             )
             assert store.put_message(queued, flush=False).is_ok
-    store = MessageStore(root, CONFIG)
-    half = generator(store)
+    reader = MessageStore(root, CONFIG)
+    half = generator(reader)
     first = next(half)
-    store.close()
+    reader.close()
     if way == "closed":
         half.close()  # type: ignore[attr-defined]
     elif way == "in a circle":

@@ -17,7 +17,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.files import filequeue, mappedfile, paths
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
@@ -40,7 +40,7 @@ Message = MessageExtBrokerInner
 LMQ = replace(SMALL, enable_lmq=True, enable_multi_dispatch=True)
 
 
-def opened(root: Path, **changes: object) -> MessageStore:
+def opened(root: Path, **changes: object) -> WritableStore:
     config = replace(SMALL, **changes)  # type: ignore[arg-type]
     return MessageStore(root, config, writable=True, create=True)
 
@@ -623,7 +623,7 @@ def test_a_service_without_room_makes_the_store_refuse(tmp_path: Path) -> None:
 
 
 @contextmanager
-def full_disk_after(store: MessageStore) -> Iterator[None]:
+def full_disk_after(store: WritableStore) -> Iterator[None]:
     """Messages are in the log, and their index needs its next file when the disk is full."""
     with store._put_lock:
         for number in range(60):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats import constants
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import Host, MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.operations.change.messagefields import MessageMaker
@@ -101,7 +101,7 @@ def lines(rows: Iterable[Row]) -> Iterator[bytes]:
     return (json.dumps(row).encode() for row in rows)
 
 
-def put_rows(store: MessageStore, rows: Iterable[Row], batch: int = 0) -> BulkPut:
+def put_rows(store: WritableStore, rows: Iterable[Row], batch: int = 0) -> BulkPut:
     run = BulkPut("rows")
     made = MessageMaker(clock=lambda: 0)
     if batch:

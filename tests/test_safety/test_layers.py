@@ -42,6 +42,7 @@ FLOORS = {
         ["derive"],
         ["start"],
         ["write"],
+        ["store"],
         ["messagestore"],
         ["services"],
     ],

@@ -81,10 +81,10 @@ def test_eight_threads_lose_and_double_nothing(
     assert stats.put_message_times_total == len(everything)
     stored = {result.append.wrote_offset: body for body, result in everything if result.append}
     assert len(stored) == len(everything)
-    with MessageStore(root, config) as store:
+    with MessageStore(root, config) as reader:
         found = {
-            entry.physical_offset: store.body(entry)
-            for entry in store.commit_log.walk()
+            entry.physical_offset: reader.body(entry)
+            for entry in reader.commit_log.walk()
             if isinstance(entry, Record)
         }
     assert found == stored

@@ -16,7 +16,7 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.operations.change.put import BulkPut
     from rmqctl.rows import Row
 
@@ -233,7 +233,7 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
 
 def _put_stream(
     settings: Settings,
-    opened: Callable[[], MessageStore],
+    opened: Callable[[], WritableStore],
     source: str,
     fields: dict[str, Any],
     makes: dict[str, Any],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.write.storeflusher import STRUCTURES
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.engine.state.checkpoint import Checkpoint
     from rmqctl.rows.reports import CheckpointRow, FlushRow
 
@@ -27,7 +27,7 @@ def checkpoint_row(checkpoint: Checkpoint) -> CheckpointRow:
     }
 
 
-def flush(store: MessageStore, structure: str = "all") -> Iterator[FlushRow | CheckpointRow]:
+def flush(store: WritableStore, structure: str = "all") -> Iterator[FlushRow | CheckpointRow]:
     """Flushes one structure, or all, of a store that is open for writing: a row for each, with the
     range of the log that may not have been on disk before, then the checkpoint.
 

@@ -15,12 +15,12 @@ from rmqctl.operations.change.put import BulkPut, messages_of
 from rmqctl.operations.look.rows import append_result_row
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.rows.changes import AppendResultRow
 
 
 def put_batches(
-    store: MessageStore,
+    store: WritableStore,
     lines: Iterable[bytes | None],
     run: BulkPut,
     *,

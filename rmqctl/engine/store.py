@@ -1,0 +1,292 @@
+"""``Store``: one broker store that is read. Nothing is changed, whatever its state.
+
+Opening costs no walk: the log's end, and what all queues have to say, is looked for when somebody
+asks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+from formats.constants import LONG_MAX
+from formats.text import index_key_hash
+from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FileEntry
+from rmqctl.engine.filters.tags import MessageFilter
+from rmqctl.engine.index.indexservice import IndexService, QueryItem
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.end import LogEnd
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.queue.ends import queue_end
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.read.getmessage import GetMessageResult, get_message
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+    RecordForm,
+)
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.start.lastrecord import proven_last
+from rmqctl.engine.start.logend import find_end
+from rmqctl.engine.start.model import Progress, StartPlan, StoreFiles
+from rmqctl.engine.start.plan import plan_start
+from rmqctl.engine.state.laterversions import is_of_5, record_form
+from rmqctl.engine.write.put import check_message
+
+
+class KeyMatch(NamedTuple):
+    """One hit of a query by key. ``matches`` is false for a hash collision (the record has another
+    topic or key) and where no record stands; ``record`` is None then."""
+
+    hit: QueryItem
+    record: Record | None
+    matches: bool
+
+
+class _QueuesSeen(NamedTuple):
+    """What every queue has to say: (physical offset, size) of its last unit, and its files of a
+    wrong length."""
+
+    newest: list[tuple[int, int]]
+    irregular: list[FileEntry]
+
+
+class Store:
+    """A store below ``root``, open for reading.
+
+    Any thread may read, also while others put: no reader waits for a put. What is lent, queues and
+    files of the log, lives while somebody refers to it, also when the store is closed.
+
+    :param config: sizes and switches, as a ``broker.conf`` gives them.
+    :raises StoreNotFound, NotAStore: there is no store at ``root``.
+    :raises FileLengthContradiction: files and configuration disagree.
+    """
+
+    #: Whether it is open for writing.
+    writable = False
+
+    def __init__(
+        self,
+        root: Path | str,
+        config: MessageStoreConfig | None = None,
+        *,
+        writable: Literal[False] = False,
+    ) -> None:
+        """:param writable: False; True is for the store that is written."""
+        self.root = Path(root)
+        self.config = config or MessageStoreConfig()
+        self._end: LogEnd | None = None
+        self._end_lock = threading.RLock()
+        self._seen: _QueuesSeen | None = None
+        self._check()
+        self.had_abort = (self.root / paths.ABORT).exists()
+        self.dispatcher = Dispatcher(self.config)
+        self.commit_log = self._open_log()
+        self.queues = self._open_queues()
+        self.index = self._open_index()
+
+    def _check(self) -> None:
+        paths.check_store(self.root)
+
+    def _open_log(self) -> CommitLog:
+        file_size = commit_log_file_size(self.root, self.config)
+        return open_commit_log(self.root, self.config, file_size)
+
+    def _open_queues(self) -> ConsumeQueueTable:
+        ext = self.root / paths.CONSUME_QUEUE_EXT
+        return ConsumeQueueTable(
+            self.root / paths.CONSUME_QUEUE,
+            consume_queue_file_size(self.root, self.config),
+            ext_directory=ext if ext.is_dir() else None,
+            drops_empty=is_of_5(self.root),
+            log_range=self._log_range,
+        )
+
+    def _open_index(self) -> IndexService:
+        return IndexService(self.root / paths.INDEX, self.config.index_geometry)
+
+    def _log_range(self) -> tuple[int, int]:
+        return self.min_offset, self.max_offset
+
+    def _find_end(self) -> LogEnd:
+        """Where the log ends: mostly its last record tells, else all queues have to."""
+        last = proven_last(self.commit_log, self.queues)
+        if last is not None:
+            newest = [(last.physical_offset, last.total_size)]
+        else:
+            newest = self.newest_units()
+        end = find_end(self.commit_log, newest)
+        if end.obstacle is not None:
+            return end._replace(offset=self.commit_log.files.end_offset)
+        return end
+
+    def check_log_lengths(self) -> None:
+        """:raises FileLengthContradiction: the log has files on which a broker does not start."""
+        self.commit_log.check_lengths(drops_empty=self.queues.drops_empty)
+
+    def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
+        """What a start would do with the store as it is now; changes nothing."""
+        parts = (self.commit_log, self.queues, self.index)
+        files = StoreFiles(self.root, self.config, *parts)
+        return plan_start(files, is_clean=not self.had_abort, progress=progress)
+
+    def newest_units(self) -> list[tuple[int, int]]:
+        """(physical offset, size) of the last unit of every queue that has one."""
+        return self._look_at_queues().newest
+
+    @property
+    def irregular(self) -> list[FileEntry]:
+        """Files of log and queues of another length than the others; looks at every queue."""
+        return self.commit_log.files.irregular + self._look_at_queues().irregular
+
+    @property
+    def dispatched_to(self) -> int:
+        """Where the record of the newest unit ends; -1 without units. Looks at every queue."""
+        return max((offset + size for offset, size in self.newest_units()), default=-1)
+
+    def _look_at_queues(self) -> _QueuesSeen:
+        """What every queue has to say; it is asked once."""
+        if self._seen is None:
+            self._seen = self._ask_queues()
+        return self._seen
+
+    def _ask_queues(self) -> _QueuesSeen:
+        seen, table = _QueuesSeen([], []), self.queues
+        for topic, queue_id, path in paths.queue_paths(table.directory):
+            end = queue_end(topic, queue_id, path, table.file_size)
+            last = None
+            if end is not None:
+                last = end.last
+            else:
+                queue = ConsumeQueue(
+                    Path(path), topic, queue_id, table.file_size, strict=table.is_strict
+                )
+                last = queue.unit(queue.max_offset - 1)
+                seen.irregular.extend(queue.files.irregular)
+            if last is not None and not last.is_pre_blank:
+                seen.newest.append((last.physical_offset, last.size))
+        return seen
+
+    # --- reading -------------------------------------------------------------------------
+
+    @property
+    def min_offset(self) -> int:
+        """First physical offset of the log."""
+        return self.commit_log.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """Physical offset after the last record that the files have (``getMaxPhyOffset``)."""
+        return self.obstacle.offset
+
+    @property
+    def obstacle(self) -> LogEnd:
+        """The end as the first one to ask found it, with the damage that stands before newer
+        records."""
+        with self._end_lock:
+            if self._end is None:
+                self._end = self._find_end()
+            return self._end
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
+        return self.queues.find(topic, queue_id)
+
+    def look_message_by_offset(self, physical_offset: int) -> Record:
+        """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
+        return self.commit_log.record_at(physical_offset)
+
+    def body(self, record: Record) -> bytes:
+        """The record's body as stored (compressed, when its sys flag says so)."""
+        return self.commit_log.body(record)
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int = 32,
+        message_filter: MessageFilter | None = None,
+        *,
+        physical_memory: int | None = None,
+    ) -> GetMessageResult:
+        """What a master broker answers to a pull (``DefaultMessageStore#getMessage``).
+
+        :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
+            None: this machine's.
+        """
+        return get_message(
+            self,
+            topic,
+            queue_id,
+            offset,
+            max_msg_nums,
+            message_filter,
+            physical_memory=physical_memory,
+        )
+
+    def query_message(
+        self, topic: str, key: str, begin: int = 0, end: int = LONG_MAX
+    ) -> Iterator[KeyMatch]:
+        """Hits of a key, newest first, each compared with its record's topic and keys.
+
+        ``begin`` and ``end`` are store times in milliseconds, both inclusive. An item knows whole
+        seconds, by which the engine judges; here the record's own time counts, and only of an item
+        without a record that of the item. The engine answers every hash match; here the caller
+        sees which of them are collisions.
+        """
+        for hit in self.index.query(index_key_hash(topic, key), begin - 999, end):
+            record = self.commit_log.find_record(hit.item.physical_offset)
+            if record is not None and not begin <= record.store_timestamp <= end:
+                continue
+            matches = (
+                record is not None
+                and record.topic == topic
+                and key in message_keys(record.properties)
+            )
+            yield KeyMatch(hit, record, matches)
+
+    def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
+        """The message as a put would store it, or the result with which it would be refused for
+        what it is; the store's own condition has no say. :raises TopicNotAllowed: as of a put."""
+        log = self.commit_log
+        return check_message(message, self.config, self.dispatcher, log.file_size, self.form)
+
+    @property
+    def form(self) -> RecordForm:
+        """How the store's records end, and how those end that are put into it."""
+        newest = max((offset for offset, _ in self.newest_units()), default=-1)
+        return record_form(self.root, self.commit_log.find_record(newest))
+
+    # --- closing -------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Lets go of all files; what somebody holds lives on with him."""
+        self.commit_log.close()
+        self.queues.close()
+        self.index.close()
+
+    def abandon(self) -> None:
+        """:meth:`close`: there is nothing to flush."""
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # After an error of ours a store is as valid as after any put: it is closed cleanly.
+        self.close()
