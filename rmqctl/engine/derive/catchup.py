@@ -92,36 +92,27 @@ class DispatchTail:
             self._reput.flush()
             self._queues.close()
             self._index.close()
-            self._restore(self.done, end)
-        else:
-            self._dispatch(self.done, end)
+            # It may be half done: what is there of it is completed.
+            self._index.recover(self._store_timestamp_at)
+        self._dispatch(self.done, end, restoring=was_failed)
         self.done, self.failed = end, False
-
-    def _restore(self, start: int, end: int) -> None:
-        """Dispatches again what may be half done."""
-        self._index.recover(self._store_timestamp_at)
-        self._reput.restoring = True
-        try:
-            self._dispatch(start, end)
-        finally:
-            self._reput.restoring = False
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self._log.find_record(physical_offset)
         return None if record is None else record.store_timestamp
 
-    def _dispatch(self, start: int, end: int) -> None:
+    def _dispatch(self, start: int, end: int, *, restoring: bool) -> None:
         if 0 < end - start <= _FEW_BYTES:
-            self._dispatch_few(start, end)
+            self._dispatch_few(start, end, restoring=restoring)
         elif end > start:
-            self._dispatch_range(start, end)
+            self._dispatch_range(start, end, restoring=restoring)
 
-    def _dispatch_few(self, start: int, end: int) -> None:
+    def _dispatch_few(self, start: int, end: int, *, restoring: bool = False) -> None:
         for entry in self._log.walk(start, end):
             if isinstance(entry, Record):
-                self._reput.dispatch(entry)
+                self._reput.dispatch(entry, restoring=restoring)
 
-    def _dispatch_range(self, start: int, end: int) -> None:
+    def _dispatch_range(self, start: int, end: int, *, restoring: bool = False) -> None:
         from rmqctl.engine.scan.batch import Batch
         from rmqctl.engine.scan.scanner import Scanner
 
@@ -130,5 +121,5 @@ class DispatchTail:
             self._scanner = Scanner(self._log)
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
-                self._reput.dispatch_batch(entry)
+                self._reput.dispatch_batch(entry, restoring=restoring)
                 self._progress(entry.end_offset - start, end - start)

@@ -46,20 +46,19 @@ class Reput:
         self.index = index
         self.logics_msg_timestamp = 0
         self.index_msg_timestamp = 0
-        #: Units that damage may have swallowed: so long a gap in a queue is filled.
-        self.max_gap = 0
-        #: After a kill: units of which only a part was stored are completed.
-        self.restoring = False
 
-    def dispatch(self, record: Record) -> None:
-        """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes."""
+    def dispatch(self, record: Record, *, restoring: bool = False) -> None:
+        """One record. :raises OSError, CannotWrite: the disk is full; doing it again completes.
+
+        :param restoring: after a kill: units of which only a part was stored are completed.
+        """
         properties = record.properties
         if self.queues is not None:
             writes_ext = self.queues.writes_ext
             for unit in self.dispatcher.units(record, properties):
                 own = (unit.topic, unit.queue_id) == (record.topic, record.queue_id)
                 queue = self.queues.find_or_create(unit.topic, unit.queue_id)
-                if self.restoring:
+                if restoring:
                     queue.restore(
                         unit.physical_offset, unit.size, unit.tags_code, unit.queue_offset
                     )
@@ -79,12 +78,19 @@ class Reput:
             self._note_filled(filled)
         self.logics_msg_timestamp = record.store_timestamp
 
-    def dispatch_batch(self, batch: Batch) -> None:
-        """A batch of records; errors as in :meth:`dispatch`."""
+    def dispatch_batch(self, batch: Batch, *, restoring: bool = False, max_gap: int = 0) -> None:
+        """A batch of records; ``restoring`` and errors as in :meth:`dispatch`, ``max_gap`` as in
+        :meth:`put_units`."""
         from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 
         units = unit_batch(batch, self.dispatcher)
-        self.put_units(units, batch.topics, self.ext_timestamps(batch, units))
+        self.put_units(
+            units,
+            batch.topics,
+            self.ext_timestamps(batch, units),
+            restoring=restoring,
+            max_gap=max_gap,
+        )
         self.put_keys(key_batch(batch), int(batch.physical_offset[-1]))
         self.logics_msg_timestamp = int(batch.store_timestamp[-1])
 
@@ -99,8 +105,14 @@ class Reput:
         units: UnitBatch,
         topics: TopicTable,
         ext_timestamps: NDArray[np.int64] | None = None,
+        *,
+        restoring: bool = False,
+        max_gap: int = 0,
     ) -> int:
-        """Units of a batch, or of several in log order; to how many queues they went."""
+        """Units of a batch, or of several in log order; to how many queues they went.
+
+        :param max_gap: units that damage may have swallowed: so long a gap in a queue is filled.
+        """
         count = 0
         if self.queues is None:
             return count
@@ -112,11 +124,11 @@ class Reput:
                 units.tags_code[rows],
                 units.queue_offset[rows],
             )
-            if self.restoring:
+            if restoring:
                 queue.restore_units(*columns)
             queue.put_units(
                 *columns,
-                max_gap=self.max_gap,
+                max_gap=max_gap,
                 store_timestamp=None if ext_timestamps is None else ext_timestamps[rows],
             )
             count += 1

@@ -65,9 +65,9 @@ def add_missing(
             store.queues if what in ("queues", "all") else None,
             store.index if what in ("index", "all") else None,
         )
-        reput.restoring = not store.plan.is_clean
         try:
-            summary = _run(store, known, what, reput, progress)
+            restoring = not store.plan.is_clean
+            summary = _run(store, known, what, reput, progress, restoring=restoring)
             # What was not asked for is caught up with as by any opening.
             store.catch_up()
         except OSError as error:
@@ -98,25 +98,30 @@ class _Known:
 
 
 def _run(
-    store: MessageStore, known: _Known, what: str, reput: Reput | None, progress: Progress | None
+    store: MessageStore,
+    known: _Known,
+    what: str,
+    reput: Reput | None,
+    progress: Progress | None,
+    *,
+    restoring: bool = False,
 ) -> MissingSummary:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 
     summary = MissingSummary()
-    lost = 0
+    lost = max_gap = 0
     for entry in Scanner(store.commit_log).scan(None, store.max_offset):
         if isinstance(entry, Batch):
             _count(store, entry, known, what, summary)
             if reput is not None:
-                reput.dispatch_batch(entry)
+                reput.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
             if progress is not None:
                 progress(entry.end_offset - store.min_offset)
         elif isinstance(entry, Damage):
             summary.damage.append(entry)
             lost += entry.length
-            if reput is not None:
-                reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+            max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
     return summary
 
 

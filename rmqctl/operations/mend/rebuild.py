@@ -212,6 +212,8 @@ class _Builder:
         self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
         self._queue_count = 0
+        #: Units that damage so far may have swallowed.
+        self._max_gap = 0
 
     def run(self, progress: Progress | None) -> RebuildSummary:
         from rmqctl.engine.scan.batch import Batch
@@ -228,7 +230,7 @@ class _Builder:
                     self._summary.damage.append(entry)
                     lost += entry.length
                     # A file's name may claim a gap of any size: no disk holds such a queue.
-                    self._reput.max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                    self._max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
                 if progress is not None and not isinstance(entry, End):
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                     progress(done - self._plan.log_min_offset)
@@ -279,7 +281,7 @@ class _Builder:
         bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
         ext = np.concatenate(self._pending_ext) if self._pending_ext else None
         self._pending, self._pending_ext, self._pending_units = [], [], 0
-        self._queue_count = self._reput.put_units(bulk, scanner.topics, ext)
+        self._queue_count = self._reput.put_units(bulk, scanner.topics, ext, max_gap=self._max_gap)
         self._summary.units += len(bulk.size)
 
     def _finish(self, scanner: Scanner) -> RebuildSummary:
