@@ -79,7 +79,7 @@ def messages(draw: st.DrawFn) -> MessageExtBrokerInner:
     )
 
 
-def new_store(path: Path, config: MessageStoreConfig = CONFIG) -> MessageStore:
+def new_store(path: Path, config: MessageStoreConfig = CONFIG) -> WritableStore:
     clock = count(1_700_000_000_000)
     return MessageStore(path, config, writable=True, create=True, clock=lambda: next(clock))
 
