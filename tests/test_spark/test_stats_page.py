@@ -63,6 +63,19 @@ def test_numbers_are_those_of_the_log(spark: SparkSession, golden: Callable[[str
         assert sum(r["messages"] for r in rows if r["type"] == kind) == len(records)
 
 
+@pytest.mark.parametrize("name", ["broker", "basic", "ipv6"])
+def test_the_same_rows_without_spark(
+    name: str, spark: SparkSession, golden: Callable[[str], Path]
+) -> None:
+    from rmqctl.operations.look import stats
+    from rmqctl.spark.report.stats import statistics
+
+    root = golden(name)
+    with MessageStore(root, golden_data.broker_conf(name)) as store:
+        here = list(stats.statistics([stats.StoreToCount(store, name)], 7, lambda done: None))
+    assert here == list(statistics(spark, [str(root)], {}, 7))
+
+
 def rows() -> list[dict[str, Any]]:
     words = [HOSTILE, '"><img src=x onerror=alert(1)>', "&amp;", "a" * 120, "\x1b[31m"]
     topics = [

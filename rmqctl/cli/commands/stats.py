@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Topics, queues, tags, producers, keys shown.",
 )
-@spark_options(LOCAL)
+@spark_options()
 @output_options
 @several_stores
 def command(
@@ -55,20 +56,15 @@ def command(
     """Count messages by topic, queue, tag, hour, producer and more.
 
     Also body sizes, delays from born to stored, keys that several messages have, retries and dead
-    letters, of one or several stores. Runs on Apache Spark, on this machine unless --master says
-    otherwise. Prints rows of types broker (of several stores), topic, queue, tag, hour, producer,
-    size, delay and duplicate_key, then a summary. A page opens without network.
+    letters, of one or several stores; on Apache Spark with --master, with the same rows. Prints
+    rows of types broker (of several stores), topic, queue, tag, hour, producer, size, delay and
+    duplicate_key, then a summary. A page opens without network.
     """
-    rows: list[Row] = []
-    source = settings.source_options
-    with (
-        settings.writer(format, "topic") as quiet,
-        settings.settings().progress("stats", 1000, quiet) as advance,
-        spark_session(options, advance, 1000) as spark,
-    ):
-        from rmqctl.spark.report.stats import statistics
-
-        rows += statistics(spark, settings.stores, source, top)
+    with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
+    if with_spark:
+        rows = _on_spark(settings, format, top, options | {"master": options["master"] or LOCAL})
+    else:
+        rows = _here(settings, format, top)
     if html is not None:
         from rmqctl.cli.statspage import page
         from rmqctl.spark.remote.urls import shown
@@ -78,6 +74,33 @@ def command(
         _write(html, page(rows, title))
     _print(settings, rows, format)
     return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
+
+
+def _here(settings: SparkSettings, format: str, top: int) -> list[Row]:
+    from rmqctl.operations.look.stats import StoreToCount, statistics
+    from rmqctl.spark.source.columns import broker_of
+
+    with ExitStack() as stack:
+        stores = [
+            StoreToCount(stack.enter_context(one.open()), broker_of(str(one.root.absolute())))
+            for one in (settings.settings(format, name) for name in settings.named)
+        ]
+        size = 2 * sum(one.store.max_offset - one.store.min_offset for one in stores)
+        writer = stack.enter_context(settings.writer(format, "topic"))
+        advance = stack.enter_context(settings.settings().progress("stats", size, writer))
+        return list(statistics(stores, top, advance))
+
+
+def _on_spark(settings: SparkSettings, format: str, top: int, options: dict[str, Any]) -> list[Row]:
+    source = settings.source_options
+    with (
+        settings.writer(format, "topic") as quiet,
+        settings.settings().progress("stats", 1000, quiet) as advance,
+        spark_session(options, advance, 1000) as spark,
+    ):
+        from rmqctl.spark.report.stats import statistics
+
+        return list(statistics(spark, settings.stores, source, top))
 
 
 def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:

@@ -14,6 +14,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.pull`
 - :mod:`~rmqctl.operations.look.queues`
 - :mod:`~rmqctl.operations.look.rows`
+- :mod:`~rmqctl.operations.look.stats`
 - :mod:`~rmqctl.operations.look.topics`
 - :mod:`~rmqctl.operations.look.walk`
 """

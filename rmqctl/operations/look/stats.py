@@ -1,0 +1,331 @@
+"""stats: messages of one or several stores by topic, queue, tag, hour and more, and keys that
+several messages have.
+
+Two passes of the scanner: one counts, batch by batch in numpy, and notes the hashes of all keys;
+one looks at the messages of the hashes that stand twice. The rows are those of the same statistics
+on Spark, which has no bounds; here a store with more groups, names or keys than are held is
+refused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from formats import layouts
+from formats.constants import BORNHOST_V6_FLAG, PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from formats.text import decode_utf8
+from rmqctl.engine.record.record import Damage, host_text
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.columns import Ints, take
+from rmqctl.engine.scan.properties import tags
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.errors import TooMuchHere
+from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.record.record import Record
+    from rmqctl.rows import Row
+
+Progress = Callable[[int], None]
+_HOUR = 3_600_000
+#: Upper limits of the classes of delay, in milliseconds; what is more is one class.
+DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, _HOUR)
+RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
+#: What a section's rows are grouped by; ``broker`` is for several stores.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "broker": ("broker",),
+    "topic": ("topic",),
+    "queue": ("topic", "queue_id"),
+    "tag": ("topic", "tag"),
+    "hour": ("hour",),
+    "producer": ("producer",),
+    "size": ("body_length_up_to",),
+    "delay": ("delay_ms_up_to",),
+}
+_BY_VALUE = frozenset(("hour", "size", "delay"))
+#: Keys whose hashes are held at once: half a GiB.
+MAX_KEYS = 1 << 27
+_FIELDS = {field.name: field.offset for field in layouts.RECORD_PREFIX[0].fields}
+_BORN_TIMESTAMP, _BORN_ADDRESS = _FIELDS["born_timestamp"], _FIELDS["born_address"]
+#: From there to the body the hosts have no say.
+_RECONSUME_TIMES = _FIELDS["reconsume_times"] - layouts.RECORD_PREFIX[0].size
+_V4_BYTES, _V6_BYTES = 4, 16
+_LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
+#: No message has this: the value of a group is null.
+_NULL = -1 << 62
+_FAR = 1 << 61
+
+Group = tuple[Any, ...]
+
+
+class StoreToCount(NamedTuple):
+    """A store that is open, and its broker's name."""
+
+    store: MessageStore
+    broker: str
+
+
+class _Counts:
+    """Messages and bytes by section and group."""
+
+    def __init__(self) -> None:
+        self.sections: dict[str, dict[Group, list[int]]] = {name: {} for name in SECTIONS}
+        self.reconsumed = self.damages = 0
+        self.hashes: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
+        self.keys = 0
+
+    def add(self, section: str, group: Group, messages: int, size: int) -> None:
+        groups = self.sections[section]
+        counts = groups.get(group)
+        if counts is None:
+            if len(groups) >= MAX_GROUPS:
+                raise TooMuchHere(what=f"{MAX_GROUPS} groups of section {section}")
+            counts = groups[group] = [0, 0]
+        counts[0] += messages
+        counts[1] += size
+
+
+def statistics(stores: list[StoreToCount], top: int, progress: Progress) -> Iterator[Row]:
+    """Rows of each section, then ``duplicate_key``, then ``summary``, whose ``damages`` are places
+    that cannot be read. ``progress`` is told of the bytes read, each log counted twice.
+
+    The sections with an order of their own (hour, size, delay) come whole, the others with the
+    ``top`` groups of most messages.
+
+    :raises TooMuchHere: there are more groups, names or keys than are held here.
+    """
+    counts = _Counts()
+    done = 0
+    for one in stores:
+        _count(one, counts, _behind(progress, done))
+        done += _log_bytes(one.store)
+    for section in SECTIONS:
+        if section != "broker" or len(stores) > 1:
+            yield from _section_rows(section, counts, top)
+    duplicates: Counter[tuple[str, str, str]] = Counter()
+    suspects = _twice(counts)
+    for one in stores:
+        _count_keys(one.store, suspects, duplicates, _behind(progress, done))
+        done += _log_bytes(one.store)
+    found = {key: times for key, times in duplicates.items() if times > 1}
+    for key in sorted(found, key=lambda key: (-found[key], *map(_order, key)))[:top]:
+        topic, kind, name = key
+        yield {
+            "type": "duplicate_key",
+            "topic": topic,
+            "kind": kind,
+            "key": name,
+            "messages": found[key],
+        }
+    yield _summary(len(stores), counts, found)
+
+
+def _log_bytes(store: MessageStore) -> int:
+    return store.max_offset - store.min_offset
+
+
+def _behind(progress: Progress, before: int) -> Progress:
+    return lambda reached: progress(before + reached)
+
+
+# --- counting ----------------------------------------------------------------------------------
+
+
+def _count(one: StoreToCount, counts: _Counts, progress: Progress) -> None:
+    scanner = Scanner(one.store.commit_log)
+    names = NameTable(MAX_GROUPS, MAX_NAME_BYTES), NameTable(MAX_GROUPS, MAX_NAME_BYTES)
+    for entry in scanner.scan():
+        if isinstance(entry, Damage):
+            counts.damages += 1
+        elif isinstance(entry, Batch):
+            _count_batch(entry, one.broker, names, counts)
+            progress(entry.end_offset - one.store.min_offset)
+
+
+def _count_batch(
+    batch: Batch, broker: str, names: tuple[NameTable, NameTable], counts: _Counts
+) -> None:
+    data = np.frombuffer(batch.mapped.buffer, np.uint8)
+    tag_names, host_names = names
+    topics = batch.topics.names
+    tag, producer = _tags(batch, tag_names), _producers(batch, host_names)
+    born = take(data, batch.position + _BORN_TIMESTAMP, _LONG).astype(np.int64)
+    again = take(data, batch.body_position + _RECONSUME_TIMES, _INT)
+    counts.reconsumed += int(np.count_nonzero(again > 0))
+    counts.hashes.append(batch.key_hash)
+    counts.keys += len(batch.key_hash)
+    if counts.keys > MAX_KEYS:
+        raise TooMuchHere(what=f"{MAX_KEYS} keys")
+    tag_text = {number: _text(tag_names, number) for number in np.unique(tag).tolist()}
+    host_of = {number: _host(host_names, number) for number in np.unique(producer).tolist()}
+    columns: dict[str, tuple[Ints, Callable[[int], Any]]] = {
+        "topic": (batch.topic_id, lambda number: topics[number]),
+        "queue_id": (batch.queue_id, int),
+        "tag": (tag, lambda number: tag_text[number]),
+        "hour": (batch.store_timestamp // _HOUR * _HOUR, int),
+        "producer": (producer, lambda number: host_of[number]),
+        "body_length_up_to": (_size_classes(batch.body_length), int),
+        "delay_ms_up_to": (
+            # Beyond these a difference would be no Java long, and has the same class.
+            _delay_classes(
+                np.clip(batch.store_timestamp, -_FAR, _FAR) - np.clip(born, -_FAR, _FAR)
+            ),
+            lambda number: None if number == _NULL else number,
+        ),
+    }
+    counts.add("broker", (broker,), len(batch), int(batch.total_size.sum()))
+    for section, keys in SECTIONS.items():
+        if section == "broker":
+            continue
+        for numbers, messages, size in _grouped([columns[k][0] for k in keys], batch.total_size):
+            group = tuple(columns[k][1](n) for k, n in zip(keys, numbers, strict=True))
+            counts.add(section, group, messages, size)
+
+
+def _grouped(columns: list[Ints], sizes: Ints) -> Iterator[tuple[tuple[int, ...], int, int]]:
+    """Each combination of values, how many rows have it, and the sum of their sizes."""
+    code = np.zeros(len(sizes), np.int64)
+    for column in columns:
+        values, number = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * len(values) + number.reshape(-1), return_inverse=True)
+        code = code.reshape(-1)
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    messages = np.bincount(group).tolist()
+    # Exact: a batch has far less than 2^53 bytes.
+    total = np.bincount(group, sizes).astype(np.int64).tolist()
+    keys = zip(*(column[first].tolist() for column in columns), strict=True)
+    yield from zip(keys, messages, total, strict=True)
+
+
+def _tags(batch: Batch, names: NameTable) -> Ints:
+    data = np.frombuffer(batch.mapped.buffer, np.uint8)
+    row, start, length = tags(data, batch.properties_position, batch.properties_length)
+    numbers = np.full(len(batch), _NULL, np.int64)
+    numbers[row] = names.numbers(data, start, length)
+    return numbers
+
+
+def _producers(batch: Batch, names: NameTable) -> Ints:
+    data = np.frombuffer(batch.mapped.buffer, np.uint8)
+    is_v6 = (batch.sys_flag & BORNHOST_V6_FLAG) != 0
+    length = np.where(is_v6, _V6_BYTES, _V4_BYTES)
+    return names.numbers(data, batch.position + _BORN_ADDRESS, length)
+
+
+def _text(names: NameTable, number: int) -> str | None:
+    return None if number == _NULL else decode_utf8(_stored(names, number))
+
+
+def _host(names: NameTable, number: int) -> str:
+    return host_text(_stored(names, number), 0).rpartition(":")[0]
+
+
+def _stored(names: NameTable, number: int) -> bytes:
+    if number < 0:
+        raise TooMuchHere(what=f"{MAX_GROUPS} tags or producers")
+    return names.stored[number]
+
+
+def _size_classes(length: Ints) -> Ints:
+    """The power of two that a length does not exceed."""
+    powers = np.int64(1) << np.arange(32, dtype=np.int64)
+    classes: Ints = np.where(length <= 0, 0, powers[np.searchsorted(powers, length)])
+    return classes
+
+
+def _delay_classes(delay: Ints) -> Ints:
+    """The limit that a delay does not exceed; null beyond the last one."""
+    limits = np.array([*DELAYS, _NULL], np.int64)
+    classes: Ints = limits[np.searchsorted(limits[:-1], delay)]
+    return classes
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+
+def _twice(counts: _Counts) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """The hashes, sorted, that more than one key has."""
+    hashes = np.concatenate([np.empty(0, np.int32), *counts.hashes])
+    counts.hashes.clear()
+    hashes.sort()
+    return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
+
+
+def _count_keys(
+    store: MessageStore,
+    suspects: np.ndarray[tuple[int], np.dtype[np.int32]],
+    counts: Counter[tuple[str, str, str]],
+    progress: Progress,
+) -> None:
+    for entry in Scanner(store.commit_log).scan() if len(suspects) else ():
+        if isinstance(entry, Batch):
+            hits = np.isin(entry.key_hash, suspects, kind="sort")
+            for row in np.unique(entry.key_row[hits]).tolist():
+                counts.update(_keys(entry.record(row)))
+            if len(counts) > MAX_KEYS:
+                raise TooMuchHere(what=f"{MAX_KEYS} keys")
+            progress(entry.end_offset - store.min_offset)
+
+
+def _keys(record: Record) -> set[tuple[str, str, str]]:
+    """Topic, kind and key of a message, each once; ``kind`` is the property that holds it."""
+    topic, properties = record.topic, record.properties
+    named = properties.get(PROPERTY_KEYS, "").split(" ")
+    keys = {(topic, PROPERTY_KEYS, key) for key in named if key}
+    unique = properties.get(PROPERTY_UNIQ_KEY)
+    return keys | ({(topic, PROPERTY_UNIQ_KEY, unique)} if unique else set())
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    """As Spark sorts: null first, texts by their bytes."""
+    if value is None:
+        return 0, 0
+    return 1, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+
+
+def _section_rows(section: str, counts: _Counts, top: int) -> Iterator[Row]:
+    groups = counts.sections[section]
+    if section in _BY_VALUE:
+        # Null, of which there is one, comes last.
+        ordered = sorted(groups, key=lambda group: (group[0] is None, group[0] or 0))
+    else:
+        ordered = sorted(groups, key=lambda group: (-groups[group][0], *map(_order, group)))[:top]
+    for group in ordered:
+        messages, size = groups[group]
+        names = dict(zip(SECTIONS[section], group, strict=True))
+        yield {"type": section, **names, "messages": messages, "bytes": size}
+
+
+def _summary(stores: int, counts: _Counts, duplicates: dict[tuple[str, str, str], int]) -> Row:
+    topics = counts.sections["topic"]
+    messages = sum(count for count, _ in topics.values())
+
+    def part(prefix: str) -> int:
+        return sum(count for (name,), (count, _) in topics.items() if name.startswith(prefix))
+
+    retries, dead_letters = part(RETRY), part(DEAD_LETTER)
+    return {
+        "type": "summary",
+        "stores": stores,
+        "messages": messages,
+        "bytes": sum(size for _, size in topics.values()),
+        "topics": len(topics),
+        "queues": len(counts.sections["queue"]),
+        "retries": retries,
+        "dead_letters": dead_letters,
+        "reconsumed": counts.reconsumed,
+        "retry_rate": round(retries / messages, 6) if messages else 0.0,
+        "dead_letter_rate": round(dead_letters / messages, 6) if messages else 0.0,
+        "damages": counts.damages,
+        "duplicate_keys": len(duplicates),
+        "messages_with_duplicate_key": sum(duplicates.values()),
+    }

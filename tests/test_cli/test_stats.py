@@ -1,0 +1,173 @@
+"""``rmqctl stats`` in its own process: the numbers are the log's, and no Spark is loaded.
+tests/test_spark compares the rows with those of Spark."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.operations.look import stats
+from tests import golden_data
+from tests.conftest import Golden
+from tests.test_cli.conftest import Cli, message, state
+
+NDJSON = ("--format", "ndjson", "--top", "100000")
+_HOUR = 3_600_000
+
+
+def counted(rows: list[dict[str, Any]], kind: str, *names: str) -> dict[tuple[Any, ...], list[int]]:
+    return {
+        tuple(row[name] for name in names): [row["messages"], row["bytes"]]
+        for row in rows
+        if row["type"] == kind
+    }
+
+
+def summed(records: list[Record], key: Callable[[Record], tuple[Any, ...]]) -> Any:
+    sums: dict[tuple[Any, ...], list[int]] = {}
+    for record in records:
+        counts = sums.setdefault(key(record), [0, 0])
+        counts[0] += 1
+        counts[1] += record.total_size
+    return sums
+
+
+def delay_class(record: Record) -> int | None:
+    delay = record.store_timestamp - record.born_timestamp
+    return next((limit for limit in stats.DELAYS if delay <= limit), None)
+
+
+@pytest.mark.parametrize("name", ["broker", "basic", "ipv6", "batch", "transaction"])
+def test_numbers_are_those_of_the_log(
+    name: str, cli: Cli, golden: Golden, broker_conf_file: Callable[[str], Path]
+) -> None:
+    root = golden(name)
+    done = cli("stats", *NDJSON, "--store", root, "--broker-conf", broker_conf_file(name))
+    assert (done.code, done.err) == (0, "")
+    *rows, summary = done.rows
+    with MessageStore(root, golden_data.broker_conf(name)) as store:
+        records = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    expected: dict[tuple[str, ...], Callable[[Record], tuple[Any, ...]]] = {
+        ("topic", "topic"): lambda r: (r.topic,),
+        ("queue", "topic", "queue_id"): lambda r: (r.topic, r.queue_id),
+        ("tag", "topic", "tag"): lambda r: (r.topic, r.properties.get("TAGS")),
+        ("hour", "hour"): lambda r: (r.store_timestamp // _HOUR * _HOUR,),
+        ("producer", "producer"): lambda r: (r.born_host.rpartition(":")[0],),
+        ("size", "body_length_up_to"): lambda r: (
+            1 << (r.body_length - 1).bit_length() if r.body_length else 0,
+        ),
+        ("delay", "delay_ms_up_to"): lambda r: (delay_class(r),),
+    }
+    for (kind, *names), key in expected.items():
+        assert counted(rows, kind, *names) == summed(records, key), kind
+    keys = Counter(
+        (record.topic, kind, key)
+        for record in records
+        for kind in ("KEYS", "UNIQ_KEY")
+        for key in set(record.properties.get(kind, "").split(" ")) - {""}
+    )
+    twice = {key: count for key, count in keys.items() if count > 1}
+    assert twice == {
+        (row["topic"], row["kind"], row["key"]): row["messages"]
+        for row in rows
+        if row["type"] == "duplicate_key"
+    }
+    assert summary["duplicate_keys"] == len(twice)
+    assert summary["messages_with_duplicate_key"] == sum(twice.values())
+    assert summary["messages"] == len(records) and summary["damages"] == 0
+    assert summary["reconsumed"] == sum(record.reconsume_times > 0 for record in records)
+    assert summary["retries"] == sum(r.topic.startswith("%RETRY%") for r in records)
+    most = [row["messages"] for row in rows if row["type"] == "queue"]
+    assert most == sorted(most, reverse=True)
+
+
+def test_several_stores_are_one_count(cli: Cli, store: Path) -> None:
+    fleet = store.parent / "fleet"
+    for name in ("broker-a", "broker-b"):
+        shutil.copytree(store, fleet / name / "store")
+    conf = store.parent / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=200\n")
+    done = cli("stats", *NDJSON, "--store", f"{fleet}/*/store", "--broker-conf", conf)
+    assert done.code == 0, done.err
+    brokers = [(r["broker"], r["messages"]) for r in done.rows if r["type"] == "broker"]
+    assert brokers == [("broker-a", 60), ("broker-b", 60)]
+    summary = done.rows[-1]
+    assert (summary["stores"], summary["messages"], summary["topics"]) == (2, 120, 2)
+    # Each key stands in both.
+    assert summary["duplicate_keys"] == 61 and summary["messages_with_duplicate_key"] == 238
+    top = cli("stats", "--top", "1", "--format", "ndjson", "--store", store).rows
+    assert [row["topic"] for row in top if row["type"] == "topic"] == ["orders"]
+
+
+def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> None:
+    before = state(store)
+    assert cli("stats", "--store", store, "-q").code == 0
+    assert state(store) == before
+    log = store / "commitlog" / f"{2048:020d}"
+    data = bytearray(log.read_bytes())
+    data[4:8] = b"\xff" * 4
+    log.write_bytes(data)
+    done = cli("stats", *NDJSON, "--store", store)
+    assert (done.code, done.rows[-1]["damages"], done.rows[-1]["messages"]) == (1, 1, 59)
+    (tmp_path / "empty" / "commitlog").mkdir(parents=True)
+    done = cli("stats", *NDJSON, "--store", tmp_path / "empty")
+    assert done.code == 1 and done.rows[-1]["retry_rate"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "bound", "said"),
+    [("MAX_KEYS", 100, "100 keys"), ("MAX_GROUPS", 2, "2 groups of section")],
+)
+def test_more_than_is_held_is_refused(
+    name: str, bound: int, said: str, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stats, name, bound)
+    done = cli("stats", "--store", store)
+    assert done.code == 5 and said in done.err and "--master 'local[*]'" in done.err
+    assert done.out == "" and done.err.count("\n") == 1
+
+
+def test_no_spark_is_loaded_and_the_page_is_written(store: Path) -> None:
+    code = (
+        "import sys; from rmqctl.cli.main import run; code = run(sys.argv[1:]); "
+        "print(*{'pyspark', 'pyarrow', 'pandas'} & set(sys.modules), file=sys.stderr); "
+        "sys.exit(code)"
+    )
+    page = store.parent / "stats.html"
+    line = [sys.executable, "-c", code, "stats", "--store", str(store), "--html", str(page)]
+    done = subprocess.run(line, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.split()) == (0, [])
+    assert page.read_text("utf-8").startswith("<!doctype html>") and "orders" in done.stdout
+
+
+def test_rows_as_odd_as_a_record_can_be(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    odd: list[dict[str, Any]] = [
+        {"born_timestamp": (1 << 63) - 1, "body": b""},
+        {"born_timestamp": -(1 << 63), "properties": {}},
+        {"born_timestamp": -(1 << 62), "properties": {"TAGS": "\u202e", "KEYS": "a  a b"}},
+        {"properties": {"KEYS": " ", "UNIQ_KEY": "b c"}},
+        {"properties": {"KEYS": "b", "UNIQ_KEY": "b c"}},
+    ]
+    with MessageStore(path, writable=True, create=True) as opened:
+        for one in odd:
+            assert opened.put_message(message(0, **one)).is_ok
+    done = cli("stats", *NDJSON, "--store", path)
+    assert done.code == 0, done.err
+    delays = [row["delay_ms_up_to"] for row in done.rows if row["type"] == "delay"]
+    assert delays[0] == 0 and delays[-1] is None and done.rows[-1]["messages"] == len(odd)
+    keys = {
+        (row["kind"], row["key"]): row["messages"]
+        for row in done.rows
+        if row["type"] == "duplicate_key"
+    }
+    assert keys == {("KEYS", "b"): 2, ("UNIQ_KEY", "b c"): 2}
