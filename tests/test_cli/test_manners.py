@@ -177,6 +177,7 @@ def test_common_options_may_stand_before_the_command(cli: Cli, store: Path) -> N
 
 STORE_COMMANDS = [
     ("queues",),
+    ("stats",),
     ("topics",),
     ("groups",),
     ("groups", "--watch"),
@@ -369,6 +370,7 @@ NASTY_LINES = [
     (NASTY,),
     ("dump", "unit", "nasty\u202etopic", "0", "0"),
     ("du", "--by", "topic,tag"),
+    ("stats",),
     ("config", "check"),
     ("topics",),
     ("topics", "--topic", NASTY),

@@ -39,6 +39,7 @@ READING = [
     ("dump", "checkpoint"),
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("du", "--disk"),
+    ("stats",),
     ("config", "check"),
     ("offset", "--topic", "orders", "--queue-id", "0", "--time", "-2h"),
     (*PULL, "--filter", "TAGS = 'paid'"),

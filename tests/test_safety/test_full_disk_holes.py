@@ -38,6 +38,7 @@ READING = [
     ["du"],
     ["find", "k7-0"],
     ["find", "k7-0", "--scan"],
+    ["stats"],
     ["topics"],
     ["groups"],
     ["clean", "--dry-run"],

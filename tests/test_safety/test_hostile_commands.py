@@ -53,6 +53,7 @@ READING: list[tuple[str, ...]] = [
     ("clean", "--dry-run", "--manual", "--disk-ratio", "99"),
     ("config", "check"),
     ("du", "--by", "topic,queue,tag,producer-host,day"),
+    ("stats",),
     ("offset", "--topic", SCHEDULED.decode(), "--queue-id", "0", "--time", "0", "--scan"),
     ("message", "--unique-key", "u"),
     ("find", "9", "--scan", "--body", "utf8", "--decompress"),

@@ -42,6 +42,7 @@ READING: list[tuple[str, ...]] = [
     ("schedule", "ls"),
     ("transaction", "ls"),
     ("du",),
+    ("stats",),
     ("config", "check"),
     ("clean", "--dry-run"),
     ("verify",),

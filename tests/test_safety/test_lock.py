@@ -143,6 +143,7 @@ def test_every_writing_command_exits_4_beside_a_broker(
         ("index", "query", "--topic", "topic0", "--key", "k3-0"),
         ("message", "0"),
         ("du",),
+        ("stats",),
         ("clean", "--dry-run"),
         ("config", "check"),
         ("find", "k3-0"),

@@ -62,9 +62,9 @@ def command(
     """
     with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
     if with_spark:
-        rows = _on_spark(settings, format, top, options | {"master": options["master"] or LOCAL})
+        rows = _on_spark(settings, top, options | {"master": options["master"] or LOCAL})
     else:
-        rows = _here(settings, format, top)
+        rows = _here(settings, top)
     if html is not None:
         from rmqctl.cli.statspage import page
         from rmqctl.spark.remote.urls import shown
@@ -76,25 +76,25 @@ def command(
     return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
 
 
-def _here(settings: SparkSettings, format: str, top: int) -> list[Row]:
+def _here(settings: SparkSettings, top: int) -> list[Row]:
     from rmqctl.operations.look.stats import StoreToCount, statistics
     from rmqctl.spark.source.columns import broker_of
 
     with ExitStack() as stack:
         stores = [
             StoreToCount(stack.enter_context(one.open()), broker_of(str(one.root.absolute())))
-            for one in (settings.settings(format, name) for name in settings.named)
+            for one in (settings.settings(store=name) for name in settings.named)
         ]
         size = 2 * sum(one.store.max_offset - one.store.min_offset for one in stores)
-        writer = stack.enter_context(settings.writer(format, "topic"))
+        writer = stack.enter_context(settings.writer("table"))
         advance = stack.enter_context(settings.settings().progress("stats", size, writer))
         return list(statistics(stores, top, advance))
 
 
-def _on_spark(settings: SparkSettings, format: str, top: int, options: dict[str, Any]) -> list[Row]:
+def _on_spark(settings: SparkSettings, top: int, options: dict[str, Any]) -> list[Row]:
     source = settings.source_options
     with (
-        settings.writer(format, "topic") as quiet,
+        settings.writer("table") as quiet,
         settings.settings().progress("stats", 1000, quiet) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
