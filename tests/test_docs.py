@@ -302,6 +302,7 @@ def a_changed_body(
     yield from rows("message", "0 --body utf8", code=1)
     yield from rows("message", "--unique-key u --body hex", code=1)
     yield from rows("index query", "--topic orders --key k --body hex", code=1)
+    yield from rows("find", "k --body hex", code=1)
     yield from rows("walk commitlog", "--body hex", code=1)
     yield from rows("walk commitlog --follow", "--limit 1 --body hex", code=1)
 

@@ -228,6 +228,7 @@ class FindSummary(TypedDict):
         "`irregular-index-files`, `damaged-parts`, `compressed-bodies`, `other-topics`, "
         "`beyond-limit`; empty: the store has no other message with that text",
     ]
+    body_crc_mismatches: NotRequired[Annotated[int, MESSAGES, _MISMATCHES]]
 
 
 class TopicsSummary(TypedDict):

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("--follow", "--max-messages", "4"),
     ),
     "index query": ("index", "query", "--topic", "orders", "--key", "all"),
+    "find": ("find", "all", "--scan"),
     "message --unique-key": ("message", "--unique-key", "u"),
 }
 BODIES = (b"plain", "h\u00e9llo \0 \U0001f4e6".encode(), b"\xff\x00not UTF-8", b"")

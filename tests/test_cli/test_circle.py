@@ -47,6 +47,15 @@ def messages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+def test_rows_of_find_go_in_as_they_are(cli: Cli, store: Path, tmp_path: Path) -> None:
+    rows = cli("find", "body", "--scan", "--body", "utf8", *NDJSON, store=store).rows
+    assert {row.get("found_by") for row in rows} == {"body", None}
+    new = tmp_path / "new"
+    source = write(tmp_path / "rows", rows)
+    done = cli("put", "--create", "--from", source, *NDJSON, store=new)
+    assert (done.code, done.rows[-1]["messages"]) == (0, len(rows) - 1), done.err
+
+
 def test_rows_of_walk_go_in_as_they_are(cli: Cli, store: Path, tmp_path: Path) -> None:
     """One that was delivered after a delay is not delayed again."""
     rows = cli(*WALK, store=store).rows

@@ -42,7 +42,7 @@ _NOT_SEARCHED = {
         "rmqctl find 'out of stock' --scan --since -2h --format ndjson",
         "rmqctl find FD0000000000000000000000000000026E175FFD2B27",
     ],
-    exits={1: "nothing was found where it was looked for"},
+    exits={1: "nothing was found where it was looked for, or a body shown is not what was stored"},
 )
 @click.argument("text")
 @topic_option()
@@ -77,4 +77,4 @@ def command(settings: Settings, **wanted: Any) -> int:
         if name in _NOT_SEARCHED:  # That --topic leaves other topics out needs no word.
             told = _NOT_SEARCHED[name].format(text=shlex.quote(what.text))
             settings.note(f"note: not looked at: {told}.")
-    return int(not summary["messages"])
+    return int(settings.note_bodies(summary) or not summary["messages"])

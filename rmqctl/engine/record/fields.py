@@ -152,7 +152,7 @@ PASSED_OVER = frozenset(
     (
         *("type", "physical_offset", "total_size", "queue_offset", "store_timestamp"),
         *("tags_code", "msg_id", "body_compression", "body_reason", "damage"),
-        *("born_time", "store_time", "store", "broker", "day"),
+        *("born_time", "store_time", "store", "broker", "day", "found_by"),
     )
 )
 #: Types of the rows that stand among those of messages.

@@ -11,7 +11,7 @@ from formats.constants import PROPERTY_UNIQ_KEY
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_place
-from rmqctl.operations.look.rows import message_row_with_body
+from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 from rmqctl.operations.look.walk import check_range
 
 if TYPE_CHECKING:
@@ -186,6 +186,7 @@ class _Search:
         return row
 
 
+@bodies_counted
 def find(
     store: MessageStore, wanted: Wanted, progress: Callable[[int], None] = lambda done: None
 ) -> Iterator[MessageRow | FindSummary]:
