@@ -121,14 +121,18 @@ _TITLES: dict[str, tuple[str, ...]] = {
 _USUAL: dict[str, dict[str, tuple[str, ...]]] = {
     "message": {"status": ("ok",), "body_encoding": ("utf8", "hex")},
 }
+#: A message that was refused has no place, and nothing else to say of that.
+_WITHOUT_EMPTY = {"append_result"}
 _STYLES = {"error": "bold red", "warning": "yellow"}
 
 
 class Vertical(Shape):
-    """One field a line."""
+    """One field a line, without those that say nothing in rows of :data:`_WITHOUT_EMPTY`."""
 
     def row(self, row: Row) -> None:
         names = [name for name in row if name != "type"]
+        if row["type"] in _WITHOUT_EMPTY:
+            names = [name for name in names if row[name] is not None]
         margin = max(map(len, names), default=0)
         for name in names:
             self.sink.line(f"{name:<{margin}}  {cell(name, row[name])}".rstrip())

@@ -55,6 +55,24 @@ _AGO = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d|w)")
 _UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
 
+#: Seconds of the years 2001 to 2286; as milliseconds all of them are in early 1970.
+_SECONDS = range(1_000_000_000, 10_000_000_000)
+
+
+def _in_seconds(number: int) -> str:
+    from datetime import UTC, datetime, timedelta
+
+    begin = datetime(1970, 1, 1, tzinfo=UTC)
+    shown = [
+        (begin + step).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        for step in (timedelta(seconds=number), timedelta(milliseconds=number))
+    ]
+    return (
+        f"{number} is in seconds, and times are in milliseconds: give {number}000 for {shown[0]}, "
+        f"or {shown[1]} if you mean that"
+    )
+
+
 class Time(click.ParamType[int]):
     """Epoch milliseconds, ISO 8601 (local zone when it names none), or ``-2h`` before now."""
 
@@ -65,7 +83,10 @@ class Time(click.ParamType[int]):
             return value
         text = str(value).strip()
         if re.fullmatch(r"[0-9]+", text):
-            return Whole(0, LONG_MAX).convert(text, param, ctx)
+            number = Whole(0, LONG_MAX).convert(text, param, ctx)
+            if number in _SECONDS:
+                self.fail(_in_seconds(number), param, ctx)
+            return number
         ago = _AGO.fullmatch(text)
         if ago:
             return time.time_ns() // 1_000_000 - int(ago[1]) * _UNIT[ago[2]]

@@ -106,6 +106,38 @@ def test_messages_of_a_unique_key(topic: tuple[str, ...], cli: Cli, store: Path)
     assert state(store) == before
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("offset", "--topic", "orders", "--queue-id", "0", "--time", "1795165806"),
+        ("walk", "commitlog", "--since", "1795165806"),
+        ("index", "query", "--topic", "orders", "--key", "k", "--until", "9999999999"),
+    ],
+    ids=lambda line: line[0],
+)
+def test_seconds_are_not_taken_for_milliseconds(
+    line: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    done = cli(*line, store=store)
+    assert done.code == 2
+    assert f"{line[-1]} is in seconds" in done.err and f"give {line[-1]}000 for 2" in done.err
+
+
+def test_what_is_said_instead_of_seconds_is_taken(cli: Cli, store: Path) -> None:
+    """Both times that a number of ten digits may mean can be given."""
+    err = cli(*OFFSET, "--time", "1795165806", store=store).err
+    assert "give 1795165806000 for 2026-11-20T09:10:06.000Z" in err
+    assert "or 1970-01-21T18:39:25.806Z if you mean that" in err
+    for text, number in (
+        ("1795165806000", 1795165806000),
+        ("2026-11-20T09:10:06.000Z", 1795165806000),
+        ("1970-01-21T18:39:25.806Z", 1795165806),
+        ("999999999", 999999999),
+        ("10000000000", 10000000000),
+    ):
+        assert cli(*OFFSET, "--time", text, store=store).rows[0]["timestamp"] == number
+
+
 def test_an_unknown_unique_key_exits_1(cli: Cli, store: Path) -> None:
     done = cli("message", "--unique-key", "key33", *NDJSON, store=store)
     assert (done.code, done.rows) == (1, [{"type": "summary", "topics": 1, "messages": 0}])

@@ -120,6 +120,14 @@ def test_a_status_other_than_put_ok_is_a_row_and_exit_5(cli: Cli, store: Path) -
     assert cli("put", "--topic", "t" * 128, store=store).code == 5
 
 
+def test_a_refused_put_shows_no_empty_fields(cli: Cli, store: Path) -> None:
+    """A table; a row has all fields (null)."""
+    done = cli("put", "--topic", "orders", "--body", "x" * 3000, store=store)
+    assert done.code == 5
+    shown = [line.split()[0] for line in done.out.splitlines()]
+    assert shown == ["status", "topic", "queue_id", "reason"]
+
+
 def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> None:
     source = ndjson(
         tmp_path / "in",
