@@ -56,6 +56,19 @@ def test_walk_filters_by_sql(cli: Cli, store: Path) -> None:
     assert cli(*walk, "--filter", "n IS NULL", store=store).code == 1
 
 
+def test_a_filter_compares_all_keys_at_once(cli: Cli, tmp_path: Path) -> None:
+    """As a broker: ``MessageEvaluationContext#get`` gives the property as it is."""
+    path = tmp_path / "keys"
+    with MessageStore(path, CONFIG, writable=True, create=True) as opened:
+        opened.put_message(message(1, properties={"KEYS": "a b"}))
+    walk = ("walk", "commitlog", "-q")
+    assert cli(*walk, "--filter", "KEYS = 'a'", store=path).code == 1
+    assert cli(*walk, "--filter", "KEYS = 'a b'", store=path).code == 0
+    for key in "ab":
+        query = ("index", "query", "--topic", "orders", "--key", key, "-q")
+        assert cli(*query, store=path).code == 0
+
+
 def test_a_wrong_filter_is_a_usage_error_with_its_place(cli: Cli, store: Path) -> None:
     done = cli(*PULL, "--filter", "n > 'x'", store=store)
     assert (done.code, done.out) == (2, "")

@@ -237,6 +237,38 @@ def test_walk_queue_shows_holes(cli: Cli, store: Path) -> None:
     assert done.rows[-1]["units"] == 28
 
 
+def test_walk_queue_by_queue_offsets(cli: Cli, store: Path) -> None:
+    file = store / "consumequeue" / "orders" / "0" / ("0" * 20)
+    data = bytearray(file.read_bytes())
+    data[5 * 20 : 7 * 20] = bytes(40)
+    file.write_bytes(data)
+    line = ("walk", "queue", "--topic", "orders", "--queue-id", "0", "--format", "ndjson")
+
+    def offsets(*more: str) -> tuple[int, list[tuple[str, int]]]:
+        done = cli(*line, *more, store=store)
+        return done.code, [(row["type"], row["queue_offset"]) for row in done.rows[:-1]]
+
+    units = [("unit", number) for number in range(30)]
+    assert offsets("--offset", "20") == (0, units[20:])
+    assert offsets("--offset", "3", "--end-offset", "5") == (0, units[3:5])
+    assert offsets("--offset", "4", "--end-offset", "8", "--limit", "2") == (
+        1,
+        [("unit", 4), ("damage", 5)],
+    )
+    assert offsets("--offset", "6", "--end-offset", "8") == (1, [("damage", 6), ("unit", 7)])
+    assert offsets("--end-offset", "0") == offsets("--offset", "30") == (1, [])
+    assert cli(*line, "--offset", "2", "--end-offset", "1", store=store).code == 2
+    third = cli(*line, "--offset", "3", "--limit", "1", store=store).rows[0]["physical_offset"]
+    assert offsets("--start", str(third), "--end", str(third + 1), "--offset", "1") == (
+        1,
+        [("unit", 3), ("damage", 5)],
+    )
+    file.rename(file.with_name("00000000000000002000"))
+    assert offsets("--offset", "0", "--end-offset", "9")[1] == []
+    (file.parent / ("0" * 20)).write_bytes(data[:400])
+    assert offsets("--offset", "20", "--end-offset", "30") == (1, [("damage", 20)])
+
+
 def test_queues_and_info(cli: Cli, store: Path) -> None:
     rows = cli("queues", "--topic", "orders", "--format", "ndjson", store=store).rows
     assert [(row["queue_id"], row["max_offset"]) for row in rows[:-1]] == [(0, 30), (1, 29)]

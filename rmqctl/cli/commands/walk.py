@@ -21,6 +21,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import OFFSET
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -108,27 +109,33 @@ def commitlog(
     "queue",
     examples=[
         "rmqctl walk queue --store DIR --topic orders --queue-id 0 --limit 10",
+        "rmqctl walk queue --topic orders --queue-id 0 --offset 1000 --end-offset 1010",
         "rmqctl walk queue --format ndjson",
     ],
     exits=_EXITS,
 )
+@click.option("--offset", metavar="N", type=OFFSET, help="Queue offset to start at.")
+@click.option("--end-offset", metavar="N", type=OFFSET, help="Queue offset to stop before.")
 @offset_range
 @topic_option()
 @queue_id_option()
 @limit_option
 @common
-def queue(settings: Settings, **selection: Any) -> int:
+def queue(settings: Settings, offset: int | None, end_offset: int | None, **selection: Any) -> int:
     """Walk over the units of all consume queues, or of some.
 
-    Prints rows of type unit, then a summary; a row of type damage is a stretch of units that were
-    never written though later ones were, or that a file lacks.
+    --offset and --end-offset are offsets in queues; --start and --end choose units by the place in
+    the log that they point to. Prints rows of type unit, then a summary; a row of type damage is a
+    stretch of units that were never written though later ones were, or that a file lacks.
     """
-    from rmqctl.operations.look.walk import Selection, walk_queues
+    from rmqctl.operations.look.walk import Selection, check_range, walk_queues
 
+    check_range("--offset", offset, "--end-offset", end_offset)
     what = Selection(**selection)
     with settings.open() as store, settings.writer("unit", bulk=True) as writer:
-        summary = writer.rows(walk_queues(store, what))
-    return int(summary["damages"] > 0 or (what.filters and not summary["units"]))
+        summary = writer.rows(walk_queues(store, what, offset or 0, end_offset))
+    filters = what.filters or offset is not None or end_offset is not None
+    return int(summary["damages"] > 0 or (filters and not summary["units"]))
 
 
 @make(

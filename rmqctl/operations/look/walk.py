@@ -157,10 +157,15 @@ def _is_shown(record: Record, what: Selection) -> bool:
 
 
 def walk_queues(
-    store: MessageStore, what: Selection
+    store: MessageStore, what: Selection, offset: int = 0, end_offset: int | None = None
 ) -> Iterator[UnitRow | QueueDamageRow | WalkQueueSummary]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
-    later ones were, and first of a queue for what its files lack; then ``summary``."""
+    later ones were, and first of a queue for what its files lack; then ``summary``.
+
+    :param offset: a queue offset to start at. :param end_offset: one to stop before. Of damage all
+        is told that reaches into the range.
+    """
+    end_offset = LONG_MAX if end_offset is None else end_offset
     units = damages = queues = 0
     rows_left = what.limit if what.limit is not None else LONG_MAX
     for where in store.queues.directories():
@@ -171,8 +176,15 @@ def walk_queues(
         queues += 1
         queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
         try:
-            for queue_offset, unit in chain(_file_holes(queue), written_units(queue)):
+            for queue_offset, unit in chain(_file_holes(queue), written_units(queue, offset)):
                 row: UnitRow | QueueDamageRow
+                if isinstance(unit, Hole):
+                    # What files lack comes first, and may lie elsewhere.
+                    is_before = queue_offset < offset and queue_offset + unit.length <= offset
+                    if is_before or queue_offset >= end_offset:
+                        continue
+                elif queue_offset >= end_offset:
+                    break
                 if isinstance(unit, int):
                     row = _hole_row(queue, queue_offset, Hole(unit))
                 elif isinstance(unit, Hole):
@@ -192,13 +204,14 @@ def walk_queues(
     yield {"type": "summary", "queues": queues, "units": units, "damages": damages}
 
 
-def written_units(queue: ConsumeQueue) -> Iterator[tuple[int, Unit | int]]:
-    """``(queue offset, unit)`` up to the last unit written; a stretch that was never written
-    before it is one ``(queue offset, number of units)``."""
+def written_units(queue: ConsumeQueue, offset: int = 0) -> Iterator[tuple[int, Unit | int]]:
+    """``(queue offset, unit)`` from a queue offset up to the last unit written; a stretch that was
+    never written before it is one ``(queue offset, number of units)``."""
     pending: tuple[int, int] | None = None
     for entry in queue.files.entries:
         start = entry.file_from_offset // UNIT_SIZE
         end = start + queue.units_from(start, entry)
+        start = max(start, offset)
         while start < end:
             for queue_offset, unit in queue.units(start, end):
                 start = queue_offset
