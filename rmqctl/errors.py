@@ -9,17 +9,29 @@ from typing import ClassVar
 
 
 class RmqctlError(Exception):
-    """Base of all errors of rmqctl: ``template`` filled with the keyword values.
+    """Base of all errors of rmqctl: ``template`` and the next step, filled with the keyword values.
 
-    The values stay readable as attributes of the same names, ``exit_code`` is the process's.
+    The values stay readable as attributes of the same names, ``exit_code`` is the process's. The
+    text of an error is for programs; where the command line has a name for the ``step``, that is
+    ``command_step``.
     """
 
     template: ClassVar[str] = "{reason}"
+    step: ClassVar[str] = ""
+    command_step: ClassVar[str] = ""
     exit_code: ClassVar[int] = 5
 
     def __init__(self, **values: object) -> None:
         self.values = values
-        super().__init__(self.template.format(**values))
+        super().__init__(self._filled(self.step))
+
+    @property
+    def for_command_line(self) -> str:
+        """What the error says to somebody who has typed a command."""
+        return self._filled(self.command_step or self.step)
+
+    def _filled(self, step: str) -> str:
+        return f"{self.template} {step}".rstrip().format(**self.values)
 
     def __getattr__(self, name: str) -> object:
         try:
@@ -83,6 +95,12 @@ class BadInputLine(UsageError):
         "mend the line and go on with `tail -n +{line}`."
     )
 
+    @property
+    def for_command_line(self) -> str:
+        """With the option that is for such lines, where there is one (``ignored_by``)."""
+        text, name = super().for_command_line, self.values.get("ignored_by")
+        return f"{text} --{str(name).replace('_', '-')} is for such lines." if name else text
+
 
 class BrokerConfError(UsageError):
     """A ``broker.conf`` that cannot be read as one."""
@@ -115,18 +133,19 @@ class FilterSyntaxError(UsageError):
 
 
 class StoreNotFound(RmqctlError):
-    template = (
-        "there is no directory {path}. Give the broker's storePathRootDir with --store "
-        "(or RMQCTL_STORE); `rmqctl put --create` makes a new store."
+    template = "there is no directory {path}."
+    step = "Give a broker's storePathRootDir, or create=True for a new store."
+    command_step = (
+        "Give the broker's storePathRootDir with --store (or RMQCTL_STORE); `rmqctl put --create` "
+        "makes a new store."
     )
     exit_code = 3
 
 
 class NotAStore(RmqctlError):
-    template = (
-        "{path} is not a RocketMQ store: {reason}. Give the directory that holds commitlog/ and "
-        "consumequeue/ with --store."
-    )
+    template = "{path} is not a RocketMQ store: {reason}."
+    step = "Give the directory that holds commitlog/ and consumequeue/."
+    command_step = "Give the directory that holds commitlog/ and consumequeue/ with --store."
     exit_code = 3
 
 
@@ -164,9 +183,11 @@ class SymbolicLinkRefused(RmqctlError):
 
 
 class FileLengthContradiction(RmqctlError):
-    template = (
-        "{path} has {found} bytes, but {expected} are expected ({why}). If the broker uses other "
-        "sizes give its broker.conf with --broker-conf; else run `rmqctl verify`."
+    template = "{path} has {found} bytes, but {expected} are expected ({why})."
+    step = "If the broker uses other sizes give its configuration; else run `rmqctl verify`."
+    command_step = (
+        "If the broker uses other sizes give its broker.conf with --broker-conf; else run "
+        "`rmqctl verify`."
     )
 
 
@@ -175,8 +196,11 @@ class ConfigurationContradiction(FileLengthContradiction):
 
     template = (
         "{path} has {found} bytes, but {expected} are expected ({why}), and no other file or name "
-        "says so. Give the broker.conf of this store's own broker; without one `rmqctl verify` "
-        "goes by the files."
+        "says so."
+    )
+    step = command_step = (
+        "Give the broker.conf of this store's own broker; without one `rmqctl verify` goes by the "
+        "files."
     )
 
 
@@ -185,9 +209,10 @@ class FileLengthUnproven(RmqctlError):
 
     template = (
         "{path} is the only file of the log and has {found} bytes, which nothing confirms to be "
-        "the size of this broker's files: it may have been cut. Such a log is not written to. "
-        "Give its broker.conf with --broker-conf (mappedFileSizeCommitLog)."
+        "the size of this broker's files: it may have been cut. Such a log is not written to."
     )
+    step = "Give the broker's configuration (mappedFileSizeCommitLog)."
+    command_step = "Give its broker.conf with --broker-conf (mappedFileSizeCommitLog)."
 
 
 class DamagedStore(RmqctlError):
@@ -210,10 +235,14 @@ class QueueHasHole(DamagedStore):
 class CommitLogMissing(DamagedStore):
     """Queues without a log: a broker would destroy them (``CommitLog#recoverNormally``)."""
 
-    template = (
-        "{path} has no file, and there are queues with units. Nothing was changed. If the log lies "
-        "elsewhere (storePathCommitLog) give the broker's configuration with --broker-conf, or "
-        "mount its disk."
+    template = "{path} has no file, and there are queues with units. Nothing was changed."
+    step = (
+        "If the log lies elsewhere (storePathCommitLog) give the broker's configuration, or mount "
+        "its disk."
+    )
+    command_step = (
+        "If the log lies elsewhere (storePathCommitLog) give the broker's configuration with "
+        "--broker-conf, or mount its disk."
     )
 
 
@@ -255,7 +284,9 @@ class NotARecordStart(NoRecordAt):
 
 
 class NeedsConsent(RmqctlError):
-    template = "{reason} Nothing was changed. Say --yes to do it, or --dry-run to see the plan."
+    template = "{reason} Nothing was changed."
+    step = "It is done with consent only."
+    command_step = "Say --yes to do it, or --dry-run to see the plan."
     exit_code = 6
 
 
@@ -272,7 +303,7 @@ class QueuesUnexplained(RmqctlError):
 
 
 class OutputExists(RmqctlError):
-    template = "{path} exists already and is not empty. Give a new place with --output."
+    template = "{path} exists already and is not empty. Give a new place."
     exit_code = 6
 
 

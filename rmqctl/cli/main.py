@@ -114,7 +114,7 @@ def _invoke(arguments: list[str]) -> int:
     except RmqctlError as error:
         if isinstance(error, InternalError) and _wants_traceback():
             raise
-        note(f"error: {error}")
+        note(f"error: {error.for_command_line}")
         return error.exit_code
     except (BrokenPipeError, KeyboardInterrupt):
         raise

@@ -49,7 +49,8 @@ SECTIONS = (
     Section(
         "A store",
         {
-            "rmqctl.engine.messagestore": ("MessageStore", "KeyMatch"),
+            "rmqctl.engine.messagestore": ("MessageStore", "WritableStore"),
+            "rmqctl.engine.store": ("Store", "KeyMatch"),
             "rmqctl.engine.read.getmessage": ("GetMessageResult",),
             "rmqctl.engine.filters.tags": ("MessageFilter", "TagFilter"),
             "rmqctl.engine.filters.sql": ("SqlFilter",),

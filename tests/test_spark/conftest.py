@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -337,6 +337,7 @@ def verdict(root: Path, config: MessageStoreConfig | None = None) -> tuple[list[
 
 def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = None) -> Rows:
     """What the data source must give, from the walks of the engine."""
+    walks: dict[str, Callable[[MessageStore, Selection], Iterable[Row]]]
     walks = {"queue": walk_queues, "index": walk_index}
     with MessageStore(root, config) as store:
         rows: list[Row]

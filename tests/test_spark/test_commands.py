@@ -485,7 +485,7 @@ def test_one_that_fails_stops_no_other(
     _, rows, error = run("verify", *words)
     assert isinstance(error, FileLengthContradiction)
     assert [row["error"] is None for row in rows if row["type"] == "store"] == [False, True]
-    assert rows[0]["error"] == str(error)
+    assert rows[0]["error"] == error.for_command_line
     assert rows[-1]["records"] == 3
 
 

@@ -314,7 +314,7 @@ class _Done:
             if not self._several:
                 raise
             self.failure = self.failure or error
-            self._writer.row({"type": "store", **named, "error": str(error)})
+            self._writer.row({"type": "store", **named, "error": error.for_command_line})
             return
         if summary.not_in_order:
             self._settings.note(f"note: {plan.root} was not closed cleanly: {summary.not_in_order}")

@@ -37,7 +37,12 @@ _CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
 
 
 class NotAMessage(ValueError):
-    """The fields make no message; the text says why."""
+    """The fields make no message; the text says why. ``ignored_by`` is the argument that takes them
+    all the same, where there is one."""
+
+    def __init__(self, reason: str, ignored_by: str = "") -> None:
+        super().__init__(reason)
+        self.ignored_by = ignored_by
 
 
 def text_of(name: str, value: Any) -> str:
@@ -174,7 +179,8 @@ def is_other_row(given: dict[str, Any], *, ignore_unknown: bool = False) -> bool
     if kind not in OTHER_TYPES and not ignore_unknown:
         raise NotAMessage(
             f"a row of type {spelled(kind)} is no message (type {MESSAGE}, or none; passed over: "
-            f"{', '.join(sorted(OTHER_TYPES))})"
+            f"{', '.join(sorted(OTHER_TYPES))})",
+            "ignore_unknown",
         )
     return True
 
@@ -192,10 +198,7 @@ def checked(given: dict[str, Any], *, ignore_unknown: bool = False) -> dict[str,
                 values[name] = check(name, value)
         elif name not in PASSED_OVER and not ignore_unknown:
             known = ", ".join(FIELDS)
-            raise NotAMessage(
-                f"unknown field {spelled(name)} (known: {known}; --ignore-unknown passes others "
-                "over)"
-            )
+            raise NotAMessage(f"unknown field {spelled(name)} (known: {known})", "ignore_unknown")
     return values
 
 
@@ -218,7 +221,7 @@ def body_of(fields: dict[str, Any], *, ignore_body_crc: bool = False) -> bytes:
         raise NotAMessage(f"{name} is not {encoding}: {error}") from None
     problem = "" if ignore_body_crc else changed_body(fields, body)
     if problem:
-        raise NotAMessage(f"{problem} (--ignore-body-crc stores it as it is)")
+        raise NotAMessage(problem, "ignore_body_crc")
     return body
 
 

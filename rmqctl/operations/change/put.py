@@ -64,6 +64,16 @@ class BulkPut:
     refused: AppendResultRow | None = None
     passed_over: Counter[str] = field(default_factory=Counter)
 
+    def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
+        """What ends the run at its last line."""
+        return BadInputLine(
+            source=self.source,
+            line=self.line,
+            reason=str(error),
+            stored=self.stored,
+            ignored_by=getattr(error, "ignored_by", ""),
+        )
+
 
 def put_lines(
     store: MessageStore,
@@ -92,9 +102,7 @@ def put_lines(
                 yield iter((run.refused,))
                 return
     except (NotAMessage, TopicNotAllowed) as error:
-        raise BadInputLine(
-            source=run.source, line=run.line, reason=str(error), stored=run.stored
-        ) from None
+        raise run.refusal(error) from None
 
 
 def check_lines(
@@ -112,9 +120,7 @@ def check_lines(
                 run.refused = row
                 return
     except (NotAMessage, TopicNotAllowed) as error:
-        raise BadInputLine(
-            source=run.source, line=run.line, reason=str(error), stored=run.stored
-        ) from None
+        raise run.refusal(error) from None
 
 
 def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResultRow:

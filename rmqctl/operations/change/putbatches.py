@@ -9,7 +9,7 @@ from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
 from rmqctl.engine.write.bulk import Message, PlainMessage
-from rmqctl.errors import BadInputLine, TopicNotAllowed
+from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagefields import MessageMaker
 from rmqctl.operations.change.put import BulkPut, messages_of
 from rmqctl.operations.look.rows import append_result_row
@@ -51,9 +51,7 @@ def put_batches(
             row["messages"] = len(batch)
             yield iter((row,))
     except (NotAMessage, TopicNotAllowed) as error:
-        raise BadInputLine(
-            source=run.source, line=run.line, reason=str(error), stored=run.stored
-        ) from None
+        raise run.refusal(error) from None
 
 
 def _batches(

@@ -41,7 +41,7 @@ _PACKAGES = ("rmqctl", "formats")
 class NoMaster(RmqctlError):
     """Nobody listens where the master should; Spark itself would try for minutes."""
 
-    template = "no master of Spark answers at {master}: {reason}. Start it, or correct --master."
+    template = "no master of Spark answers at {master}: {reason}. Start it, or correct its address."
 
 
 def check_spark() -> None:

@@ -101,7 +101,7 @@ def _columns(spark: SparkSession, source: str, kind: str, ignore_unknown: bool) 
         if name not in known and not ignore_unknown:
             raise UsageError(
                 reason=f"{source} has a column {name!r}, which is none of a message "
-                f"({', '.join(COLUMNS)}): --ignore-unknown passes it over."
+                f"({', '.join(COLUMNS)}): ignore_unknown passes it over."
             )
         of = rows.schema[name].dataType.simpleString()
         if name in _STRINGS and of != "string":
@@ -198,7 +198,7 @@ def _body_problem(names: set[str], ignore_body_crc: bool) -> Column:
         is_stored & ((length != size) | ((crc != actual) & ((size > 0) | length.isNull())))
     )
     text = "the body is not what was stored, by its status, body_crc or body_length"
-    return problem.when(differs, F.lit(f"{text} (--ignore-body-crc stores it as it is)"))
+    return problem.when(differs, F.lit(f"{text} (ignore_body_crc is for such rows)"))
 
 
 def load(rows: DataFrame, to: str, config: MessageStoreConfig) -> int:

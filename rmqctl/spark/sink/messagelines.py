@@ -71,7 +71,8 @@ class LineReader:
                     row = self._row(line, topic)
                 except NotAMessage as error:
                     shown = unquote(path).removeprefix("file://").removeprefix("file:")
-                    raise LineRefused(path=shown, reason=str(error)) from None
+                    taken = f" ({error.ignored_by} is for such lines)" if error.ignored_by else ""
+                    raise LineRefused(path=shown, reason=f"{error}{taken}") from None
                 if row is None:
                     continue
                 rows.append(row)
