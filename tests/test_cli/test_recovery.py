@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,31 @@ def test_a_delay_that_no_broker_reads_is_in_the_way(
         assert tree(root) == before
     done = cli("walk", "commitlog", "--format", "ndjson", *here)
     assert done.rows[-1]["messages"] == behind + (22 if "far" in state else 2)
+
+
+@pytest.mark.parametrize("wrong", ["counts 3 less", "counts all", "ends later"])
+def test_an_index_header_that_cannot_be_is_mended_before_a_put(
+    cli: Cli, tmp_path: Path, wrong: str
+) -> None:
+    """After a clean stop, too: what is put would be indexed nowhere, or over others."""
+    root, line = tmp_path / "s", ("put", "--topic", "A", "--body", "x", "--keys")
+    for number in range(6):
+        create = ("--create",) if not number else ()
+        assert cli(*line, f"k{number}", *create, store=root).code == 0
+    (path,) = (root / "index").iterdir()
+    header = struct.Struct(">qqqqii")
+    data = path.read_bytes()
+    *fields, end, slots, count = header.unpack_from(data)
+    if wrong == "ends later":
+        end = 1 << 60
+    else:
+        count = count - 3 if "less" in wrong else 1 << 30
+    path.write_bytes(header.pack(*fields, end, slots, count) + data[header.size :])
+    done = cli(*line, "new", store=root)
+    assert done.code == 0 and "brought in order" in done.err
+    with MessageStore(root, CONFIG) as found:
+        for key in (*(f"k{number}" for number in range(6)), "new"):
+            assert [hit.matches for hit in found.query_message("A", key)] == [True], key
+    assert_clean(root, CONFIG)
+    again = cli(*line, "again", store=root)
+    assert again.code == 0 and not again.err

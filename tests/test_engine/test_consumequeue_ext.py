@@ -121,6 +121,27 @@ def test_an_address_that_a_kill_has_cut_is_written_again(tmp_path: Path, missing
     assert before == {name: tree_content(root / name) for name in before}
 
 
+@pytest.mark.parametrize("lost", ["the extension", "the queue's extension", "its last files"])
+def test_units_without_their_extension_are_dispatched_again(tmp_path: Path, lost: str) -> None:
+    """However many of them, with a crash whose recovery reads their records."""
+    root = tmp_path / "s"
+    with small_store(root, EXT) as store:
+        store.put_messages([message(number) for number in range(60)])
+        store.put_message(replace(message(60), topic="U"))
+    sound = {name: tree_content(root / name) for name in ("consumequeue", "consumequeue_ext")}
+    if lost == "the extension":
+        shutil.rmtree(root / "consumequeue_ext")
+    elif lost == "its last files":
+        for path in sorted((root / "consumequeue_ext/T/0").iterdir())[1:]:
+            path.unlink()
+    else:
+        shutil.rmtree(root / "consumequeue_ext/T")
+    (root / "abort").touch()
+    small_store(root, EXT).close()
+    assert is_clean(root, EXT)
+    assert sound == {name: tree_content(root / name) for name in sound}
+
+
 def test_without_room_the_unit_has_the_plain_code(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with small_store(root, EXT) as store:

@@ -39,15 +39,21 @@ class IndexPlan(NamedTuple):
 
 
 def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
-    """Only items of records that the log has lost go."""
+    """Only items of records that the log has lost go. The newest file is mended when its header
+    says what cannot be, or counts fewer items than there are: what is put would be indexed nowhere,
+    or written over others."""
     cuts: list[IndexCut] = []
     for path in reversed(index.paths):
         if path in index.irregular:
             continue
         file = index.open(path)
         try:
-            kept = _items_before(file, log_end)
-            if kept < file.item_count:
+            kept = counted = _items_before(file, log_end)
+            if path == index.paths[-1] and _is_astray(file, log_end, kept):
+                counted = file.item_count + file.uncounted_items()
+                kept, _ = _look_through(file, log_end, counted)
+                cuts.append(IndexCut(path, kept, counted))
+            elif kept < file.item_count:
                 cuts.append(IndexCut(path, kept, file.item_count))
             if kept or not file.item_count:
                 break
@@ -71,7 +77,7 @@ def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> Inde
                 continue
             kept, is_sound = _items_before(file, log_end), True
             if file.header.end_timestamp > safe_timestamp or path == index.paths[-1]:
-                kept, is_sound = _look_through(file, log_end)
+                kept, is_sound = _look_through(file, log_end, file.item_count)
                 if kept:
                     end = file.item(kept).physical_offset
             is_cut = kept < file.item_count
@@ -80,6 +86,15 @@ def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> Inde
         finally:
             file.close()
     return IndexPlan(tuple(cuts), end)
+
+
+def _is_astray(file: IndexFile, log_end: int, before: int) -> bool:
+    """Whether the header of a file does not go with its items, of which those ``before`` the log's
+    end are known."""
+    header, is_cut = file.header, before < file.item_count
+    if header.index_count > file.geometry.index_num or file.uncounted_items():
+        return True
+    return before > 0 and not is_cut and header.end_phy_offset >= log_end
 
 
 def _items_before(file: IndexFile, log_end: int) -> int:
@@ -96,13 +111,14 @@ def _items_before(file: IndexFile, log_end: int) -> int:
     return low
 
 
-def _look_through(file: IndexFile, log_end: int) -> tuple[int, bool]:
-    """Reads all counted items, in order: how many stay, and whether slots, links and header are as
+def _look_through(file: IndexFile, log_end: int, count: int) -> tuple[int, bool]:
+    """Reads ``count`` items, in order: how many stay, and whether slots, links and header are as
     they follow from those. A page that was not written to disk is zeros: there offsets go back."""
     kept = 0
     newest = -1
-    while kept < file.item_count:
-        items = file.items(kept + 1, ITEMS_AT_ONCE)
+    count = min(count, file.geometry.index_num - 1)
+    while kept < count:
+        items = file.items(kept + 1, min(count - kept, ITEMS_AT_ONCE), counted=False)
         sound = _sound_items(items, newest, log_end)
         kept += sound
         if sound < len(items):
