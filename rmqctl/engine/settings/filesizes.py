@@ -142,7 +142,7 @@ def _voted(files: list[_File], configured: int) -> int:
     length goes with the names, the distance between these."""
     sizes = [file.size for file in files]
     gaps = [other.offset - one.offset for one, other in pairwise(files)]
-    named = [size for size in sizes if _is_named(files, size)]
+    named = [size for size in dict.fromkeys(sizes) if _is_named(files, size)]
     if named:
         # One that was cut is the shorter one.
         return max(named, key=lambda size: (gaps.count(size), sizes.count(size), size))

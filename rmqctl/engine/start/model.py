@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoreFiles:
     """The files of one store, open for reading or for writing."""
 
@@ -66,8 +66,7 @@ class Hole(NamedTuple):
     queue_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class StartPlan:
+class StartPlan(NamedTuple):
     """``end`` is the log's; ``dispatch_from`` the physical offset from which records are dispatched
     again, the log's end when none is. ``newest`` is (physical offset, size) of the unit that stands
     for the newest record, ``dispatched_to`` where that ends; -1 without units.

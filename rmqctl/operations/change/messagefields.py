@@ -14,7 +14,6 @@ from formats import constants
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.record import fields
-from rmqctl.engine.record.bodies import body_problem
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
 from rmqctl.engine.write.bulk import SPECIAL, Message, PlainMessage, PropertyEncoder
@@ -111,9 +110,12 @@ class MessageMaker:
         sys_flag = values.get("sys_flag", 0) | values.get("transaction", 0)
         # Of what length the hosts are they say themselves.
         sys_flag = fields.plain_sys_flag(values, sys_flag) & ~constants.HOST_V6_MASK
-        problem = body_problem(body, sys_flag)
-        if problem:
-            raise NotAMessage(problem)
+        if sys_flag & constants.COMPRESSED_FLAG:
+            from rmqctl.engine.record.bodies import body_problem
+
+            problem = body_problem(body, sys_flag)
+            if problem:
+                raise NotAMessage(problem)
         return MessageExtBrokerInner(
             topic,
             body,
