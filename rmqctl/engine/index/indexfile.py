@@ -230,14 +230,15 @@ class IndexFile:
             return np.frombuffer(self.mapped.buffer, ">i4", count, position)
         return np.frombuffer(self.mapped.read(position, count * SLOT.size), ">i4")
 
-    def items(self, start: int, count: int) -> NDArray[np.void]:
-        """A copy of up to ``count`` counted items from number ``start``, as an array of the item's
-        dtype, in the order of their numbers."""
+    def items(self, start: int, count: int, *, counted: bool = True) -> NDArray[np.void]:
+        """A copy of up to ``count`` items from number ``start``, as an array of the item's dtype, in
+        the order of their numbers: of those that are ``counted``, else of all that fit."""
         import numpy as np
 
         from rmqctl.engine.index.links import item_dtype
 
-        count = max(0, min(count, self.item_count + 1 - start))
+        most = self.item_count if counted else self.geometry.index_num - 1
+        count = max(0, min(count, most + 1 - start))
         data = self.mapped.read(self.geometry.item_position(start), count * ITEM.size)
         return np.frombuffer(data, item_dtype())
 

@@ -106,7 +106,7 @@ def _linked(
     from rmqctl.engine.index.links import link_items
 
     for first in range(1, kept + 1, ITEMS_AT_ONCE):
-        items = index.items(first, min(ITEMS_AT_ONCE, kept + 1 - first))
+        items = index.items(first, min(ITEMS_AT_ONCE, kept + 1 - first), counted=False)
         number = np.arange(first, first + len(items), dtype=np.int32)
         slot = items["key_hash"].astype(np.int64) % len(slots)
         links = link_items(slot, number, slots, kept + 1)
