@@ -84,6 +84,7 @@ class Store:
         """:param writable: False; True is for the store that is written."""
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
+        self._files_closed = False
         self._end: LogEnd | None = None
         self._end_lock = threading.RLock()
         self._seen: _QueuesSeen | None = None
@@ -197,16 +198,24 @@ class Store:
                 self._end = self._find_end()
             return self._end
 
+    def _check_open(self) -> None:
+        """:raises ValueError: the store is closed, as of Python's own files."""
+        if self._files_closed:
+            raise ValueError(f"the store {self.root} is closed")
+
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue; None when it has no directory. :raises TopicNotAllowed: no such name can be."""
+        self._check_open()
         return self.queues.find(topic, queue_id)
 
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
+        self._check_open()
         return self.commit_log.record_at(physical_offset)
 
     def body(self, record: Record) -> bytes:
         """The record's body as stored (compressed, when its sys flag says so)."""
+        self._check_open()
         return self.commit_log.body(record)
 
     def get_message(
@@ -224,6 +233,7 @@ class Store:
         :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
             None: this machine's.
         """
+        self._check_open()
         return get_message(
             self,
             topic,
@@ -244,6 +254,7 @@ class Store:
         without a record that of the item. The engine answers every hash match; here the caller
         sees which of them are collisions.
         """
+        self._check_open()
         for hit in self.index.query(index_key_hash(topic, key), begin - 999, end):
             record = self.commit_log.find_record(hit.item.physical_offset)
             if record is not None and not begin <= record.store_timestamp <= end:
@@ -258,6 +269,7 @@ class Store:
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result with which it would be refused for
         what it is; the store's own condition has no say. :raises TopicNotAllowed: as of a put."""
+        self._check_open()
         log = self.commit_log
         return check_message(message, self.config, self.dispatcher, log.file_size, self.form)
 
@@ -271,6 +283,7 @@ class Store:
 
     def close(self) -> None:
         """Lets go of all files; what somebody holds lives on with him."""
+        self._files_closed = True
         self.commit_log.close()
         self.queues.close()
         self.index.close()

@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -640,3 +641,26 @@ def test_a_catch_up_that_fails_is_ended_by_the_close(
         queue = found.consume_queue("T", 0)
         assert queue is not None and queue.max_offset == 30
     assert is_clean(root)
+
+
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_closed_store_answers_nothing(writable: bool, tmp_path: Path) -> None:
+    """Python's own error, as of a closed file; closing twice is nothing."""
+    sent = MessageExtBrokerInner("t", b"body", properties={"KEYS": "k"})
+    with MessageStore(tmp_path, writable=True, create=True) as store:
+        assert store.put_message(sent).is_ok
+    with MessageStore(tmp_path, writable=writable) as store:
+        record = store.look_message_by_offset(0)
+        assert store.body(record) == b"body"
+    asked: list[Callable[[], object]] = [
+        lambda: store.get_message("t", 0, 0),
+        lambda: store.consume_queue("t", 0),
+        lambda: store.look_message_by_offset(0),
+        lambda: store.body(record),
+        lambda: list(store.query_message("t", "k")),
+        lambda: store.check_message(sent),
+    ]
+    for ask in asked:
+        with pytest.raises(ValueError, match="is closed"):
+            ask()
+    store.close()

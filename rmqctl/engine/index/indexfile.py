@@ -231,8 +231,8 @@ class IndexFile:
         return np.frombuffer(self.mapped.read(position, count * SLOT.size), ">i4")
 
     def items(self, start: int, count: int, *, counted: bool = True) -> NDArray[np.void]:
-        """A copy of up to ``count`` items from number ``start``, as an array of the item's dtype, in
-        the order of their numbers: of those that are ``counted``, else of all that fit."""
+        """A copy of up to ``count`` items from number ``start``, as an array of the item's dtype,
+        in the order of their numbers: of those that are ``counted``, else of all that fit."""
         import numpy as np
 
         from rmqctl.engine.index.links import item_dtype
