@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: How Python and the kernel talk; the kernel's own is in src/python.rs.
-_INTERFACE = 1
+_INTERFACE = 2
 
 
 class Kernel(NamedTuple):
@@ -33,8 +33,8 @@ class Kernel(NamedTuple):
     problem: str
 
 
-def scanner() -> type[_kernel.Scanner] | None:
-    """The kernel's scanner; None where the pure engine is to be used.
+def module() -> ModuleType | None:
+    """The compiled module (``_kernel.pyi``); None where the pure engine is to be used.
 
     :raises KernelMissing: the kernel was asked for, and there is none.
     :raises KernelChoiceError: something else was asked for.
@@ -45,12 +45,15 @@ def scanner() -> type[_kernel.Scanner] | None:
     if wanted not in ("", "compiled"):
         raise KernelChoiceError(variable=VARIABLE, found=wanted)
     kernel = usable()
-    if kernel.module is not None:
-        found: type[_kernel.Scanner] = kernel.module.Scanner
-        return found
-    if wanted:
+    if kernel.module is None and wanted:
         raise KernelMissing(variable=VARIABLE, reason=kernel.problem)
-    return None
+    return kernel.module
+
+
+def scanner() -> type[_kernel.Scanner] | None:
+    """The kernel's scanner; None where the pure engine is to be used. Raises as :func:`module`."""
+    kernel = module()
+    return None if kernel is None else kernel.Scanner
 
 
 def usable() -> Kernel:
@@ -66,8 +69,8 @@ def usable() -> Kernel:
 def description() -> str:
     """What scans, in some words.
 
-    :raises KernelMissing: as :func:`scanner`.
-    :raises KernelChoiceError: as :func:`scanner`.
+    :raises KernelMissing: as :func:`module`.
+    :raises KernelChoiceError: as :func:`module`.
     """
     if scanner() is not None:
         return "compiled"

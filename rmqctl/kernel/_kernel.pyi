@@ -34,7 +34,13 @@ class Scanner:
         bytearray,
         bytearray,
         bytearray,
+        bytearray,
+        bytearray,
         list[tuple[int, bytes]],
     ]: ...
 
+def link_items(
+    slot: object, number: object, newest_of_slot: object, big_endian: bool, count: int
+) -> tuple[bytearray, bytearray, bytearray, int]: ...
+def group_by_queue(topic_id: object, queue_id: object) -> list[tuple[int, int, bytearray]]: ...
 def panic() -> None: ...

@@ -159,7 +159,7 @@ def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
         assert set(re.findall(r":mod:`~([\w.]+)`", door or "")) == modules, room
 
 
-def test_only_the_scanners_seam_asks_for_the_kernel() -> None:
+def test_only_its_seams_ask_for_the_kernel() -> None:
     """Nobody else knows whether there is compiled code, but who tells the user of it."""
     asking = [
         house_of(path)
@@ -167,8 +167,9 @@ def test_only_the_scanners_seam_asks_for_the_kernel() -> None:
         if path.parent.name != "kernel"
         and any(used.startswith("rmqctl.kernel") for used in imports(path))
     ]
-    seam = ["rmqctl.engine.scan.backend", "rmqctl.engine.scan.compiled"]
-    assert asking == ["rmqctl.cli.main", *seam]
+    scan = ["rmqctl.engine.scan.backend", "rmqctl.engine.scan.compiled"]
+    derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.index.links"]
+    assert asking == ["rmqctl.cli.main", *derived, *scan]
 
 
 @pytest.mark.parametrize(

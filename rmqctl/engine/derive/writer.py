@@ -182,8 +182,15 @@ def group_by_queue(
     import numpy as np
 
     from rmqctl.engine.scan.sorting import stable_order
+    from rmqctl.kernel import module as compiled
 
     if not len(topic_id):
+        return
+    kernel = compiled()
+    if kernel is not None:
+        columns = (np.ascontiguousarray(one).view(np.uint8) for one in (topic_id, queue_id))
+        for topic, queue, rows in kernel.group_by_queue(*columns):
+            yield topic, queue, np.frombuffer(rows, np.int64)
         return
     code = topic_id * (int(queue_id.max()) + 1) + queue_id
     order = stable_order(code)

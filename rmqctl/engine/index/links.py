@@ -15,6 +15,7 @@ from formats import layouts
 from formats.constants import INT_MAX
 from formats.derive import dtype_of
 from rmqctl.engine.scan.sorting import stable_order
+from rmqctl.kernel import module as compiled
 
 _NO_ITEM = 0
 
@@ -22,7 +23,7 @@ _NO_ITEM = 0
 class Links(NamedTuple):
     """How a run of items hangs on its slots.
 
-    ``previous`` (int32) is parallel to the items. ``slot`` (int64, ascending, each once) are the
+    ``previous`` (int32) is parallel to the items. ``slot`` (int64, each once) are the
     numbers of the slots that were touched, ``newest`` (int32), parallel to them, their newest
     items; ``fresh_slots`` of them were empty before.
     """
@@ -45,6 +46,27 @@ def link_items(
     ``newest_of_slot`` (int32, by slot number) is the state before them, ``count`` the header's
     index count then. Values out of range count as empty.
     """
+    kernel = compiled()
+    if kernel is None:
+        return _links_by_sorting(slot, number, newest_of_slot, count)
+    big_endian = newest_of_slot.dtype.byteorder == ">"
+    columns = (column.view(np.uint8) for column in (slot, number, newest_of_slot))
+    previous, touched, newest, fresh_slots = kernel.link_items(*columns, big_endian, count)
+    return Links(
+        np.frombuffer(previous, np.int32),
+        np.frombuffer(touched, np.int64),
+        np.frombuffer(newest, np.int32),
+        fresh_slots,
+    )
+
+
+def _links_by_sorting(
+    slot: NDArray[np.int64],
+    number: NDArray[np.int32],
+    newest_of_slot: NDArray[np.int32],
+    count: int,
+) -> Links:
+    """:func:`link_items` in numpy."""
     order = stable_order(slot)
     sorted_slot, sorted_number = slot[order], number[order]
     first = np.empty(len(order), bool)

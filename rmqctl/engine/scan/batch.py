@@ -28,6 +28,10 @@ class Batch:
     that name extra queues: int64, ascending. ``delay_levels`` maps rows to the text of their DELAY
     property, from which dispatch takes a delayed message's time
     (:func:`~rmqctl.engine.dispatch.batches.unit_batch`).
+
+    ``odd_port_rows`` have a host's port that is none, ``property_crc_rows`` may end with a checksum
+    (:mod:`~rmqctl.engine.scan.recordcrc`): int64, ascending, from a backend that has looked at
+    every record anyway; None where nobody has.
     """
 
     mapped: MappedFile
@@ -52,6 +56,8 @@ class Batch:
     malformed: Ints
     multi_dispatch_rows: Ints
     delay_levels: dict[int, str]
+    odd_port_rows: Ints | None = None
+    property_crc_rows: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.position)

@@ -14,6 +14,7 @@ import numpy as np
 from formats.text import decode_utf8
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.columns import Ints
 from rmqctl.engine.scan.properties import delays_to_look_at
 from rmqctl.engine.scan.seen import window_seen, with_last_record
 from rmqctl.engine.scan.topics import TopicTable
@@ -82,8 +83,9 @@ class CompiledReader:
             position = reached
 
     def _batch(self, mapped: MappedFile) -> Batch:
-        ints, matches, key_row, key_hash, malformed, multi, delays = self._scanner.take()
-        columns = dict(zip(_NAMES, (np.frombuffer(ints_, np.int64) for ints_ in ints), strict=True))
+        taken = self._scanner.take()
+        ints, matches, key_row, key_hash, malformed, multi, odd_ports, property_crcs, delays = taken
+        columns = dict(zip(_NAMES, map(_ints, ints), strict=True))
         count = len(columns["position"])
         delay_levels = {row: decode_utf8(level) for row, level in delays}
         if self._looks_at_delays:
@@ -92,14 +94,20 @@ class CompiledReader:
         return Batch(
             mapped=mapped,
             topics=self._topics,
-            key_row=np.frombuffer(key_row, np.int64),
+            key_row=_ints(key_row),
             key_hash=np.frombuffer(key_hash, np.int32),
             crc_matches=np.frombuffer(matches, bool) if self._check else np.ones(count, bool),
-            malformed=np.frombuffer(malformed, np.int64),
-            multi_dispatch_rows=np.frombuffer(multi, np.int64),
+            malformed=_ints(malformed),
+            multi_dispatch_rows=_ints(multi),
             delay_levels=delay_levels,
+            odd_port_rows=_ints(odd_ports) if self._check else None,
+            property_crc_rows=_ints(property_crcs) if self._check else None,
             **columns,
         )
+
+
+def _ints(taken: bytearray) -> Ints:
+    return np.frombuffer(taken, np.int64)
 
 
 #: The kernel's columns of whole numbers, in their order (``INT_COLUMNS`` in src/columns.rs).

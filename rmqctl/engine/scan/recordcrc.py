@@ -30,6 +30,8 @@ _FIXED = [*range(len(_NAME) + 1), CRC32_RESERVED_LENGTH - 1]
 def rows_with_property_crc(batch: Batch) -> Ints:
     """Rows (int64, ascending) whose properties may end with a checksum: one half of its name is
     there, the other may be what is damaged."""
+    if batch.property_crc_rows is not None:
+        return batch.property_crc_rows
     rows = np.flatnonzero(batch.properties_length >= CRC32_RESERVED_LENGTH)
     if not len(rows):
         return rows

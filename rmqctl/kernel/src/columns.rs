@@ -30,6 +30,9 @@ pub struct Columns {
     pub key_hash: Vec<i32>,
     pub malformed: Vec<i64>,
     pub multi_dispatch_rows: Vec<i64>,
+    /// Rows with a port that is none, and those whose properties may end with a checksum.
+    pub odd_port_rows: Vec<i64>,
+    pub property_crc_rows: Vec<i64>,
     /// Rows, and the text of their DELAY property.
     pub delay_levels: Vec<(i64, Vec<u8>)>,
 }
@@ -52,6 +55,8 @@ impl Columns {
         self.key_hash.clear();
         self.malformed.clear();
         self.multi_dispatch_rows.clear();
+        self.odd_port_rows.clear();
+        self.property_crc_rows.clear();
         self.delay_levels.clear();
     }
 

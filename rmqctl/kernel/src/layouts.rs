@@ -163,3 +163,4 @@ pub const PROPERTY_KEYS: &[u8] = b"KEYS";
 pub const PROPERTY_UNIQ_KEY: &[u8] = b"UNIQ_KEY";
 pub const PROPERTY_DELAY_TIME_LEVEL: &[u8] = b"DELAY";
 pub const PROPERTY_INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
+pub const PROPERTY_CRC32: &[u8] = b"__CRC32#";

@@ -12,6 +12,7 @@ mod columns;
 mod keyhash;
 #[rustfmt::skip] // Generated.
 mod layouts;
+mod links;
 mod properties;
 mod record;
 mod scan;

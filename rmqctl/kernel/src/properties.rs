@@ -5,8 +5,8 @@
 
 use crate::keyhash::{HIGH_BITS, word_of};
 use crate::layouts::{
-    NAME_VALUE_SEPARATOR, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS,
-    PROPERTY_SEPARATOR, PROPERTY_TAGS, PROPERTY_UNIQ_KEY,
+    NAME_VALUE_SEPARATOR, PROPERTY_CRC32, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, PROPERTY_UNIQ_KEY,
 };
 
 /// Where a value begins and ends; empty where there is none.
@@ -116,4 +116,20 @@ impl<'a> Entries<'a> {
         }
         self.entry = place + 1;
     }
+}
+
+/// What a checksum of the whole record takes, the last of its properties: its name, 0x01, ten digits
+/// and 0x02.
+const CRC32_RESERVED_LENGTH: usize = PROPERTY_CRC32.len() + 1 + 10 + 1;
+
+/// Whether properties may end with a checksum: one half of its name is there, the other may be what
+/// is damaged.
+#[inline]
+pub fn may_end_with_crc(properties: &[u8]) -> bool {
+    let Some(start) = properties.len().checked_sub(CRC32_RESERVED_LENGTH) else {
+        return false;
+    };
+    let half = PROPERTY_CRC32.len() / 2;
+    let name = &properties[start..start + PROPERTY_CRC32.len()];
+    name[..half] == PROPERTY_CRC32[..half] || name[half..] == PROPERTY_CRC32[half..]
 }

@@ -14,6 +14,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
 use crate::columns::{Columns, INT_COLUMNS};
 use crate::layouts::VERSIONS;
+use crate::links;
 use crate::scan::{Scan, Stop, Wanted, Window};
 use crate::topics::Topic;
 
@@ -25,7 +26,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 1;
+const INTERFACE: u32 = 2;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -119,7 +120,8 @@ impl Scanner {
     }
 
     /// The batch, and begins the next one: `(columns of INT_COLUMNS, crc_matches, key_row,
-    /// key_hash, malformed, multi_dispatch_rows, delay_levels)`, native numbers in bytearrays.
+    /// key_hash, malformed, multi_dispatch_rows, odd_port_rows, property_crc_rows,
+    /// delay_levels)`, native numbers in bytearrays.
     fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let taken = batch(py, &self.scan.columns);
         self.scan.columns.clear();
@@ -135,19 +137,21 @@ fn batch<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyTuple
         PyTuple::new(py, ints.collect::<PyResult<Vec<_>>>()?)?,
         PyByteArray::new(py, &columns.crc_matches),
         longs(py, &columns.key_row)?,
-        numbers(py, &columns.key_hash, i32::to_ne_bytes)?,
+        numbers_of(py, &columns.key_hash, i32::to_ne_bytes)?,
         longs(py, &columns.malformed)?,
         longs(py, &columns.multi_dispatch_rows)?,
+        longs(py, &columns.odd_port_rows)?,
+        longs(py, &columns.property_crc_rows)?,
         delays,
     )
         .into_pyobject(py)
 }
 
 fn longs<'py>(py: Python<'py>, values: &[i64]) -> PyResult<Bound<'py, PyByteArray>> {
-    numbers(py, values, i64::to_ne_bytes)
+    numbers_of(py, values, i64::to_ne_bytes)
 }
 
-fn numbers<'py, T: Copy, const N: usize>(
+fn numbers_of<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     values: &[T],
     bytes: impl Fn(T) -> [u8; N],
@@ -158,6 +162,65 @@ fn numbers<'py, T: Copy, const N: usize>(
         }
         Ok(())
     })
+}
+
+/// `link_items` of `rmqctl/engine/index/links.py`: `(previous, slot, newest, fresh_slots)`. `slot`
+/// are 64-bit and `number` 32-bit numbers of this machine; `newest_of_slot` are 32 bits a slot, of
+/// the other order of bytes when they are `big_endian`.
+#[pyfunction]
+fn link_items<'py>(
+    py: Python<'py>,
+    slot: PyBuffer<u8>,
+    number: PyBuffer<u8>,
+    newest_of_slot: PyBuffer<u8>,
+    big_endian: bool,
+    count: i32,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let (slots, numbers, newest) = (bytes_of(&slot), bytes_of(&number), bytes_of(&newest_of_slot));
+    let newest_of = |slot: i64| {
+        let at = 4 * slot as usize;
+        let bytes = array_of(&newest[at..at + 4]);
+        if big_endian { i32::from_be_bytes(bytes) } else { i32::from_ne_bytes(bytes) }
+    };
+    let links = py.detach(|| {
+        guarded(|| {
+            let slots = slots.chunks_exact(8).map(|slot| i64::from_ne_bytes(array_of(slot)));
+            let numbers =
+                numbers.chunks_exact(4).map(|number| i32::from_ne_bytes(array_of(number)));
+            Ok(links::link_items(slots, numbers, newest_of, count))
+        })
+    })?;
+    (
+        numbers_of(py, &links.previous, i32::to_ne_bytes)?,
+        longs(py, &links.slot)?,
+        numbers_of(py, &links.newest, i32::to_ne_bytes)?,
+        links.fresh_slots,
+    )
+        .into_pyobject(py)
+}
+
+/// `group_by_queue` of `rmqctl/engine/derive/writer.py`: `(topic id, queue id, rows)` of each queue.
+#[pyfunction]
+fn group_by_queue<'py>(
+    py: Python<'py>,
+    topic_id: PyBuffer<u8>,
+    queue_id: PyBuffer<u8>,
+) -> PyResult<Vec<(i64, i64, Bound<'py, PyByteArray>)>> {
+    let (topics, queues) = (bytes_of(&topic_id), bytes_of(&queue_id));
+    let groups = py.detach(|| {
+        guarded(|| {
+            let number = |bytes: &[u8]| i64::from_ne_bytes(array_of(bytes));
+            let topics = topics.chunks_exact(8).map(number);
+            Ok(links::group_by_queue(topics.zip(queues.chunks_exact(8).map(number))))
+        })
+    })?;
+    groups.iter().map(|((topic, queue), rows)| Ok((*topic, *queue, longs(py, rows)?))).collect()
+}
+
+fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
 }
 
 /// Panics, for the tests: what a bug of the kernel becomes.
@@ -183,5 +246,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     });
     module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
     module.add_class::<Scanner>()?;
+    module.add_function(wrap_pyfunction!(link_items, module)?)?;
+    module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(panic, module)?)
 }

@@ -97,8 +97,22 @@ impl Scan {
         }
         if self.wanted.check {
             self.columns.crc_matches.push(u8::from(body_matches(data, record)));
+            self.look_again(data, row, record);
         }
         self.columns.push(at, file_from_offset, topic.number, tags_code, record);
+    }
+
+    /// Notes a row that a check has to look at more closely.
+    #[inline]
+    fn look_again(&mut self, data: &[u8], row: i64, record: &Record) {
+        let ports = 0..=i32::from(u16::MAX);
+        if !ports.contains(&record.born_port) || !ports.contains(&record.store_port) {
+            self.columns.odd_port_rows.push(row);
+        }
+        let start = record.properties_position;
+        if properties::may_end_with_crc(&data[start..start + record.properties_length]) {
+            self.columns.property_crc_rows.push(row);
+        }
     }
 
     #[inline]

@@ -45,9 +45,10 @@ def not_decodable(batch: Batch) -> Iterator[tuple[int, str, str]]:
 
 def _ports(batch: Batch) -> Iterator[tuple[int, str, str]]:
     data = np.frombuffer(batch.mapped.buffer, np.uint8)
-    hosts = batch.sys_flag & HOSTS_V6_MASK
+    looked_at = np.arange(len(batch)) if batch.odd_port_rows is None else batch.odd_port_rows
+    hosts = batch.sys_flag[looked_at] & HOSTS_V6_MASK
     for flags, name, offset, dtype in _PORTS:
-        rows = np.flatnonzero(hosts == flags)
+        rows = looked_at[hosts == flags]
         ports = take(data, batch.position[rows] + offset, dtype)
         for at in np.flatnonzero((ports < 0) | (ports > MAX_PORT)).tolist():
             expected = f"a {name} host's port of 0 to {MAX_PORT}"
