@@ -647,8 +647,8 @@ def test_a_catch_up_that_fails_is_ended_by_the_close(
 def test_a_closed_store_answers_nothing(writable: bool, tmp_path: Path) -> None:
     """Python's own error, as of a closed file; closing twice is nothing."""
     sent = MessageExtBrokerInner("t", b"body", properties={"KEYS": "k"})
-    with MessageStore(tmp_path, writable=True, create=True) as store:
-        assert store.put_message(sent).is_ok
+    with MessageStore(tmp_path, writable=True, create=True) as written:
+        assert written.put_message(sent).is_ok
     with MessageStore(tmp_path, writable=writable) as store:
         record = store.look_message_by_offset(0)
         assert store.body(record) == b"body"
