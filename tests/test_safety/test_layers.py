@@ -49,6 +49,7 @@ FLOORS = {
     "rmqctl.operations": [["progress"], ["look", "verify"], ["mend"], ["change"]],
     "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["report"]],
 }
+MOST_LINES = {"module": 400, "function": 60}
 #: Packages that talk to a user or belong to one room.
 FOREIGN = {"click", "rich", "pyspark", "pyarrow", "pandas"}
 ENGINE_PACKAGES = {"numpy", "isal", "lz4", "zstandard", "formats", "rmqctl"}
@@ -170,6 +171,17 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
     scan = ["rmqctl.engine.scan.backend", "rmqctl.engine.scan.compiled"]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.index.links"]
     assert asking == ["rmqctl.cli.main", *derived, *scan]
+
+
+def test_modules_and_functions_stay_short() -> None:
+    for path in [*sources("rmqctl"), *sources("formats")]:
+        text = path.read_text("utf-8")
+        assert text.count("\n") <= MOST_LINES["module"], path.relative_to(TOP)
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                assert lines <= MOST_LINES["function"], f"{path.relative_to(TOP)}: {node.name}"
 
 
 @pytest.mark.parametrize(

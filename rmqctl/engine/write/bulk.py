@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 BULK_RECORDS = 8192
 _RESERVE = 1 << 20
 _KNOWN_SHAPES = 4096
+_pack = PREFIXES[0].pack
+_pack_length = TAILS[constants.MESSAGE_MAGIC_CODE].properties_length.pack
+#: Bytes of a record without body, topic and properties, but with the length of the properties.
+_FIXED = PREFIXES[0].size + TAILS[constants.MESSAGE_MAGIC_CODE].properties_length.size
 #: Properties that make a message more than plain.
 SPECIAL = {
     constants.PROPERTY_DELAY_TIME_LEVEL,
@@ -248,25 +252,13 @@ class BulkAppender:
     def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
         message needs a closer look, which is returned."""
-        putter, log = self._putter, self._putter.log
-        table, clock = putter.topic_queue_table, putter.clock
-        tails, unit_limits = self._tails, self._unit_limits
-        pack = PREFIXES[0].pack
-        length_of_properties = TAILS[constants.MESSAGE_MAGIC_CODE].properties_length
-        fixed, pack_length = PREFIXES[0].size + length_of_properties.size, length_of_properties.pack
-        mapped = log.files.find(log.write_offset) if log.files.entries else None
-        offset = log.write_offset
-        base = mapped.file_from_offset if mapped is not None else 0
-        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH if mapped else 0
-        buffer: Any = log.buffer_of(mapped) if mapped is not None else b""
-        start, end_of_reserve = offset, offset
-        largest, longest = putter.config.max_message_size, constants.MAX_PROPERTIES_LENGTH
-        # Of a message without properties the check has a word to say (MessagePutter.check).
-        shortest = int(putter.config.enable_multi_dispatch)
-        encode, stale_end = self._encode, log.stale_end
+        log, clock = self._putter.log, self._putter.clock
+        table, tails, unit_limits = self._putter.topic_queue_table, self._tails, self._unit_limits
+        mapped, buffer, base, end = self._room()
+        start = offset = end_of_reserve = log.write_offset
+        shortest, longest, largest = self._lengths()
+        encode, stale_end, timestamp = self._encode, log.stale_end, log.store_timestamp
         room = BULK_RECORDS - len(stored)
-        timestamp = log.store_timestamp
-        new_tuple, join, magic = tuple.__new__, b"".join, constants.MESSAGE_MAGIC_CODE
         try:
             for message in self._source:
                 if message is None:
@@ -279,44 +271,37 @@ class BulkAppender:
                     store_host, reconsume_times, prepared_offset,
                 ) = known  # fmt: skip
                 key = topic, queue_id
-                tail = tails.get(key)
-                if tail is None:
+                if (tail := tails.get(key)) is None:
                     return message
-                store_address, store_port = store_host
-                body_length, data_length = len(body), len(data)
-                size = fixed + body_length + len(tail) + data_length
+                size = _FIXED + len(body) + len(tail) + len(data)
                 if (
-                    not shortest <= data_length <= longest
+                    not shortest <= len(data) <= longest
                     or size > largest
                     or offset + size > end
                     or offset < stale_end
-                    or (born_port | store_port) >> 16  # Neither is a port (MAX_PORT).
+                    or (born_port | store_host[1]) >> 16  # Neither is a port (MAX_PORT).
                 ):
                     return message
                 if offset + size > end_of_reserve:
                     end_of_reserve = self._reserve(mapped, offset, size)
-                    if not end_of_reserve:
-                        return message
                 queue_offset = table[key]
-                if queue_offset >= unit_limits[key]:
+                if not end_of_reserve or queue_offset >= unit_limits[key]:
                     return message
                 timestamp = clock()
-                prefix = pack(
-                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset,
-                    offset, 0, born_timestamp, born_address, born_port, timestamp,
-                    store_address, store_port, reconsume_times, prepared_offset, body_length,
+                prefix = _pack(
+                    size, constants.MESSAGE_MAGIC_CODE, crc32(body) & 0x7FFFFFFF, queue_id, flag,
+                    queue_offset, offset, 0, born_timestamp, born_address, born_port, timestamp,
+                    *store_host, reconsume_times, prepared_offset, len(body),
                 )  # fmt: skip
-                position = offset - base
+                at, position = offset - base + RECORD_HEAD, offset - base
                 # Size and magic code last, as CommitLogWriter.store does.
-                buffer[position + RECORD_HEAD : position + size] = join(
-                    (prefix[RECORD_HEAD:], body, tail, pack_length(data_length), data)
+                buffer[at : position + size] = b"".join(
+                    (prefix[RECORD_HEAD:], body, tail, _pack_length(len(data)), data)
                 )
-                buffer[position : position + RECORD_HEAD] = prefix[:RECORD_HEAD]
+                buffer[position:at] = prefix[:RECORD_HEAD]
                 table[key] = queue_offset + 1
-                row = (topic, queue_id, store_host, offset, size, queue_offset, timestamp)
-                stored.append(new_tuple(Appended, row))
-                offset += size
-                room -= 1
+                stored.append(Appended(*key, store_host, offset, size, queue_offset, timestamp))
+                offset, room = offset + size, room - 1
                 if not room or offset >= limit:
                     return None
             self.exhausted = True
@@ -324,6 +309,24 @@ class BulkAppender:
         finally:
             if mapped is not None and offset > start:
                 log.advance(mapped, offset - base, timestamp, offset)
+
+    def _room(self) -> tuple[MappedFile | None, Any, int, int]:
+        """The file at the log's end and its buffer, and the physical offsets at which it begins and
+        before which its records end; None and nothing where there is no such file."""
+        log = self._putter.log
+        mapped = log.files.find(log.write_offset) if log.files.entries else None
+        if mapped is None:
+            return None, b"", 0, 0
+        base = mapped.file_from_offset
+        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
+        return mapped, log.buffer_of(mapped), base, end
+
+    def _lengths(self) -> tuple[int, int, int]:
+        """Bytes of the shortest and the longest properties, and of the largest record."""
+        config = self._putter.config
+        # Of a message without properties the check has a word to say (MessagePutter.check).
+        shortest = int(config.enable_multi_dispatch)
+        return shortest, constants.MAX_PROPERTIES_LENGTH, config.max_message_size
 
     @staticmethod
     def _reserve(mapped: MappedFile | None, offset: int, size: int) -> int:
