@@ -122,10 +122,14 @@ def test_a_status_other_than_put_ok_is_a_row_and_exit_5(cli: Cli, store: Path) -
 
 def test_a_refused_put_shows_no_empty_fields(cli: Cli, store: Path) -> None:
     """A table; a row has all fields (null)."""
-    done = cli("put", "--topic", "orders", "--body", "x" * 3000, store=store)
+    one = ("put", "--topic", "orders", "--queue-id", "3", "--body", "x" * 3000)
+    done = cli(*one, store=store)
     assert done.code == 5
-    shown = [line.split()[0] for line in done.out.splitlines()]
-    assert shown == ["status", "topic", "queue_id", "reason"]
+    (row,) = cli(*one, "--dry-run", "--format", "ndjson", store=store).rows
+    assert (row["topic"], row["queue_id"], row["wrote_offset"]) == ("orders", 3, None)
+    shown = [line.split(maxsplit=1) for line in done.out.splitlines()]
+    assert [name for name, _ in shown] == ["status", "topic", "queue_id", "reason"]
+    assert [value for _, value in shown[:3]] == ["MESSAGE_ILLEGAL", "orders", "3"]
 
 
 def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> None:

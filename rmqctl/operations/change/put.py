@@ -11,7 +11,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.fields import NotAMessage, is_other_row, spelled
@@ -37,7 +37,7 @@ def put_one(
     store: MessageStore, message: MessageExtBrokerInner, *, flush: bool = True
 ) -> AppendResultRow:
     """Puts one message; the row says what became of it."""
-    return append_result_row(store.put_message(message, flush=flush))
+    return append_result_row(_named(store.put_message(message, flush=flush), message))
 
 
 def check_one(store: MessageStore, message: MessageExtBrokerInner) -> AppendResultRow:
@@ -45,11 +45,18 @@ def check_one(store: MessageStore, message: MessageExtBrokerInner) -> AppendResu
     None."""
     checked = store.check_message(message)
     if isinstance(checked, PutMessageResult):
-        return append_result_row(checked)
+        return append_result_row(_named(checked, message))
     sent = checked.message
     return append_result_row(
         PutMessageResult(PutMessageStatus.PUT_OK, None, sent.topic, sent.queue_id)
     )
+
+
+def _named(result: PutMessageResult, message: MessageExtBrokerInner) -> PutMessageResult:
+    """The result with the message's topic and queue, where it was refused before it had any."""
+    if result.topic:
+        return result
+    return replace(result, topic=message.topic, queue_id=message.queue_id)
 
 
 @dataclass(slots=True)
