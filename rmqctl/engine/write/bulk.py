@@ -9,6 +9,7 @@ statuses.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,6 +73,10 @@ class Appended(NamedTuple):
             self.queue_offset,
         )
         return PutMessageResult(PutMessageStatus.PUT_OK, append, self.topic, self.queue_id)
+
+
+#: ``Appended._make`` without its look at the length.
+_new = partial(tuple.__new__, Appended)
 
 
 class PlainMessage(NamedTuple):
@@ -300,7 +305,7 @@ class BulkAppender:
                 )
                 buffer[position:at] = prefix[:RECORD_HEAD]
                 table[key] = queue_offset + 1
-                stored.append(Appended(*key, store_host, offset, size, queue_offset, timestamp))
+                stored.append(_new((*key, store_host, offset, size, queue_offset, timestamp)))
                 offset, room = offset + size, room - 1
                 if not room or offset >= limit:
                     return None
