@@ -43,7 +43,7 @@ def findings_in_parts(root: Path) -> list[Finding]:
     side = inparts.StoreSide(root, CONFIG, None)
     found = list(side.before())
     dispatcher = Dispatcher(CONFIG)
-    scanner, log = Scanner(side.log, check=True), inparts.LogSide(side.sizes, side.log)
+    scanner, log = Scanner(side.log, check=True), inparts.LogSide(side.snapshot, side.log)
     units: dict[tuple[str, int], list[UnitBatch]] = defaultdict(list)
     for where in queue_directories(root / "consumequeue"):
         units[where.topic, where.queue_id] = []
@@ -56,7 +56,7 @@ def findings_in_parts(root: Path) -> list[Finding]:
                 units[key].append(UnitBatch(*(column[rows] for column in batch)))
     part = log.finish()
     found += side.join([part])
-    queues = inparts.QueueSide(side.sizes, part.damage, side.summary.max_offset)
+    queues = inparts.QueueSide(side.snapshot, part.damage, side.summary.max_offset)
     for (topic, queue_id), batches in units.items():
         number = queues.number(topic)
         renumbered = (one._replace(topic_id=one.topic_id * 0 + number) for one in batches)

@@ -12,7 +12,7 @@ from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.findings import INFO, Finding, finding
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.snapshot import Snapshot
 
 
 class CheckpointChecker:
@@ -67,15 +67,15 @@ class CheckpointChecker:
             yield finding("checkpoint-zero", path=paths.CHECKPOINT, position=0, **severity)
 
 
-def walked_from(sizes: Sizes) -> int:
+def walked_from(snapshot: Snapshot) -> int:
     """Where a start after a crash begins to walk through the log, dispatching all of it again: the
     newest file whose first record is not younger than the checkpoint
     (``CommitLog#recoverAbnormally``, ``#isMappedFileMatchedRecover``), else the first one."""
     try:
-        checkpoint = read_checkpoint(sizes.path / paths.CHECKPOINT) or Checkpoint()
+        checkpoint = read_checkpoint(snapshot.path / paths.CHECKPOINT) or Checkpoint()
     except CannotRead:
         checkpoint = Checkpoint()
-    with closing(sizes.open_log()) as log:
+    with closing(snapshot.open_log()) as log:
         for entry in reversed(log.files.entries):
             record = log.find_record(entry.file_from_offset)
             if record is not None and 0 < record.store_timestamp <= checkpoint.min_timestamp:

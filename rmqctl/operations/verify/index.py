@@ -1,7 +1,7 @@
 """Index against the log: every key has its item and every item its key.
 
-Items stand in log order, so both sides are walked together, batch by batch. Where they part the
-nearest place at which they meet again is looked for; neighbours of one kind are one finding.
+Items stand in log order, so keys and items are merged, batch by batch. Where they differ, the merge
+goes on at the nearest item that is a key of the log again; neighbours of one kind are one finding.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from rmqctl.operations.verify.checkpoint import walked_from
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.snapshot import Snapshot
 
+#: Items, or keys, in which the merge looks for where to go on.
 _NEAR = 64
-#: Behind every offset.
+#: A physical offset behind every other one.
 _NOWHERE = LONG_MAX
 _INDEXED_LATER = "The next start of a broker dispatches these records, and indexes them."
 
 
 @dataclass(slots=True)
-class _Extra:
-    """Neighbouring items of one kind that no key asks for."""
+class _SurplusItems:
+    """Neighbouring items of one kind that no key asks for; ``position`` (bytes in the file) and
+    ``physical_offset`` are those of the first."""
 
     code: str
     path: str
@@ -43,7 +45,8 @@ class _Extra:
 
 @dataclass(slots=True)
 class _Gap:
-    """Consecutive keys of the log that have no item."""
+    """Consecutive keys of the log that have no item; ``first`` and ``last`` are the physical
+    offsets of their records."""
 
     first: int
     last: int
@@ -57,22 +60,22 @@ class IndexChecker:
     units, and after a stop that was not clean of those that its recovery walks through.
     """
 
-    def __init__(self, sizes: Sizes, damaged: Ranges) -> None:
-        root = sizes.path
-        service = IndexService(root / paths.INDEX, sizes.config.index_geometry)
-        self._cursor = IndexCursor(root, service, sizes.unclean)
-        self._log_min = sizes.log_min
+    def __init__(self, snapshot: Snapshot, damaged: Ranges) -> None:
+        root = snapshot.path
+        service = IndexService(root / paths.INDEX, snapshot.config.index_geometry)
+        self._cursor = IndexCursor(root, service, snapshot.unclean)
+        self._log_min = snapshot.log_min
         self._damaged = damaged
-        self._end = GrowingEnd(sizes.open_log)
-        self._sizes = sizes
+        self._end = GrowingEnd(snapshot.open_log)
+        self._snapshot = snapshot
         self._has_files = bool(service.paths)
         self._started = False
         # Whether there was a file before the first one that is left.
-        self._starts_late = sizes.log_min > 0
+        self._starts_late = snapshot.log_min > 0
         # Whether items of records that are gone may come.
         self._expires = True
         self._gap: _Gap | None = None
-        self._extra: _Extra | None = None
+        self._surplus: _SurplusItems | None = None
         # The record of the last item that has its key, and all of its keys' hashes so far.
         self._last_offset = -1
         self._last_hashes: set[int] = set()
@@ -83,7 +86,7 @@ class IndexChecker:
         return self._cursor.items
 
     def log_begins(self, log_min: int) -> None:
-        """Older files of the log were removed meanwhile."""
+        """Goes on with the log as it is now: retention has removed its oldest files."""
         self._log_min, self._expires, self._starts_late = log_min, True, True
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
@@ -105,7 +108,7 @@ class IndexChecker:
 
     @staticmethod
     def _matching(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
-        """How many items are just the next keys."""
+        """How many of ``items`` are the keys from row ``done`` on, in order."""
         end = done + len(items)
         same = (items["key_hash"] == keys.key_hash[done:end]) & (
             items["physical_offset"] == keys.physical_offset[done:end]
@@ -113,8 +116,8 @@ class IndexChecker:
         return len(same) if same.all() else int(np.argmin(same))
 
     def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
-        """Items that are what the keys say: times, header, and on."""
-        yield from self._report_extra()
+        """Takes items that are the next keys, and checks their times and the file's header."""
+        yield from self._report_surplus()
         self._starts_late = self._starts_late or (not self._started and self._gap is not None)
         yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
         self._started, self._expires = True, False
@@ -157,8 +160,8 @@ class IndexChecker:
     def _align(
         self, keys: KeyBatch, done: int, items: NDArray[np.void]
     ) -> Generator[Finding, None, int]:
-        """Where keys and items part: skips what belongs to only one side. The number of the next
-        key is the generator's value."""
+        """Where keys and items differ: skips what only one side has. The generator's value is the
+        row of the next key."""
         offset, key_hash = int(items["physical_offset"][0]), int(items["key_hash"][0])
         wanted, wanted_hash = int(keys.physical_offset[done]), int(keys.key_hash[done])
         if 0 <= offset < self._log_min and self._expires:
@@ -170,10 +173,10 @@ class IndexChecker:
             (near["physical_offset"] == wanted) & (near["key_hash"] == wanted_hash)
         )
         if len(meets):
-            yield from self._take_extras(items[: int(meets[0])])
+            yield from self._take_surplus(items[: int(meets[0])])
             return done
         if offset < wanted or self._is_outlier(items, wanted):
-            yield from self._take_extras(items[:1])
+            yield from self._take_surplus(items[:1])
             return done
         if offset == wanted:
             same_record = keys.physical_offset[done : done + _NEAR] == wanted
@@ -183,7 +186,7 @@ class IndexChecker:
             if not len(later):
                 # A record's keys may begin again in a new file before its last one is there.
                 skipped = 0 if self._is_repeated(offset, key_hash) else 1
-                yield from self._take_extras(items[:1])
+                yield from self._take_surplus(items[:1])
             self._note_gap(keys, done, done + skipped)
             return done + skipped
         found = done + int(np.searchsorted(keys.physical_offset[done:], offset))
@@ -202,8 +205,8 @@ class IndexChecker:
         """Whether the last record has this item already."""
         return offset == self._last_offset and key_hash in self._last_hashes
 
-    def _take_extras(self, items: NDArray[np.void]) -> Iterator[Finding]:
-        """Items that no key asks for."""
+    def _take_surplus(self, items: NDArray[np.void]) -> Iterator[Finding]:
+        """Takes items that no key asks for."""
         for item in items:
             offset = int(item["physical_offset"])
             if self._is_repeated(offset, int(item["key_hash"])):
@@ -212,24 +215,24 @@ class IndexChecker:
                 code = "index-item-points-into-damage"
             else:
                 code = "index-item-without-key"
-            extra = self._extra
-            if extra is not None and (extra.code, extra.path) == (code, self._cursor.path):
-                extra.count += 1
+            surplus = self._surplus
+            if surplus is not None and (surplus.code, surplus.path) == (code, self._cursor.path):
+                surplus.count += 1
             else:
-                yield from self._report_extra()
-                place = self._cursor.position(self._cursor.next_no)
-                self._extra = _Extra(code, self._cursor.path, place, offset)
+                yield from self._report_surplus()
+                position = self._cursor.position(self._cursor.next_no)
+                self._surplus = _SurplusItems(code, self._cursor.path, position, offset)
             self._cursor.take(1)
 
-    def _report_extra(self) -> Iterator[Finding]:
-        if self._extra is not None:
-            extra, self._extra = self._extra, None
+    def _report_surplus(self) -> Iterator[Finding]:
+        if self._surplus is not None:
+            surplus, self._surplus = self._surplus, None
             yield finding(
-                extra.code,
-                path=extra.path,
-                position=extra.position,
-                physical_offset=extra.physical_offset,
-                found=f"{extra.count} items" if extra.count > 1 else "1 item",
+                surplus.code,
+                path=surplus.path,
+                position=surplus.position,
+                physical_offset=surplus.physical_offset,
+                found=f"{surplus.count} items" if surplus.count > 1 else "1 item",
             )
 
     def _note_gap(self, keys: KeyBatch, start: int, end: int) -> None:
@@ -266,9 +269,9 @@ class IndexChecker:
             if expired.all() and self._expires:
                 self._cursor.take(len(items))
             else:
-                yield from self._take_extras(items)
+                yield from self._take_surplus(items)
         yield from self._cursor.drain()
-        yield from self._report_extra()
+        yield from self._report_surplus()
         if self._cursor.skipped or self._gap is None:
             return  # Which keys are missing, nobody can tell.
         if self._gap.first >= self._dispatched_again_from():
@@ -280,12 +283,12 @@ class IndexChecker:
             yield from self._report_gap("index-missing", path=paths.INDEX)
 
     def _dispatched_again_from(self) -> int:
-        """From where on the next start of a broker dispatches, and so indexes: what stands behind
-        the newest unit, and after a crash all that its recovery walks through. No start indexes the
-        rest."""
-        dispatched_to = self._sizes.dispatched_to
+        """Physical offset from which the next start of a broker dispatches, and so indexes: behind
+        the newest unit, and after a crash where its recovery begins to read. No start indexes what
+        lies before."""
+        dispatched_to = self._snapshot.dispatched_to
         start = dispatched_to if dispatched_to >= 0 else _NOWHERE
-        return min(start, walked_from(self._sizes)) if self._cursor.unclean else start
+        return min(start, walked_from(self._snapshot)) if self._cursor.unclean else start
 
     def _later(self, offsets: NDArray[np.int64]) -> int:
         """How many of the next items are of records that were appended after the log was read."""

@@ -1,8 +1,9 @@
-"""A verification in parts: the same rules over parts of a log, single queues and the index.
+"""A verification in parts: the same checks over ranges of the log, single queues and the index.
 
-:class:`LogSide` takes what parts of the log show, :class:`QueueSide` the units of some queues and
-:class:`IndexSide` the keys, each in log order, and :class:`StoreSide` puts the findings together as
-:func:`rmqctl.operations.verify.verify` gives them. Nothing here knows who runs the parts.
+A part is a range of the log that one process scans. :class:`LogSide` checks its records,
+:class:`QueueSide` the units of some queues and :class:`IndexSide` the keys, each in log order, and
+:class:`StoreSide` puts the findings together in the order of
+:func:`rmqctl.operations.verify.verify`. Nothing here knows where the parts are processed.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.run import Summary, check_before
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
-__all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Sizes", "StoreSide", "Waits"]
+__all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Snapshot", "StoreSide", "Waits"]
 
 
 @dataclass
 class PartFindings:
-    """What one part of the log shows. ``suspect`` is its last record with a wrong CRC when nothing
-    follows it in the part, ``end`` the log's end when it lies in the part. ``undispatched`` are
-    the queues that its records name to no avail."""
+    """The findings of one part, and what only its neighbours can decide. ``suspect`` is its last
+    record with a wrong CRC when nothing follows it in the part, ``end`` the log's end when it lies
+    in the part. ``undispatched`` are further queues that its records name and no dispatch fills."""
 
     findings: list[Finding] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -51,8 +52,8 @@ class PartFindings:
 class LogSide:
     """The checks of log records, for one part of the log."""
 
-    def __init__(self, sizes: Sizes, log: CommitLog) -> None:
-        self._records = LogChecker(sizes, log, Ranges())
+    def __init__(self, snapshot: Snapshot, log: CommitLog) -> None:
+        self._records = LogChecker(snapshot, log, Ranges())
         self._part = PartFindings()
 
     def add(self, entry: ScanEntry) -> None:
@@ -74,20 +75,20 @@ class LogSide:
 
 
 class StoreSide:
-    """What is looked at once a store: directories, the end of the log, the checkpoint."""
+    """The checks that a store needs once: directories, the end of the log, the checkpoint."""
 
     def __init__(
         self, root: Path, config: MessageStoreConfig, progress: Progress | None = None
     ) -> None:
-        self.sizes = Sizes.of(root, as_written(root, config))
-        self.log = self.sizes.open_log()
+        self.snapshot = Snapshot.of(root, as_written(root, config))
+        self.log = self.snapshot.open_log()
         self.summary = Summary(min_offset=self.log.min_offset)
         self._checkpoint = CheckpointChecker(root)
-        self._records = LogChecker(self.sizes, self.log, Ranges())
+        self._records = LogChecker(self.snapshot, self.log, Ranges())
 
     def before(self) -> Iterator[Finding]:
-        """Before anything is read of the log."""
-        return check_before(self.sizes)
+        """The findings that need no read of the log."""
+        return check_before(self.snapshot)
 
     def join(self, parts: Iterable[PartFindings]) -> Iterator[Finding]:
         """Puts the parts of the log together, in order."""
@@ -106,11 +107,11 @@ class StoreSide:
                 yield from records.add(part.end)
 
     def together(self, waits: Iterable[Waits]) -> Iterator[Finding]:
-        """What the queues can only say together."""
-        return waits_findings(self.sizes, waits)
+        """The findings that need all queues."""
+        return waits_findings(self.snapshot, waits)
 
     def after(self) -> Iterator[Finding]:
-        """After everything: the checkpoint."""
+        """The findings of the checkpoint, after all others."""
         newest = self._records.newest_timestamp if self.summary.records else None
         return self._checkpoint.finish(newest)
 
@@ -126,10 +127,10 @@ def ranges(damage: Iterable[Damage]) -> Ranges:
 class QueueSide:
     """Checks queues one after the other."""
 
-    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_end: int) -> None:
+    def __init__(self, snapshot: Snapshot, damage: Iterable[Damage], log_end: int) -> None:
         self._table = TopicTable()
-        self._log = sizes.open_log()
-        self._queues = QueueChecker(sizes, self._log, self._table, ranges(damage))
+        self._log = snapshot.open_log()
+        self._queues = QueueChecker(snapshot, self._log, self._table, ranges(damage))
         self._queues.log_ends(log_end)
 
     @property
@@ -148,17 +149,19 @@ class QueueSide:
         yield from self._queues.finish_queue(topic, queue_id)
 
     def waits(self) -> Waits:
-        """After the last queue."""
+        """The state of all queues, after the last one."""
         self._queues.close()
         self._log.close()
         return self._queues.waits()
 
 
 class IndexSide:
-    """Checks the index against all keys in log order. ``log_min`` stands in ``sizes`` as well."""
+    """Checks the index against all keys in log order. ``log_min`` stands in ``snapshot``, too."""
 
-    def __init__(self, sizes: Sizes, damage: Iterable[Damage], log_min: int, log_end: int) -> None:
-        self._index = IndexChecker(sizes, ranges(damage))
+    def __init__(
+        self, snapshot: Snapshot, damage: Iterable[Damage], log_min: int, log_end: int
+    ) -> None:
+        self._index = IndexChecker(snapshot, ranges(damage))
         self._log_end = log_end
 
     @property

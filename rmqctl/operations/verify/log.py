@@ -29,7 +29,7 @@ from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import CODES, Finding, finding
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
@@ -48,13 +48,13 @@ class LogChecker:
     and nothing points to it, damaged else. ``undispatched`` is told with the log's end.
     """
 
-    def __init__(self, sizes: Sizes, log: CommitLog, damaged: Ranges) -> None:
+    def __init__(self, snapshot: Snapshot, log: CommitLog, damaged: Ranges) -> None:
         self.records = 0
         self.blanks = 0
         self.newest_timestamp = 0
         self.suspect: Finding | None = None
         self.undispatched = Undispatched()
-        self._sizes = sizes
+        self._snapshot = snapshot
         self.log = log
         self._damaged = damaged
 
@@ -88,7 +88,7 @@ class LogChecker:
             if body_crc == record.body_crc:
                 continue  # A broker was writing it when it was scanned.
             bad = bad._replace(expected=f"{record.body_crc:#010x}", found=f"{body_crc:#010x}")
-            if row == len(batch) - 1 and record.physical_offset >= self._sizes.dispatched_to:
+            if row == len(batch) - 1 and record.physical_offset >= self._snapshot.dispatched_to:
                 self.suspect = bad
             else:
                 yield bad
@@ -97,7 +97,7 @@ class LogChecker:
             bad = self._record_finding("message-not-decodable", batch, row)
             yield bad._replace(expected=expected, found=found)
         yield from self._dispatch_stops(batch)
-        self.undispatched.add(self._sizes.path, self._sizes.config, batch)
+        self.undispatched.add(self._snapshot.path, self._snapshot.config, batch)
         yield from self._empty_parts(batch)
         for row in bad_delay_rows(batch):
             level = batch.record(row).properties[PROPERTY_DELAY_TIME_LEVEL]
@@ -122,11 +122,11 @@ class LogChecker:
         """Records on which a broker's dispatch fails, again and again, with enableMultiDispatch: of
         4.9.3 one without properties (``DefaultMessageStore#checkMultiDispatchQueue``), of any
         version one whose offsets of further queues are no numbers (``multiDispatchLmqQueue``)."""
-        if not self._sizes.config.enable_multi_dispatch:
+        if not self._snapshot.config.enable_multi_dispatch:
             return
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
-        bare = has_unit & (batch.properties_length == 0) & (not self._sizes.is_of_5)
+        bare = has_unit & (batch.properties_length == 0) & (not self._snapshot.is_of_5)
         for row in np.flatnonzero(bare).tolist():
             yield self._record_finding("dispatch-stops", batch, row)._replace(
                 expected="properties", found="none"
@@ -134,7 +134,7 @@ class LogChecker:
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
             properties = record.properties
-            if self._sizes.is_of_5 and not topic_allows_lmq(record.topic):
+            if self._snapshot.is_of_5 and not topic_allows_lmq(record.topic):
                 continue
             if has_unit[row] and not offsets_are_numbers(properties):
                 yield self._record_finding("dispatch-stops", batch, row)._replace(
@@ -206,7 +206,7 @@ class LogChecker:
             return {"path": path, "physical_offset": physical_offset}
         entry = files.entries[number]
         return {
-            "path": shown(self._sizes.path, entry.path),
+            "path": shown(self._snapshot.path, entry.path),
             "physical_offset": physical_offset,
             "position": physical_offset - entry.file_from_offset,
         }

@@ -1,4 +1,4 @@
-"""Units that no record of their queue claims, seen from the queue's side."""
+"""Orphan units: those that no record of their queue has asked for, classified."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import Finding
-from rmqctl.operations.verify.queuestate import QueueState, Run, say
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
+from rmqctl.operations.verify.snapshot import Snapshot
 
 _WINDOW = 1 << 16
 _LOOK, _HOLE, _PAST_END = 0, 1, 2
 _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
 
 
-class UnclaimedUnits:
-    """Says what unclaimed units are. ``units`` counts those that it had to name."""
+class OrphanUnits:
+    """Classifies orphan units. ``units`` counts those that are findings."""
 
-    def __init__(self, sizes: Sizes, log: CommitLog, damaged: Ranges) -> None:
+    def __init__(self, snapshot: Snapshot, log: CommitLog, damaged: Ranges) -> None:
         self.units = 0
-        self.end = GrowingEnd(sizes.open_log)
+        self.end = GrowingEnd(snapshot.open_log)
         self._damaged = damaged
-        self._log_min = sizes.log_min
-        self._dispatcher = Dispatcher(sizes.config)
+        self._log_min = snapshot.log_min
+        self._dispatcher = Dispatcher(snapshot.config)
         self.log = log
 
     def log_begins(self, log: CommitLog) -> None:
-        """Older files of the log were removed meanwhile."""
+        """Goes on with the log as it is now: retention has removed its oldest files."""
         self.log, self._log_min = log, log.min_offset
 
     def close(self) -> None:
         self.end.close()
 
     def check_rest(self, state: QueueState) -> Iterator[Finding]:
-        """Units behind those that records have claimed; zeros up to the end of the last file are
-        still to be written."""
-        return self.check(state, state.place, self._end_of(state))
+        """Units behind the last one that a record has asked for; zeros up to the end of the last
+        file are still to be written."""
+        return self.check(state, state.proven_end, self._end_of(state))
 
     def check(self, state: QueueState, start: int, end: int) -> Iterator[Finding]:
-        """Units at queue offsets ``[start, end)``; neighbours of a kind are one finding."""
-        last: Run | None = None
-        for run in self._runs(state, start, end):
-            if last is not None and last.goes_on(run):
-                last.count += run.count
+        """Orphans at queue offsets ``[start, end)``; neighbours of a kind are one finding."""
+        last: FindingSpan | None = None
+        for span in self._spans(state, start, end):
+            if last is not None and last.goes_on(span):
+                last.count += span.count
                 continue
             if last is not None:
-                yield state.tell(last)
-            last = run
+                yield state.finding_of(last)
+            last = span
         if last is not None:
-            yield state.tell(last)
+            yield state.finding_of(last)
 
-    def _runs(self, state: QueueState, start: int, end: int) -> Iterator[Run]:
-        for place, window in self._windows(state, start, end):
+    def _spans(self, state: QueueState, start: int, end: int) -> Iterator[FindingSpan]:
+        for queue_offset, window in self._windows(state, start, end):
             offset, size = window["physical_offset"], window["size"]
             written = (offset >= 0) & (size > 0)
             quiet = (offset == 0) & (size == constants.PRE_BLANK_UNIT[1])
@@ -69,12 +69,12 @@ class UnclaimedUnits:
                 kind[written & (offset >= self.end.read_to)] = _PAST_END
             for first, count in _stretches(np.flatnonzero(~quiet), kind):
                 if kind[first] == _LOOK:
-                    yield from self._looked_up(state, place, window, first, count)
-                elif kind[first] == _PAST_END or place + first < self._end_of(state):
+                    yield from self._looked_up(state, queue_offset, window, first, count)
+                elif kind[first] == _PAST_END or queue_offset + first < self._end_of(state):
                     code = _CODES[int(kind[first])]
                     self.units += count * (code != "unit-hole")
                     unit = Unit._make(window[first].tolist())
-                    yield self._run(state, place + first, unit, code, count)
+                    yield self._span(state, queue_offset + first, unit, code, count)
 
     def _end_of(self, state: QueueState) -> int:
         """Where the queue's unwritten rest begins."""
@@ -85,7 +85,8 @@ class UnclaimedUnits:
     def _windows(
         self, state: QueueState, start: int, end: int
     ) -> Iterator[tuple[int, NDArray[np.void]]]:
-        """Units of a range with their first place; places in no file are left out."""
+        """Units of a range, window by window, with the queue offset of the first; offsets that no
+        file holds are left out."""
         assert state.queue is not None
         while start < end:
             window = state.queue.window(start, min(end - start, _WINDOW))
@@ -100,28 +101,32 @@ class UnclaimedUnits:
             start = following // UNIT_SIZE
 
     def _looked_up(
-        self, state: QueueState, place: int, window: NDArray[np.void], first: int, count: int
-    ) -> Iterator[Run]:
+        self, state: QueueState, queue_offset: int, window: NDArray[np.void], first: int, count: int
+    ) -> Iterator[FindingSpan]:
         """Units that point into the log."""
         for row in range(first, first + count):
             unit = Unit._make(window[row].tolist())
-            code = self._classify(unit, place + row, state)
+            code = self._classify(unit, queue_offset + row, state)
             if code is not None:
                 self.units += 1
-                yield self._run(state, place + row, unit, code)
+                yield self._span(state, queue_offset + row, unit, code)
 
-    def _run(self, state: QueueState, place: int, unit: Unit, code: str, count: int = 1) -> Run:
-        position = state.position(place)
-        return Run(code, place, unit.physical_offset, position, count, found=say(unit))
+    def _span(
+        self, state: QueueState, queue_offset: int, unit: Unit, code: str, count: int = 1
+    ) -> FindingSpan:
+        position = state.position(queue_offset)
+        return FindingSpan(
+            code, queue_offset, unit.physical_offset, position, count, found=describe(unit)
+        )
 
-    def _classify(self, unit: Unit, place: int, state: QueueState) -> str | None:
+    def _classify(self, unit: Unit, queue_offset: int, state: QueueState) -> str | None:
         record = self.log.find_record(unit.physical_offset)
         if record is None:
             damaged = unit.physical_offset in self._damaged
             return "unit-points-into-damage" if damaged else "unit-points-to-no-record"
         queue = state.topic, state.queue_id
         own = self._dispatcher.units(record)
-        if any(one[:5] == (*queue, place, *unit[:2]) for one in own):
+        if any(one[:5] == (*queue, queue_offset, *unit[:2]) for one in own):
             # Its record comes later in the log: the queue has begun again.
             return None
         is_its = (record.topic, record.queue_id) == queue or any(one[:2] == queue for one in own)

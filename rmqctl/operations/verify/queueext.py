@@ -37,7 +37,7 @@ def resolve_ext(
     return codes
 
 
-def say_ext(queue: ConsumeQueue, unit: Unit) -> str:
+def describe_ext(queue: ConsumeQueue, unit: Unit) -> str:
     """What stands in the extension for a unit, for a finding; empty without an address."""
     if not is_ext_addr(unit.tags_code):
         return ""

@@ -1,7 +1,8 @@
 """Queues against the log, in both directions.
 
-Records come in log order, in batches; each is compared with the unit at its place. What no record
-has claimed is then looked at from the queue's side. Memory holds one range a queue and one bulk.
+Records come in log order, in batches; each is compared with the unit at its queue offset. Orphan
+units, for which no record has asked, are classified then. Memory holds one state a queue and one
+bulk of expected units.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
-from rmqctl.operations.verify.orphanunits import UnclaimedUnits
+from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
-from rmqctl.operations.verify.queueunits import UnitChecker, Wanted
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.queueunits import ExpectedUnits, UnitChecker
+from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.topics import is_deleted, known_topics
 
 
@@ -40,22 +41,24 @@ class QueueChecker:
     :meth:`finish_queue`, and :meth:`waits` behind the last one.
     """
 
-    def __init__(self, sizes: Sizes, log: CommitLog, topics: TopicTable, damaged: Ranges) -> None:
-        self._root = sizes.path
-        self._sizes = sizes
+    def __init__(
+        self, snapshot: Snapshot, log: CommitLog, topics: TopicTable, damaged: Ranges
+    ) -> None:
+        self._root = snapshot.path
+        self._snapshot = snapshot
         self._topics = topics
-        self._unread = queues_not_understood(sizes.path)
-        self._unclaimed = UnclaimedUnits(sizes, log, damaged)
+        self._unread = queues_not_understood(snapshot.path)
+        self._orphans = OrphanUnits(snapshot, log, damaged)
         self._states: dict[tuple[str, int], QueueState] = {}
         self._pending: list[UnitBatch] = []
         self._pending_units = 0
         self._waits = Waits()
-        self._records = UnitChecker(self._unclaimed, self._waits, sizes.waiting_from)
+        self._records = UnitChecker(self._orphans, self._waits, snapshot.waiting_from)
 
     @property
     def units(self) -> int:
         """Units looked at so far."""
-        return self._records.units + self._unclaimed.units
+        return self._records.units + self._orphans.units
 
     def add(self, batch: UnitBatch) -> Iterator[Finding]:
         """Takes the units that a batch of records asks for."""
@@ -66,24 +69,24 @@ class QueueChecker:
 
     def log_ends(self, log_end: int) -> None:
         """The log was checked up to there."""
-        self._unclaimed.end.reached(log_end)
+        self._orphans.end.reached(log_end)
 
     def log_begins(self, log: CommitLog) -> None:
-        """Older files of the log were removed meanwhile; ``log`` is as it is now."""
-        self._unclaimed.log_begins(log)
+        """Goes on with ``log`` as it is now: retention has removed its oldest files."""
+        self._orphans.log_begins(log)
 
     def finish(self, log_end: int) -> Iterator[Finding]:
-        """After the last record: what no record claimed."""
+        """After the last record: the findings of all orphan units."""
         self.log_ends(log_end)
         yield from self._check_pending()
         waits = self.waits()
-        yield from _missing_findings(self._sizes, waits.missing)
+        yield from _missing_findings(self._snapshot, waits.missing)
         for where in queue_directories(self._root / paths.CONSUME_QUEUE):
             yield from self.finish_queue(where.topic, where.queue_id)
         yield from _behind_findings([waits])
 
     def finish_queue(self, topic: str, queue_id: int) -> Iterator[Finding]:
-        """After a queue's last record: what no record claimed."""
+        """After a queue's last record: the findings of its orphan units."""
         if self._unread(topic):
             self._pending, self._pending_units = [], 0
             return
@@ -93,7 +96,7 @@ class QueueChecker:
             yield from self._unless_removed(state, self._finish_queue(state))
 
     def waits(self) -> Waits:
-        """What records up to here wait for."""
+        """What is one finding over all queues, up to here."""
         self._waits.missing = [
             (s.topic, s.queue_id, s.path, s.missing, s.first_missing)
             for s in self._states.values()
@@ -102,7 +105,7 @@ class QueueChecker:
         return self._waits
 
     def close(self) -> None:
-        self._unclaimed.close()
+        self._orphans.close()
 
     # --- queues --------------------------------------------------------------------------
 
@@ -115,13 +118,13 @@ class QueueChecker:
             if self._unread(self._topics.names[topic_id]):
                 continue
             state = self._state(self._topics.names[topic_id], queue_id)
-            wanted = Wanted(
+            expected = ExpectedUnits(
                 bulk.queue_offset[rows],
                 bulk.physical_offset[rows],
                 bulk.size[rows],
                 bulk.tags_code[rows],
             )
-            yield from self._unless_removed(state, self._records.check(state, wanted))
+            yield from self._unless_removed(state, self._records.check(state, expected))
 
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Findings of a queue, up to where a broker's retention removes what is to be read."""
@@ -138,7 +141,7 @@ class QueueChecker:
         if state is None:
             relative = f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
             queue = self._open(topic, queue_id)
-            state = QueueState(queue, topic, queue_id, relative, self._sizes.queue)
+            state = QueueState(queue, topic, queue_id, relative, self._snapshot.queue_file_size)
             self._states[topic, queue_id] = state
         return state
 
@@ -154,7 +157,7 @@ class QueueChecker:
                 where,
                 topic,
                 queue_id,
-                self._sizes.queue,
+                self._snapshot.queue_file_size,
                 ext=ConsumeQueueExt(ext) if ext.is_dir() else None,
             )
         except (FileLengthContradiction, CannotRead):
@@ -163,27 +166,27 @@ class QueueChecker:
         return queue if queue.files.entries else None
 
     def _finish_queue(self, state: QueueState) -> Iterator[Finding]:
-        """What no record of the queue claimed."""
+        """Orphan units of the queue, and its extension files."""
         assert state.queue is not None
-        yield from state.told()
+        yield from state.release()
         if not state.started:
-            state.place = state.first_place
-        yield from self._unclaimed.check_rest(state)
-        yield from check_ext_files(self._root, self._sizes.config, state.queue)
+            state.proven_end = state.first_queue_offset
+        yield from self._orphans.check_rest(state)
+        yield from check_ext_files(self._root, self._snapshot.config, state.queue)
         state.queue.close()
 
 
-def waits_findings(sizes: Sizes, waits: Iterable[Waits]) -> Iterator[Finding]:
-    """What queues can only say together, checked in parts."""
+def waits_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
+    """Findings over all queues, which were checked in parts."""
     every = list(waits)
-    yield from _missing_findings(sizes, sorted(queue for one in every for queue in one.missing))
+    yield from _missing_findings(snapshot, sorted(queue for one in every for queue in one.missing))
     yield from _behind_findings(every)
 
 
 def _missing_findings(
-    sizes: Sizes, missing: list[tuple[str, int, str, int, int]]
+    snapshot: Snapshot, missing: list[tuple[str, int, str, int, int]]
 ) -> Iterator[Finding]:
-    if missing and sizes.waiting_from is None:
+    if missing and snapshot.waiting_from is None:
         yield finding(
             "consumequeue-missing",
             path=paths.CONSUME_QUEUE,
@@ -192,7 +195,7 @@ def _missing_findings(
             physical_offset=min(queue[4] for queue in missing),
         )
         return
-    topics = known_topics(sizes.path) if missing else None
+    topics = known_topics(snapshot.path) if missing else None
     for topic, queue_id, path, records, first in missing:
         yield finding(
             "queue-of-deleted-topic" if is_deleted(topic, topics) else "queue-missing",

@@ -1,4 +1,4 @@
-"""What is known of one queue while it is checked."""
+"""The state of one queue while it is checked, and what several queues have in common."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.operations.verify.findings import Finding, finding
 
-#: More kinds of damage in a row are not held back.
-_MOST_RUNS = 8
+#: Spans of one queue that are held back at a time.
+_MOST_SPANS = 8
 
 
 @dataclass(slots=True)
-class Run:
-    """Neighbouring units of one kind, or records that lack them: one finding. ``expected`` and
-    ``found`` are those of the first."""
+class FindingSpan:
+    """Neighbouring units with one kind of damage, or records that lack theirs: one finding.
+    ``count`` is their number; the other fields are those of the first."""
 
     code: str
     queue_offset: int
@@ -25,18 +25,19 @@ class Run:
     expected: str | None = None
     found: str | None = None
 
-    def goes_on(self, other: Run) -> bool:
+    def goes_on(self, other: FindingSpan) -> bool:
         """Whether ``other`` is of the same kind and follows."""
         return self.code == other.code and self.queue_offset + self.count == other.queue_offset
 
 
 @dataclass(slots=True)
 class QueueState:
-    """How far one queue is proven: units below ``place`` are, by records in log order.
+    """How far one queue is proven: records in log order have asked for the units before queue
+    offset ``proven_end``.
 
-    ``shift`` is how far units stand from where their records say, 0 in a sound queue. ``queue`` is
-    None when it has no files. ``runs`` are records whose units are not as they should be; they are
-    told when a unit is, for until then the log may begin the queue again.
+    ``shift`` is how many units the stored ones stand from where their records say, 0 in a sound
+    queue. ``queue`` is None when it has no files. ``spans`` are held back until the next sound
+    unit: before that the log may begin the queue again, and they are no damage.
     """
 
     queue: ConsumeQueue | None
@@ -45,52 +46,52 @@ class QueueState:
     path: str
     file_size: int
     started: bool = False
-    place: int = 0
+    proven_end: int = 0
     shift: int = 0
     missing: int = 0
     first_missing: int = 0
     was_removed: bool = False
     written_end: int | None = None
-    runs: list[Run] = field(default_factory=list)
+    spans: list[FindingSpan] = field(default_factory=list)
 
     @property
-    def first_place(self) -> int:
-        """Queue offset of the first file's begin."""
+    def first_queue_offset(self) -> int:
+        """Queue offset at which the first file begins."""
         assert self.queue is not None
         return max(self.queue.files.min_offset, 0) // UNIT_SIZE
 
-    def position(self, place: int) -> int:
-        """Position of a unit in its file."""
-        return place * UNIT_SIZE % self.file_size
+    def position(self, queue_offset: int) -> int:
+        """Position in its file (bytes) of the unit at a queue offset."""
+        return queue_offset * UNIT_SIZE % self.file_size
 
     def finding(self, code: str, **fields: object) -> Finding:
         return finding(code, path=self.path, topic=self.topic, queue_id=self.queue_id, **fields)
 
-    def note(self, run: Run) -> Iterator[Finding]:
-        """Holds a run back; the oldest is told when there are too many."""
-        if self.runs and self.runs[-1].goes_on(run):
-            self.runs[-1].count += run.count
+    def hold_back(self, span: FindingSpan) -> Iterator[Finding]:
+        """Keeps a span, or adds it to the last one; yields the oldest when there are too many."""
+        if self.spans and self.spans[-1].goes_on(span):
+            self.spans[-1].count += span.count
             return
-        self.runs.append(run)
-        if len(self.runs) > _MOST_RUNS:
-            yield self.tell(self.runs.pop(0))
+        self.spans.append(span)
+        if len(self.spans) > _MOST_SPANS:
+            yield self.finding_of(self.spans.pop(0))
 
-    def told(self) -> Iterator[Finding]:
-        """What was held back."""
-        runs, self.runs = self.runs, []
-        return map(self.tell, runs)
+    def release(self) -> Iterator[Finding]:
+        """The findings that were held back."""
+        spans, self.spans = self.spans, []
+        return map(self.finding_of, spans)
 
-    def tell(self, run: Run) -> Finding:
-        expected, found = run.expected, run.found
-        if run.code == "record-without-unit":
-            expected, found = f"{run.count} units", "never written"
-        elif run.count > 1:
-            found = f"{run.count} units from {found}"
+    def finding_of(self, span: FindingSpan) -> Finding:
+        expected, found = span.expected, span.found
+        if span.code == "record-without-unit":
+            expected, found = f"{span.count} units", "never written"
+        elif span.count > 1:
+            found = f"{span.count} units from {found}"
         return self.finding(
-            run.code,
-            queue_offset=run.queue_offset,
-            physical_offset=run.physical_offset,
-            position=run.position,
+            span.code,
+            queue_offset=span.queue_offset,
+            physical_offset=span.physical_offset,
+            position=span.position,
             expected=expected,
             found=found,
         )
@@ -98,18 +99,22 @@ class QueueState:
 
 @dataclass
 class Waits:
-    """What queues can only say together: queues without files, and records not yet dispatched."""
+    """What is one finding over all queues: those without files, and records not yet dispatched.
+
+    ``missing``: topic, queue id, path, records without a unit, physical offset of the first.
+    ``behind`` counts records, ``behind_first`` is the physical offset of the first.
+    """
 
     missing: list[tuple[str, int, str, int, int]] = field(default_factory=list)
     behind: int = 0
     behind_first: int = 0
 
     def note_behind(self, physical_offset: int, count: int) -> None:
-        """Records that are not dispatched yet, the first of them at an offset."""
+        """Adds ``count`` records that are not dispatched yet, the first at ``physical_offset``."""
         first = min(self.behind_first, physical_offset) if self.behind else physical_offset
         self.behind_first = first
         self.behind += count
 
 
-def say(unit: Unit) -> str:
+def describe(unit: Unit) -> str:
     return f"offset {unit.physical_offset}, size {unit.size}, tags code {unit.tags_code}"

@@ -1,4 +1,7 @@
-"""The units that records ask for against those in a queue's files."""
+"""Compares the units that records ask for with those in a queue's files.
+
+A unit is looked for at ``unit_offset``: the queue offset of its record, plus the queue's shift.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
 from rmqctl.operations.verify.findings import Finding
-from rmqctl.operations.verify.orphanunits import UnclaimedUnits
-from rmqctl.operations.verify.queueext import resolve_ext, say_ext
-from rmqctl.operations.verify.queuestate import QueueState, Run, Waits, say
+from rmqctl.operations.verify.orphanunits import OrphanUnits
+from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
+from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, Waits, describe
 
-#: So many units are compared at once: few behind a wrong one, and soon many again.
+#: Units that are compared at once, the least and the most: few behind a wrong one, soon many again.
 _WINDOW = (1 << 8, 1 << 16)
-#: So many wrong units are looked at together: few where the kinds change, else many.
+#: Wrong units that are classified at once: few where the kinds change, else many.
 _WRONG = (1 << 4, 1 << 10)
-#: How far units may stand before where their records say.
+#: Units: how far before its own offset a misplaced unit is looked for.
 _MOST_SHIFT = 64
 _SAME, _UNWRITTEN, _LATE, _OTHER = range(4)
 
 
-class Wanted(NamedTuple):
-    """Units of one queue as records ask for them, in log order: parallel arrays."""
+class ExpectedUnits(NamedTuple):
+    """Units of one queue as records ask for them: parallel arrays in log order, of one length."""
 
     queue_offset: NDArray[np.int64]
     physical_offset: NDArray[np.int64]
@@ -37,95 +40,95 @@ class Wanted(NamedTuple):
 class UnitChecker:
     """Checks records of one queue after the other; ``units`` counts those that it has compared.
 
-    Units between two records, which none claims, are ``unclaimed``'s; what only waits for its
-    dispatch, and queues without files, go to ``waits``.
+    ``orphans`` classifies the units between two records, which no record asks for. ``waits`` gets
+    queues without files, and records that only wait for their dispatch.
     """
 
-    def __init__(self, unclaimed: UnclaimedUnits, waits: Waits, waiting_from: int | None) -> None:
+    def __init__(self, orphans: OrphanUnits, waits: Waits, waiting_from: int | None) -> None:
         self.units = 0
-        self._unclaimed = unclaimed
+        self._orphans = orphans
         self._waits = waits
         self._waiting_from = waiting_from
 
-    def check(self, state: QueueState, wanted: Wanted) -> Iterator[Finding]:
+    def check(self, state: QueueState, expected: ExpectedUnits) -> Iterator[Finding]:
         """Compares one queue's wanted units, in log order, with those in its files."""
         if state.queue is None:
             if not state.was_removed:
-                self._note_missing(state, wanted)
+                self._note_missing(state, expected)
             return
-        breaks = np.flatnonzero(np.diff(wanted.queue_offset) != 1) + 1
-        bounds = [0, *breaks.tolist(), len(wanted.size)]
+        breaks = np.flatnonzero(np.diff(expected.queue_offset) != 1) + 1
+        bounds = [0, *breaks.tolist(), len(expected.size)]
         for start, end in pairwise(bounds):
-            run = Wanted(*(column[start:end] for column in wanted))
+            stretch = ExpectedUnits(*(column[start:end] for column in expected))
             if not state.started:
-                yield from self._begin(state, int(run.queue_offset[0]))
-            yield from self._check_run(state, run)
+                yield from self._begin(state, int(stretch.queue_offset[0]))
+            yield from self._check_stretch(state, stretch)
         state.queue.close()
 
     def _begin(self, state: QueueState, first: int) -> Iterator[Finding]:
         """Before the queue's first record: units of messages that retention removed."""
-        state.started, state.place = True, first
-        yield from self._unclaimed.check(state, state.first_place, first)
+        state.started, state.proven_end = True, first
+        yield from self._orphans.check(state, state.first_queue_offset, first)
 
-    def _check_run(self, state: QueueState, run: Wanted) -> Iterator[Finding]:
-        """A run of records with consecutive queue offsets."""
-        first = int(run.queue_offset[0]) + state.shift
-        done, count = 0, len(run.size)
-        if first > state.place:
-            yield from self._unclaimed.check(state, state.place, first)
-        elif first < state.place:
-            done = yield from self._again(state, run)
+    def _check_stretch(self, state: QueueState, stretch: ExpectedUnits) -> Iterator[Finding]:
+        """A stretch of records with consecutive queue offsets."""
+        first = int(stretch.queue_offset[0]) + state.shift
+        done, count = 0, len(stretch.size)
+        if first > state.proven_end:
+            yield from self._orphans.check(state, state.proven_end, first)
+        elif first < state.proven_end:
+            done = yield from self._again(state, stretch)
         while done < count:
-            matching = self._matching(state, run, done)
+            matching = self._matching(state, stretch, done)
             self.units += matching
             if matching:
-                yield from state.told()
+                yield from state.release()
             done += matching
             if done < count:
-                done += yield from self._mismatch(state, run, done)
-        state.place = max(state.place, int(run.queue_offset[-1]) + state.shift + 1)
+                done += yield from self._mismatch(state, stretch, done)
+        state.proven_end = max(state.proven_end, int(stretch.queue_offset[-1]) + state.shift + 1)
 
-    def _again(self, state: QueueState, run: Wanted) -> Generator[Finding, None, int]:
-        """Records whose places earlier records have had; how many were dealt with.
+    def _again(self, state: QueueState, stretch: ExpectedUnits) -> Generator[Finding, None, int]:
+        """Records whose queue offsets earlier records have had; returns how many were dealt with.
 
         Where the units are the later ones' a topic was deleted, with its queues, and made anew.
         Where they are the earlier ones' an offset was given twice.
         """
-        first = int(run.queue_offset[0])
-        if self._matching(state, run, 0):
-            state.place = first + state.shift
-            earlier, state.runs = state.runs, []
+        first = int(stretch.queue_offset[0])
+        if self._matching(state, stretch, 0):
+            state.proven_end = first + state.shift
+            earlier, state.spans = state.spans, []
             if earlier:
                 yield state.finding(
                     "queue-begun-again",
                     queue_offset=earlier[0].queue_offset,
                     physical_offset=earlier[0].physical_offset,
                     expected=f"units of {sum(one.count for one in earlier)} records",
-                    found=f"those of later records, from {int(run.physical_offset[0])} on",
+                    found=f"those of later records, from {int(stretch.physical_offset[0])} on",
                 )
             return 0
-        count = min(len(run.size), state.place - state.shift - first)
+        count = min(len(stretch.size), state.proven_end - state.shift - first)
         yield state.finding(
             "queue-offset-repeated",
             queue_offset=first,
-            physical_offset=int(run.physical_offset[0]),
-            expected=state.place - state.shift,
+            physical_offset=int(stretch.physical_offset[0]),
+            expected=state.proven_end - state.shift,
             found=first if count == 1 else f"{count} records from {first}",
         )
         return count
 
-    def _matching(self, state: QueueState, run: Wanted, done: int) -> int:
+    def _matching(self, state: QueueState, stretch: ExpectedUnits, done: int) -> int:
         """How many rows from ``done`` on have their unit."""
         assert state.queue is not None
         matched, length = 0, _WINDOW[0]
-        while done + matched < len(run.size):
+        while done + matched < len(stretch.size):
             at = done + matched
-            place = int(run.queue_offset[at]) + state.shift
-            window = state.queue.window(place, min(len(run.size) - at, length))
+            unit_offset = int(stretch.queue_offset[at]) + state.shift
+            window = state.queue.window(unit_offset, min(len(stretch.size) - at, length))
             if not len(window):
                 break
-            same_place, same_code = self._same(state, run, at, window)
-            same = same_place & same_code
+            same_record, same_code = self._same(state, stretch, at, window)
+            same = same_record & same_code
             count = _leading(same)
             matched += count
             if count < len(same):
@@ -134,129 +137,141 @@ class UnitChecker:
         return matched
 
     def _same(
-        self, state: QueueState, run: Wanted, at: int, window: NDArray[np.void]
+        self, state: QueueState, stretch: ExpectedUnits, at: int, window: NDArray[np.void]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether units have the place and size, and the tags code, of the rows from ``at`` on."""
+        """Whether the units of a window name the records from row ``at`` on, and have their
+        tags codes."""
         assert state.queue is not None
         end = at + len(window)
         codes = window["tags_code"].astype(np.int64)
         if state.queue.ext is not None:
-            codes = resolve_ext(state.queue, self._unclaimed.log, window, codes)
-        same_place = (window["physical_offset"] == run.physical_offset[at:end]) & (
-            window["size"] == run.size[at:end]
+            codes = resolve_ext(state.queue, self._orphans.log, window, codes)
+        same_record = (window["physical_offset"] == stretch.physical_offset[at:end]) & (
+            window["size"] == stretch.size[at:end]
         )
-        return same_place, codes == run.tags_code[at:end]
+        return same_record, codes == stretch.tags_code[at:end]
 
     # --- what is not as it should be -----------------------------------------------------
 
-    def _mismatch(self, state: QueueState, run: Wanted, row: int) -> Generator[Finding, None, int]:
-        """Records whose unit is not as it should be, from ``row`` on; how many were dealt with."""
+    def _mismatch(
+        self, state: QueueState, stretch: ExpectedUnits, row: int
+    ) -> Generator[Finding, None, int]:
+        """Records whose unit is not as it should be, from ``row`` on; returns how many were dealt
+        with."""
         assert state.queue is not None
-        place = int(run.queue_offset[row]) + state.shift
-        stored, kind = self._wrong_units(state, run, row)
+        unit_offset = int(stretch.queue_offset[row]) + state.shift
+        stored, kind = self._wrong_units(state, stretch, row)
         count = len(stored)
         if not count:
-            count = self._in_no_file(state.queue, place, len(run.size) - row)
+            count = self._in_no_file(state.queue, unit_offset, len(stretch.size) - row)
         if not len(stored) or kind == _UNWRITTEN:
-            yield from self._note_lost(state, run, row, count)
+            yield from self._note_lost(state, stretch, row, count)
             return count
-        wanted = _packed(run, row, count)
-        waiting = self._waiting(run.physical_offset[row : row + count])
+        wanted = _packed(stretch, row, count)
+        waiting = self._waiting(stretch.physical_offset[row : row + count])
         if waiting == count:
             # Where a start cuts the queue and dispatches again, or what a kill has torn at its end
             # and the next writer completes.
-            is_last = place + np.arange(count) >= state.queue.max_offset - 1
+            is_last = unit_offset + np.arange(count) >= state.queue.max_offset - 1
             is_written = (stored["physical_offset"] >= 0) & (stored["size"] > 0)
-            mended = ~is_written | (is_last & _are_parts(stored, wanted))
+            mended = ~is_written | (is_last & _are_cut_short(stored, wanted))
             count, waiting = _leading(mended == mended[0]), 0
             if mended[0]:
                 self.units += count
-                self._waits.note_behind(int(run.physical_offset[row]), count)
+                self._waits.note_behind(int(stretch.physical_offset[row]), count)
                 return count
         count, moved = count - waiting, 0
         if kind == _OTHER:
-            shifts = _shifts(state.queue, wanted[:count], place)
+            shifts = _shifts(state.queue, wanted[:count], unit_offset)
             moved = int(shifts[0])
             count = 1 if moved else _leading(shifts == 0)
         self.units += count
         state.shift += moved
         unit, asked = (Unit._make(one[0].tolist()) for one in (stored, wanted))
-        code, expected, found = "unit-mismatch", say(asked), say(unit) + say_ext(state.queue, unit)
+        code, expected, found = (
+            "unit-mismatch",
+            describe(asked),
+            describe(unit) + describe_ext(state.queue, unit),
+        )
         if moved:
             code = "unit-misplaced"
-            expected = f"queue offset {run.queue_offset[row]}"
-            found = f"queue offset {place + moved}"
+            expected = f"queue offset {stretch.queue_offset[row]}"
+            found = f"queue offset {unit_offset + moved}"
         elif kind == _LATE:
             code = "unit-delivery-time-mismatch"
-        at = int(run.queue_offset[row]), asked.physical_offset, state.position(place)
-        yield from state.note(Run(code, *at, count, expected, found))
+        at = int(stretch.queue_offset[row]), asked.physical_offset, state.position(unit_offset)
+        yield from state.hold_back(FindingSpan(code, *at, count, expected, found))
         return count
 
     def _wrong_units(
-        self, state: QueueState, run: Wanted, row: int
+        self, state: QueueState, stretch: ExpectedUnits, row: int
     ) -> tuple[NDArray[np.void], int]:
         """The units from ``row`` on that are wrong in one way, some hundreds at most, and the way;
-        no unit: the place of the first is in no file."""
+        no unit: no file holds the offset of the first."""
         assert state.queue is not None
-        place = int(run.queue_offset[row]) + state.shift
+        unit_offset = int(stretch.queue_offset[row]) + state.shift
         for length in _WRONG:
-            window = state.queue.window(place, min(len(run.size) - row, length))
+            window = state.queue.window(unit_offset, min(len(stretch.size) - row, length))
             if not len(window):
                 return window, _OTHER
-            kinds = self._kinds(state, run, row, window)
+            kinds = self._kinds(state, stretch, row, window)
             count = _leading(kinds == kinds[0])
             if count < length:
                 break
         return window[:count], int(kinds[0])
 
     def _kinds(
-        self, state: QueueState, run: Wanted, row: int, window: NDArray[np.void]
+        self, state: QueueState, stretch: ExpectedUnits, row: int, window: NDArray[np.void]
     ) -> NDArray[np.int64]:
         """What is wrong with the units of a window, the rows from ``row`` on."""
-        same_place, same_code = self._same(state, run, row, window)
-        is_late = same_place & (state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC)
+        same_record, same_code = self._same(state, stretch, row, window)
+        is_late = same_record & (state.topic == constants.RMQ_SYS_SCHEDULE_TOPIC)
         # What the engine would not take for a unit may still be one that was damaged.
         written = (window["physical_offset"] != 0) | (window["size"] != 0)
         written |= window["tags_code"] != 0
         kinds = np.where(is_late, _LATE, _OTHER)
         kinds[~written] = _UNWRITTEN
-        kinds[same_place & same_code] = _SAME
+        kinds[same_record & same_code] = _SAME
         return kinds
 
     @staticmethod
-    def _in_no_file(queue: ConsumeQueue, place: int, count: int) -> int:
-        """How many of ``count`` places, the first one in no file, are in none."""
+    def _in_no_file(queue: ConsumeQueue, unit_offset: int, count: int) -> int:
+        """How many of ``count`` offsets no file holds; none holds the first."""
         starts = (entry.file_from_offset // UNIT_SIZE for entry in queue.files.entries)
-        following = next((start for start in starts if start > place), None)
-        return count if following is None else min(count, following - place)
+        following = next((start for start in starts if start > unit_offset), None)
+        return count if following is None else min(count, following - unit_offset)
 
-    def _note_lost(self, state: QueueState, run: Wanted, row: int, count: int) -> Iterator[Finding]:
+    def _note_lost(
+        self, state: QueueState, stretch: ExpectedUnits, row: int, count: int
+    ) -> Iterator[Finding]:
         """Records without a unit: behind the newest unit they only wait for dispatch."""
-        places = run.physical_offset[row : row + count]
-        waiting = self._waiting(places)
+        offsets = stretch.physical_offset[row : row + count]
+        waiting = self._waiting(offsets)
         if waiting:
-            self._waits.note_behind(int(places[count - waiting]), waiting)
+            self._waits.note_behind(int(offsets[count - waiting]), waiting)
         if waiting < count:
-            queue_offset = int(run.queue_offset[row])
+            queue_offset = int(stretch.queue_offset[row])
             position = state.position(queue_offset + state.shift)
-            yield from state.note(
-                Run("record-without-unit", queue_offset, int(places[0]), position, count - waiting)
+            yield from state.hold_back(
+                FindingSpan(
+                    "record-without-unit", queue_offset, int(offsets[0]), position, count - waiting
+                )
             )
 
-    def _note_missing(self, state: QueueState, wanted: Wanted) -> None:
+    def _note_missing(self, state: QueueState, expected: ExpectedUnits) -> None:
         """Records of a queue without files."""
-        places = wanted.physical_offset
-        waiting = self._waiting(places)
+        offsets = expected.physical_offset
+        waiting = self._waiting(offsets)
         if waiting:
-            self._waits.note_behind(int(places[len(places) - waiting]), waiting)
-        if waiting < len(places):
+            self._waits.note_behind(int(offsets[len(offsets) - waiting]), waiting)
+        if waiting < len(offsets):
             if not state.missing:
-                state.first_missing = int(places[0])
-            state.missing += len(places) - waiting
+                state.first_missing = int(offsets[0])
+            state.missing += len(offsets) - waiting
 
-    def _waiting(self, places: NDArray[np.int64]) -> int:
-        """How many of the records at ``places``, the last ones, may still wait for dispatch."""
-        return 0 if self._waiting_from is None else int((places >= self._waiting_from).sum())
+    def _waiting(self, offsets: NDArray[np.int64]) -> int:
+        """How many of the records at ``offsets``, the last ones, may still wait for dispatch."""
+        return 0 if self._waiting_from is None else int((offsets >= self._waiting_from).sum())
 
 
 def _leading(which: NDArray[np.bool_]) -> int:
@@ -264,29 +279,29 @@ def _leading(which: NDArray[np.bool_]) -> int:
     return len(which) if which.all() else int(np.argmin(which))
 
 
-def _packed(run: Wanted, row: int, count: int) -> NDArray[np.void]:
+def _packed(stretch: ExpectedUnits, row: int, count: int) -> NDArray[np.void]:
     """The units of ``count`` records, from ``row`` on, as they are stored."""
     units = np.empty(count, unit_dtype())
     for name in ("physical_offset", "size", "tags_code"):
-        units[name] = getattr(run, name)[row : row + count]
+        units[name] = getattr(stretch, name)[row : row + count]
     return units
 
 
-def _are_parts(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
+def _are_cut_short(stored: NDArray[np.void], wanted: NDArray[np.void]) -> NDArray[np.bool_]:
     """Which stored units are what a store of the wanted ones leaves that was cut: the rest of them
     is zeros."""
     found, whole = (
         np.frombuffer(units.tobytes(), np.uint8).reshape(-1, UNIT_SIZE)
         for units in (stored, wanted)
     )
-    parts: NDArray[np.bool_] = ((found == 0) | (found == whole)).all(axis=1)
-    return parts
+    cut_short: NDArray[np.bool_] = ((found == 0) | (found == whole)).all(axis=1)
+    return cut_short
 
 
-def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], place: int) -> NDArray[np.int64]:
-    """How far from its own place each wanted unit stands, the first one's being ``place``, when the
-    queue was built with a gap; 0 where it is not among those shortly before."""
-    before = _units(queue, place - _MOST_SHIFT, place + len(wanted) - 1)
+def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], unit_offset: int) -> NDArray[np.int64]:
+    """How far from its own offset each wanted unit stands, the first one's being ``unit_offset``,
+    when the queue was built with a gap; 0 where it is not among the ``_MOST_SHIFT`` before."""
+    before = _units(queue, unit_offset - _MOST_SHIFT, unit_offset + len(wanted) - 1)
     offsets = before["physical_offset"].astype(np.int64)
     near = np.lib.stride_tricks.sliding_window_view(offsets, _MOST_SHIFT)
     rows, back = np.nonzero(near == wanted["physical_offset"].astype(np.int64)[:, np.newaxis])
@@ -298,7 +313,7 @@ def _shifts(queue: ConsumeQueue, wanted: NDArray[np.void], place: int) -> NDArra
 
 
 def _units(queue: ConsumeQueue, start: int, end: int) -> NDArray[np.void]:
-    """The units of a range of places; zeros where a place is in no file."""
+    """The units at queue offsets ``[start, end)``; zeros where no file holds one."""
     found = np.zeros(end - start, unit_dtype())
     at = max(start, 0)
     while at < end:

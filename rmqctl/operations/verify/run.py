@@ -29,7 +29,7 @@ from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
-from rmqctl.operations.verify.snapshot import Sizes
+from rmqctl.operations.verify.snapshot import Snapshot
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 
@@ -82,14 +82,14 @@ def verify(
     yield summary
 
 
-def check_before(sizes: Sizes) -> Iterator[Finding]:
+def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     """What is looked at before the log is read: directories, and what a start would see."""
-    root, config = sizes.path, sizes.config
+    root, config = snapshot.path, snapshot.config
     unread = queues_not_understood(root)
     for found in check_directories(
         root,
-        sizes.log,
-        sizes.queue,
+        snapshot.log_file_size,
+        snapshot.queue_file_size,
         config.index_geometry.file_size,
         log_directories(root, config).all,
     ):
@@ -108,41 +108,41 @@ def check_before(sizes: Sizes) -> Iterator[Finding]:
             path=paths.CONSUME_QUEUE,
             found=f"written with the opposite of its {' and '.join(config.overruled_names)}",
         )
-    if sizes.unclean:
+    if snapshot.unclean:
         yield finding("unclean-shutdown", path=paths.ABORT)
-    if not sizes.has_log:
-        if sizes.dispatched_to >= 0:
+    if not snapshot.has_log:
+        if snapshot.dispatched_to >= 0:
             yield finding(
                 "commitlog-missing",
                 path=paths.COMMIT_LOG,
                 physical_offset=0,
-                expected=f"a log up to {sizes.dispatched_to}, as the units of the queues say",
+                expected=f"a log up to {snapshot.dispatched_to}, as the units of the queues say",
                 found="no file",
             )
-    elif sizes.log_min:
-        yield finding("log-starts-late", physical_offset=sizes.log_min)
+    elif snapshot.log_min:
+        yield finding("log-starts-late", physical_offset=snapshot.log_min)
 
 
 def _run(
     root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress
 ) -> Iterator[Finding]:
-    sizes = Sizes.of(root, config := as_written(root, config))
+    snapshot = Snapshot.of(root, config := as_written(root, config))
     checkpoint = CheckpointChecker(root)
-    yield from check_before(sizes)
-    log, dispatcher, damaged = sizes.open_log(), Dispatcher(config), Ranges()
+    yield from check_before(snapshot)
+    log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
     scanner = Scanner(log, check=True)
-    records = LogChecker(sizes, log, damaged)
-    queues = QueueChecker(sizes, log, scanner.topics, damaged)
-    index = IndexChecker(sizes, damaged)
+    records = LogChecker(snapshot, log, damaged)
+    queues = QueueChecker(snapshot, log, scanner.topics, damaged)
+    index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset
 
     def log_begins() -> None:
-        records.log = scanner.log = sizes.open_log()
+        records.log = scanner.log = snapshot.open_log()
         queues.log_begins(scanner.log)
         index.log_begins(scanner.log.min_offset)
 
     try:
-        for entry in _entries(sizes, scanner, log_begins):
+        for entry in _entries(snapshot, scanner, log_begins):
             if isinstance(entry, Finding):
                 yield entry
                 continue
@@ -167,7 +167,7 @@ def _run(
 
 
 def _entries(
-    sizes: Sizes, scanner: Scanner, log_begins: Callable[[], None]
+    snapshot: Snapshot, scanner: Scanner, log_begins: Callable[[], None]
 ) -> Iterator[ScanEntry | Finding]:
     """The log, in order. Where a broker's retention has removed the files that are to be read next
     it goes on with the first one that is left, when ``log_begins`` has opened the log anew."""
@@ -187,7 +187,7 @@ def _entries(
             start = scanner.log.min_offset
             if start <= done:
                 raise
-            yield finding("file-removed-meanwhile", path=shown(sizes.path, removed))
+            yield finding("file-removed-meanwhile", path=shown(snapshot.path, removed))
 
 
 def _end_of(entry: ScanEntry) -> int:

@@ -1,4 +1,5 @@
-"""What the checks of a store know before they begin, taken once: plain values for any process."""
+"""The premises of the checks of a store, taken once before they begin: plain values, which go to
+any process."""
 
 from __future__ import annotations
 
@@ -19,23 +20,23 @@ from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
-#: Behind every offset.
+#: A physical offset behind every other one.
 _NOWHERE = LONG_MAX
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """The sizes of a store's files and how far its queues are.
+class Snapshot:
+    """Sizes of a store's files (bytes), and how far its log and queues go (physical offsets).
 
     ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
-    ``waiting_from`` on are not expected to have units yet; None: all must have theirs. What lies
-    below ``log_min`` the log does not have any more.
+    ``waiting_from`` on need not have units yet; None: all must have theirs. The log begins at
+    ``log_min``.
     """
 
     root: str
     config: MessageStoreConfig
-    log: int
-    queue: int
+    log_file_size: int
+    queue_file_size: int
     unclean: bool
     is_of_5: bool
     dispatched_to: int
@@ -53,10 +54,10 @@ class Sizes:
 
     def open_log(self) -> CommitLog:
         """The log as its files are now."""
-        return open_commit_log(self.path, self.config, self.log)
+        return open_commit_log(self.path, self.config, self.log_file_size)
 
     @staticmethod
-    def of(root: Path, config: MessageStoreConfig) -> Sizes:
+    def of(root: Path, config: MessageStoreConfig) -> Snapshot:
         """Looks at a store.
 
         :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
@@ -66,7 +67,7 @@ class Sizes:
         unclean = (root / paths.ABORT).exists()
         dispatched_to = newest_unit_end(root, queue_size)
         log = open_commit_log(root, config, log_size)
-        return Sizes(
+        return Snapshot(
             str(root.absolute()),
             config,
             log_size,
@@ -82,12 +83,12 @@ class Sizes:
 def _waiting_from(
     root: Path, log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
 ) -> int | None:
-    """From where on records may have no unit yet: those that the next start dispatches again."""
+    """Physical offset from which on records need no unit yet: the next start dispatches them."""
     if not unclean:
         return dispatched_to if dispatched_to >= 0 else None
     try:
         checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
-    except CannotRead:  # found elsewhere
+    except CannotRead:  # The check of the checkpoint says so.
         checkpoint = Checkpoint()
     return scan_start(log, checkpoint, config).physical_offset
 

@@ -87,13 +87,13 @@ def _found(
 ) -> list[Any]:
     """All findings, in no order."""
     found: list[Any] = list(side.before())
-    gathered = gather(spark, side.log, _kernel(side.sizes, rules), **arguments)
+    gathered = gather(spark, side.log, _kernel(side.snapshot, rules), **arguments)
     try:
         parts = [told[0] for told in gathered.notes]
         found += side.join(parts)
         damage = [one for part in parts for one in part.damage]
         found += _queues(spark, gathered, side, damage, rules)
-        if side.sizes.config.message_index_enable:
+        if side.snapshot.config.message_index_enable:
             found += _index(gathered, side, damage, rules)
     finally:
         gathered.facts.unpersist()
@@ -106,20 +106,20 @@ def _place(finding: Any) -> tuple[Any, ...]:
     return (*((value is not None, value) for value in keys), finding.code)
 
 
-def _kernel(sizes: Any, rules: ModuleType) -> Any:
+def _kernel(snapshot: Any, rules: ModuleType) -> Any:
     log_side = rules.LogSide
 
     def scan(part: LogPart) -> Iterator[Fact]:
-        with closing(open_log(sizes.root, sizes.config, sizes.log, part)) as log:
-            dispatcher = Dispatcher(sizes.config)
+        with closing(open_log(snapshot.root, snapshot.config, snapshot.log_file_size, part)) as log:
+            dispatcher = Dispatcher(snapshot.config)
             scanner = Scanner(log, check=True)
-            side = log_side(sizes, log)
+            side = log_side(snapshot, log)
             packer = Packer(
                 part.number,
                 dispatcher,
                 scanner.topics,
                 units=True,
-                keys=sizes.config.message_index_enable,
+                keys=snapshot.config.message_index_enable,
             )
             entries = PartScan(scanner, part)
             for entry in entries:
@@ -137,12 +137,12 @@ def _queues(
     spark: SparkSession, gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType
 ) -> Iterator[Any]:
     """Each queue in one task: its units in log order, then what its files have beyond them."""
-    sizes, log_end = side.sizes, side.summary.max_offset
+    snapshot, log_end = side.snapshot, side.summary.max_offset
     queue_side = rules.QueueSide
     # A queue that has files but no records must come to some task, too.
     directories = [
         (where.topic, where.queue_id, -1, 0, b"")
-        for where in paths.queue_directories(Path(sizes.root) / paths.CONSUME_QUEUE)
+        for where in paths.queue_directories(Path(snapshot.root) / paths.CONSUME_QUEUE)
     ]
     schema = "topic string, queue_id bigint, part int, seq int, data binary"
     runs = gathered.facts.where("kind = 'units'").select("topic", "queue_id", "part", "seq", "data")
@@ -152,7 +152,7 @@ def _queues(
     )
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        checker = queue_side(sizes, damage, log_end)
+        checker = queue_side(snapshot, damage, log_end)
 
         def told() -> Iterator[Told]:
             for key, runs in groupby(rows_of(batches), lambda row: (row["topic"], row["queue_id"])):
@@ -193,12 +193,12 @@ def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:
 
 def _index(gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType) -> Iterator[Any]:
     """All keys in log order against all items."""
-    sizes, log_min, log_end = side.sizes, side.log.min_offset, side.summary.max_offset
+    snapshot, log_min, log_end = side.snapshot, side.log.min_offset, side.summary.max_offset
     index_side = rules.IndexSide
     keys = gathered.facts.where("kind = 'keys'").select("part", "seq", "data")
 
     def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        checker = index_side(sizes, damage, log_min, log_end)
+        checker = index_side(snapshot, damage, log_min, log_end)
 
         def told() -> Iterator[Told]:
             for finding in checker.check(keys_of(row["data"]) for row in rows_of(batches)):
