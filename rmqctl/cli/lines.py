@@ -20,9 +20,11 @@ from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
 from rmqctl.operations.change.put import LineTooLong
 
+#: Bytes that are read at once.
 _BLOCK = 1 << 18
-#: Longer lines hold no message that a store takes.
+#: Bytes of a line: a longer one holds no message that a store takes.
 _LONGEST_LINE = 64 << 20
+#: How long the input may pause before what has come is put.
 _PAUSE_SECONDS = 0.005
 
 

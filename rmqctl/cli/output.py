@@ -24,6 +24,7 @@ from rmqctl.cli.text import safe_json, shortened, visible
 if TYPE_CHECKING:
     from rmqctl.rows import Row
 
+#: Rows that are encoded at once.
 _ROWS_AT_ONCE = 256
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FORMATS = ("table", "json", "ndjson", "csv")

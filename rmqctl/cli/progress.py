@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
 
-#: What takes no longer than this shows no bar.
+#: Seconds before the first bar is drawn: quick work shows none.
 _LATE_SECONDS = 0.5
-#: After rows the bar stays away for so long: a stream of rows does not flicker.
+#: Seconds that the bar stays away after rows: a stream of rows does not flicker.
 _PAUSE_SECONDS = 0.3
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 
+#: Bytes that are gathered before stdout gets them.
 _BUFFER_BYTES = 1 << 16
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from rmqctl.rows import Row
 
+#: Rows that share one header, and are held at a time.
 PAGE_ROWS = 100
-#: Longer words may be broken to make a table fit.
+#: Columns: a longer word may be broken to make a table fit.
 _LONGEST_WHOLE_WORD = 40
 
 #: What a table shows of a wide row, in this order; -v shows every field.

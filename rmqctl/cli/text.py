@@ -20,7 +20,8 @@ _CONTROL = (
 _MILLISECONDS = "_milliseconds"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
 _UNSAFE = re.compile(f"[\0-\x1f{_CONTROL}]")
-#: Longer than a message with two paths of the usual length.
+#: Characters: more than a message with two paths of the usual length has, and what stays of each
+#: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
 #: In JSON text the C0 characters are escaped already, but for the newline that ends a row.
 _UNSAFE_IN_JSON = re.compile(f"[{_CONTROL}]")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows import Row
 
+#: Bytes and characters of a field that a table shows.
 _SHOWN_BYTES = 16
 _SHOWN_TEXT = 64
 

@@ -42,7 +42,11 @@ def command(
     time the message was stored, newest first, and a summary.
     """
     from rmqctl.engine.record.bodies import OK
-    from rmqctl.operations.look.message import look_message, messages_by_unique_key, parse_place
+    from rmqctl.operations.look.message import (
+        look_message,
+        messages_by_unique_key,
+        parse_physical_offset,
+    )
     from rmqctl.operations.look.rows import BODY_CRC_MISMATCHES
 
     if (place is None) is (unique_key is None):
@@ -50,7 +54,7 @@ def command(
     if place is not None:
         if topic is not None:
             raise click.UsageError("--topic goes with --unique-key.")
-        parse_place(place)
+        parse_physical_offset(place)
         with settings.open(every_queue=False) as store, settings.writer(vertical=True) as writer:
             row = look_message(store, place, body, decompress_limit)
             writer.row(row)

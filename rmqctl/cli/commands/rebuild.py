@@ -155,8 +155,8 @@ def _print_plans(
     from rmqctl.operations.mend.rebuild import plan_row
 
     with settings.writer(vertical=True) as writer:
-        for plan, place in zip(plans, outputs, strict=True):
-            writer.row(plan_row(plan, place, purge=purge))
+        for plan, target in zip(plans, outputs, strict=True):
+            writer.row(plan_row(plan, target, purge=purge))
     return 0
 
 
@@ -184,8 +184,8 @@ def _rebuild(
             settings.progress(f"rebuild {what}", total, writer) as advance,
             _builder(options, work if writes else [], total, advance) as build,
         ):
-            for plan, place in work:
-                done.add(plan, place, build, purge=options["purge"])
+            for plan, target in work:
+                done.add(plan, target, build, purge=options["purge"])
         done.summary(options["output"])
     if done.failure is not None:
         raise done.failure
@@ -219,7 +219,7 @@ def _add_missing(settings: Settings, what: str, *, dry_run: bool) -> int:
 def _outputs(plans: list[RebuildPlan], output: Path | None) -> list[Path | None]:
     """Where each store's files go: several go below directories of their brokers' names.
 
-    :raises UsageError: two would go to the same place.
+    :raises UsageError: two would go to the same directory.
     """
     if output is None or len(plans) == 1:
         return [output] * len(plans)
@@ -235,7 +235,7 @@ def _outputs(plans: list[RebuildPlan], output: Path | None) -> list[Path | None]
     return [output / name for name in names]
 
 
-#: Rebuilds a plan at a place, or in place.
+#: Rebuilds a plan into a directory, or in place (None).
 Build = Callable[["RebuildPlan", "Path | None"], "RebuildSummary"]
 
 
@@ -246,18 +246,18 @@ def _builder(
     total: int,
     advance: Callable[[int], None],
 ) -> Iterator[Build]:
-    """What rebuilds the plans at their places, if any: here, or on Spark in one session, where all
-    are begun at once."""
+    """What rebuilds the plans, if any: this process, or Spark in one session, where all are begun
+    at once."""
     from rmqctl.operations.mend import rebuild
 
     if not work:
-        yield lambda plan, place: rebuild.RebuildSummary()
+        yield lambda plan, target: rebuild.RebuildSummary()
     elif options["master"] is None:
         yield (
-            lambda plan, place: (
+            lambda plan, target: (
                 rebuild.rebuild_in_place(plan, advance)
-                if place is None
-                else rebuild.rebuild_to(plan, place, advance)
+                if target is None
+                else rebuild.rebuild_to(plan, target, advance)
             )
         )
     else:
@@ -266,7 +266,7 @@ def _builder(
 
             with at_once(spark, functools.partial(_on_spark, spark), work) as begun:
                 builds = {plan.root: one for (plan, _), one in zip(work, begun, strict=True)}
-                yield lambda plan, place: builds[plan.root].result()
+                yield lambda plan, target: builds[plan.root].result()
 
 
 def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> RebuildSummary:
@@ -276,13 +276,13 @@ def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> Re
     from rmqctl.spark.session.failures import failures_told
     from rmqctl.spark.session.staging import noted_if_given_up
 
-    def build(plan: RebuildPlan, place: Path, _: object = None) -> RebuildSummary:
+    def build(plan: RebuildPlan, target: Path, _: object = None) -> RebuildSummary:
         with failures_told():
-            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, place)))
+            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
 
-    def build_aside(plan: RebuildPlan, place: Path, _: object) -> RebuildSummary:
-        with noted_if_given_up(place):
-            return build(plan, place)
+    def build_aside(plan: RebuildPlan, target: Path, _: object) -> RebuildSummary:
+        with noted_if_given_up(target):
+            return build(plan, target)
 
     if output is None:
         return rebuild.rebuild_in_place(plan, build=build)

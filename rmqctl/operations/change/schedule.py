@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import ScheduleDeliverSummary, ScheduleLsSummary
 
 _TOPIC = constants.RMQ_SYS_SCHEDULE_TOPIC
+#: Units that are read at once: 80 KB.
 _UNITS_AT_ONCE = 4096
 
 
@@ -102,7 +103,7 @@ class Delivery:
     """What is to be delivered, and how.
 
     :param until: deliver what is due at this time (milliseconds).
-    :param now: the time of the run.
+    :param now: the time (milliseconds) at which the command runs.
     :param levels: only these; empty: all that the configuration has.
     :param skip: pass over these messages for good, deliverable or not.
     :param skip_delivered: pass over messages of which an earlier run, or a broker, has put a copy
@@ -200,7 +201,7 @@ class DeliveryRun:
             self._saved, self._keep_backup = True, False
 
     def prove_progress_can_be_stored(self) -> None:
-        """Before the first message: one that cannot be stored would deliver for nothing."""
+        """Stores the progress before the first message, or that would be delivered for nothing."""
         if not self._saved:
             self.save()
 
@@ -270,8 +271,8 @@ class _Level:
         }
 
     def _messages(self) -> Iterator[MessageExtBrokerInner]:
-        """The messages to put, in order; what is not one is noted. Ends at the first that stops
-        the level."""
+        """The messages to put, in order; units that give none become rows. Ends at the first that
+        stops the level."""
         skip = self._run.delivery.skip
         skipped = [(one.first, one.last) for one in skip if one.level == self.level]
         queue = self._store.consume_queue(_TOPIC, schedule.queue_id_of(self.level))

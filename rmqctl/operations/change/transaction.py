@@ -153,7 +153,7 @@ def end_transactions(
 
 @dataclass(slots=True)
 class _End:
-    """A transaction on its way: what was put for it so far, of what has to be."""
+    """A transaction that is being ended: its row, and the messages put for it, of those to put."""
 
     row: TransactionRow
     to_put: int
@@ -200,7 +200,7 @@ class _Work:
                 self._finish(end, bulk.refused.status.value, bulk.refused.reason)
 
     def _messages(self) -> Iterator[MessageExtBrokerInner]:
-        """What has to be put, in order; what is refused before that is a row."""
+        """The messages to put, in order; a transaction that is refused before becomes a row."""
         for offset in self.offsets:
             half = self._store.commit_log.find_record(offset)
             status, reason = self._refusal(offset, half)

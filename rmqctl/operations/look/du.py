@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.reports import DiskRow, UsageRow
     from rmqctl.rows.summaries import DuSummary
 
-#: What can be grouped by, and the field of a row that says it.
+#: Names to group by, and the field of a row that each becomes.
 FIELDS = {
     "topic": "topic",
     "queue": "queue_id",
@@ -44,8 +44,8 @@ FIELDS = {
     "producer-host": "producer_host",
     "day": "day",
 }
-#: Groups, and tags or hosts, that are kept apart; what the tags take together. All of it stays
-#: below some hundred megabytes.
+#: Groups, and tags or hosts, that are kept apart, and bytes of all tags together: some hundred
+#: megabytes of memory at most, whatever producers send.
 MAX_GROUPS = 200_000
 MAX_NAME_BYTES = 64 << 20
 #: No field has these numbers: no such property; a name beyond the bound.
@@ -102,7 +102,7 @@ class NameTable(TopicTable):
         return super()._add(topic)
 
     def numbers(self, data: Bytes, start: Ints, length: Ints) -> Ints:
-        """Numbers of the names (none empty) at places; ``_REST`` for those beyond the bound."""
+        """Numbers of the names (none empty) at positions; ``_REST`` for those beyond the bound."""
         found = self.lookup(data, start, length) if len(start) else np.empty(0, np.int64)
         return np.where(found == 0, _REST, found)
 
@@ -153,8 +153,8 @@ class _Columns:
         if name == "queue":
             return batch.queue_id[rows]
         if name == "tag":
-            place, length = batch.properties_position[rows], batch.properties_length[rows]
-            tagged, start, size = tags(data, place, length)
+            position, length = batch.properties_position[rows], batch.properties_length[rows]
+            tagged, start, size = tags(data, position, length)
             numbers = np.full(len(rows), _NONE, np.int64)
             numbers[tagged] = self._tags.numbers(data, start, size)
             return numbers

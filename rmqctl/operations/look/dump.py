@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.reports import BodyRow, FieldRow
     from rmqctl.rows.summaries import DumpSummary
 
+#: Bytes that are looked at of one structure, whatever its lengths say.
 _WINDOW = 16 << 20
 _MAGIC_NAMES = {
     magic_code: f"record with a {tail.what}" if tail.what else "record"
@@ -88,7 +89,7 @@ def _body(store: MessageStore, record: Record, limit: int) -> BodyRow:
 
 
 def _record_problems(mapped: MappedFile, position: int, physical_offset: int) -> Iterator[str]:
-    """What the engine has against the record."""
+    """Why the engine would not take the record."""
     entry = read_entry_of(mapped, position)
     if isinstance(entry, Damage):
         yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
@@ -233,7 +234,7 @@ def _fields(schema: Struct, data: bytes, problems: list[str]) -> Iterator[FieldR
 
 
 def _can_go_on(part: Construct, context: Container, room: int) -> bool:
-    """Whether a wrong value leaves the fields after it in their places. A wrong total size does:
+    """Whether the positions of later fields do not depend on a wrong value. Those of a total size:
     the other lengths are then bounded by the file alone."""
     if not isinstance(part, Bound) or part.field_name not in ("magic_code", "total_size"):
         return False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from formats.constants import PROPERTY_UNIQ_KEY
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
-from rmqctl.operations.look.message import parse_place
+from rmqctl.operations.look.message import parse_physical_offset
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 from rmqctl.operations.look.walk import check_range
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MESSAGE_ID, UNIQUE_KEY, KEY = "message-id", "unique-key", "key"
 _LONG_MAX = 0x7FFFFFFFFFFFFFFF
 _MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
-#: What was not looked at.
+#: Values of ``not_searched``.
 (
     LOG,
     TOPICS_FILE,
@@ -77,7 +77,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class _Search:
-    """One search: what was found, by its place, and what is said of the way."""
+    """One search: what was found, by physical offset, and counts for the summary."""
 
     store: MessageStore
     wanted: Wanted
@@ -102,10 +102,10 @@ class _Search:
         if not _MESSAGE_ID.fullmatch(self.wanted.text):
             return
         try:
-            place = parse_place(self.wanted.text)
+            offset = parse_physical_offset(self.wanted.text)
         except UsageError:
             return
-        record = self.store.commit_log.find_record(place)
+        record = self.store.commit_log.find_record(offset)
         if record is None or not self.wanted.shows(record):
             return
         if record.msg_id.upper() == self.wanted.text.upper():

@@ -1,6 +1,6 @@
 """Following: the rows of ``pull`` and ``walk commitlog`` while a broker writes the store.
 
-A row ``moved`` stands where the place to read at jumped: the end of the log moved back (a broker
+A row ``moved`` stands where the offset to read at jumped: the end of the log moved back (a broker
 recovered and cut it), or retention deleted what had not been read yet.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Patience(Protocol):
-    """Whoever decides how long to follow, and how often to look."""
+    """Decides how long to follow, and how often to look."""
 
     def ended(self) -> bool:
         """Whether it is time to end."""
@@ -64,7 +64,9 @@ def follow_log(
             if isinstance(entry, Moved):
                 row = moved_row(entry)
             elif what.end is not None and entry.physical_offset >= what.end:
-                follower.offset = entry.physical_offset  # Not told: who goes on begins there.
+                follower.offset = (
+                    entry.physical_offset
+                )  # It was not yielded: whoever goes on begins there.
                 break
             else:
                 row = log_row(live, entry, what, body, decompress_limit, message_filter)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
     from rmqctl.rows.summaries import IndexInfoSummary, IndexQueryRawSummary, IndexQuerySummary
 
+#: Messages, or items, that a query gives unless it is told another number.
 DEFAULT_MAX = 64
 
 

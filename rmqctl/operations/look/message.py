@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import MessageSummary
 
 
-def parse_place(text: str) -> int:
+def parse_physical_offset(text: str) -> int:
     """The physical offset in an offset message id, or the offset itself.
 
     :raises UsageError: the text is neither.
@@ -36,10 +36,13 @@ def parse_place(text: str) -> int:
 
 
 def look_message(
-    store: MessageStore, place: str, body: str = "none", decompress_limit: int | None = None
+    store: MessageStore, text: str, body: str = "none", decompress_limit: int | None = None
 ) -> MessageRow:
-    """The message at a place; :raises NoRecordAt: there is none."""
-    record = require_record(store, parse_place(place))
+    """The message that a message id or a physical offset names.
+
+    :raises NoRecordAt: there is none; :raises UsageError: the text is neither.
+    """
+    record = require_record(store, parse_physical_offset(text))
     return message_row_with_body(store, record, body, decompress_limit)
 
 

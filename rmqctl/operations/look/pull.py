@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import MessageRow
     from rmqctl.rows.summaries import PullSummary
 
-#: What one answer of a broker holds at most, unless its configuration says otherwise.
+#: Messages that one answer of a broker holds at most (``maxMsgNums`` of a consumer's pull).
 ONE_PULL = 32
 _GO_ON = (
     GetMessageStatus.FOUND,
@@ -97,7 +97,7 @@ def pull(
 
 
 def _summary(answer: GetMessageResult, found: int, passed_over: int) -> PullSummary:
-    """Of the last answer, and of how many messages all answers had."""
+    """The summary of a pull: the last answer's offsets, and counts over all answers."""
     summary: PullSummary = {
         "type": "summary",
         "status": (GetMessageStatus.FOUND if found else answer.status).value,

@@ -1,4 +1,4 @@
-"""Places in the log that a user names: a record's start, or the next one after it."""
+"""Physical offsets that a user names: where a record starts, or the next one after it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def next_entry_offset(store: MessageStore, physical_offset: int) -> int | None:
-    """Offset of the next record or blank after a place; None when none follows."""
+    """Physical offset of the next record or blank behind another one; None when none follows."""
     files = store.commit_log.files
     for number, entry in enumerate(files.entries):
         if entry.file_from_offset + entry.size <= physical_offset:
@@ -35,7 +35,7 @@ def _no_record(store: MessageStore, physical_offset: int, reason: str) -> NoReco
 def require_record(store: MessageStore, physical_offset: int) -> Record:
     """The record at an offset.
 
-    :raises NotARecordStart: none starts there; the error names the next place where one does.
+    :raises NotARecordStart: none starts there; the error names the next offset where one does.
     :raises NoRecordAt: none starts there nor after it, or the log does not reach there.
     """
     store.commit_log.locate(physical_offset)
@@ -48,7 +48,7 @@ def require_record(store: MessageStore, physical_offset: int) -> Record:
 def require_walk_start(store: MessageStore, physical_offset: int) -> None:
     """Refuses a start from which a walk would read nonsense; errors as :func:`require_record`.
 
-    A blank and the end of the log are places that a walk can start at, too.
+    A walk can start at a blank and at the end of the log, too.
     """
     if physical_offset == store.max_offset:
         return

@@ -1,6 +1,6 @@
 """rebuild: queues and index from the log, byte for byte what RocketMQ would have written.
 
-Everything is built aside, then put in place by renaming; what stood there before is kept until it
+Everything is built in a staging directory and renamed; what stood there before is kept until it
 is purged. A gap that damage left in a queue is filled with pre-blank units, so that the messages
 behind it keep their queue offsets and consumers their progress.
 """
@@ -67,7 +67,8 @@ __all__ = [
     "summary_row",
 ]
 
-#: Units of 320 MiB of queue: what the loss of some log files of small messages leaves open.
+#: Units of zeros that a gap in a queue is filled with at most: 320 MiB of queue, more than the loss
+#: of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
 _STAGING = "rmqctl-new"
 

@@ -44,50 +44,50 @@ def purge(root: Path) -> list[Path]:
 
 
 def swap(root: Path, staging: Path, kept: Path, relative: Path) -> None:
-    """Moves the directory ``relative`` of ``root`` to ``kept``, and that of ``staging`` into its
-    place; either may be absent.
+    """Moves the directory ``relative`` of ``root`` to ``kept``, and that of the staging directory
+    to where it was; either may be absent.
 
     :raises SymbolicLinkRefused: a part of the way there is a link.
     """
-    place, fresh, old = root / relative, staging / relative, kept / relative
+    target, fresh, old = root / relative, staging / relative, kept / relative
     refuse_links(root, relative)
-    if place.exists():
+    if target.exists():
         old.parent.mkdir(parents=True, exist_ok=True)
         if fresh.exists():
             # The new one waits where the old one goes: a next run clears only ``staging``.
             fresh.rename(old)
-            _change_places(old, place, aside=fresh)
+            _exchange(old, target, aside=fresh)
         else:
-            place.rename(old)
+            target.rename(old)
     elif fresh.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh.rename(place)
-    for directory in {place.parent, old.parent, kept, root}:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh.rename(target)
+    for directory in {target.parent, old.parent, kept, root}:
         if directory.exists():
             _sync(directory)
 
 
-def _change_places(new: Path, place: Path, aside: Path) -> None:
-    """``new`` and ``place`` change places; ``aside`` is a free name beside. When that fails ``new``
-    is there, and ``place`` is as it was."""
+def _exchange(new: Path, target: Path, aside: Path) -> None:
+    """Exchanges ``new`` and ``target``; ``aside`` is a free name. When that fails, ``target`` is as
+    it was, and ``aside`` what ``new`` was."""
     try:
-        if exchange(new, place):
+        if exchange(new, target):
             return
         new.rename(aside)
-        place.rename(new)
+        target.rename(new)
     except OSError:
         if not aside.exists():
             new.rename(aside)
         raise
     try:
-        aside.rename(place)
+        aside.rename(target)
     except OSError:
-        new.rename(place)
+        new.rename(target)
         raise
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Two names change what they stand for, at once; False: this system cannot do that.
+    """Exchanges two names atomically (``RENAME_EXCHANGE``); False: this system cannot do that.
 
     :raises OSError: it can, and refuses.
     """

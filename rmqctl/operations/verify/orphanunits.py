@@ -16,6 +16,7 @@ from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, describe
 from rmqctl.operations.verify.snapshot import Snapshot
 
+#: Units that are read at once: 1.3 MB.
 _WINDOW = 1 << 16
 _LOOK, _HOLE, _PAST_END = 0, 1, 2
 _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
