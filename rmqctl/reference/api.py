@@ -162,7 +162,12 @@ def _described(module: str, one: Definition) -> Iterator[str]:
 
 
 def _class(one: ast.ClassDef) -> list[str]:
-    """How it is made: the parameters of ``__init__``; of a dataclass or an enum its fields."""
+    """How it is made: the overloads of ``__new__``, else the parameters of ``__init__``; of a
+    dataclass or an enum its fields."""
+    made = [each for each in one.body if isinstance(each, ast.FunctionDef)]
+    overloads = [each for each in made if each.name == "__new__" and each.decorator_list]
+    if overloads:
+        return [_signature(each, one.name) for each in overloads]
     bases = [_source(base) for base in one.bases]
     head = f"class {one.name}" + (f"({', '.join(bases)})" if bases else "")
     for method in one.body:
