@@ -176,17 +176,20 @@ class MappedFileQueue:
 
     def file(self, number: int) -> MappedFile:
         """The ``number``-th file, mapped. :raises CannotRead: it cannot be, or is gone."""
-        return self._mapped(self.entries[number])
+        entry = self.entries[number]
+        return self._open.get(entry.file_from_offset) or self._opened(entry)
 
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
         entries = self.entries
         number = self._index_in(entries, offset)
-        return None if number < 0 else self._mapped(entries[number])
+        if number < 0:
+            return None
+        entry = entries[number]
+        return self._open.get(entry.file_from_offset) or self._opened(entry)
 
-    def _mapped(self, entry: FileEntry) -> MappedFile:
-        key = entry.file_from_offset
-        mapped = self._open.get(key) or self._open.get(key, lambda: self._map(entry))
+    def _opened(self, entry: FileEntry) -> MappedFile:
+        mapped = self._open.get(entry.file_from_offset, lambda: self._map(entry))
         assert mapped is not None
         return mapped
 
