@@ -10,14 +10,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from formats.constants import LONG_MAX
 from formats.text import index_key_hash
 from rmqctl.engine.dispatch.rules import Dispatcher, message_keys
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
-from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import LogEnd
@@ -25,7 +24,6 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
@@ -35,12 +33,12 @@ from rmqctl.engine.record.message import (
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.start.lastrecord import proven_last
-from rmqctl.engine.start.logend import find_end
-from rmqctl.engine.start.model import Progress, StartPlan, StoreFiles
-from rmqctl.engine.start.plan import plan_start
 from rmqctl.engine.state.laterversions import is_of_5, record_form
-from rmqctl.engine.write.put import check_message
+
+if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.read.getmessage import GetMessageResult
+    from rmqctl.engine.start.model import Progress, StartPlan
 
 
 class KeyMatch(NamedTuple):
@@ -120,6 +118,9 @@ class Store:
 
     def _find_end(self) -> LogEnd:
         """Where the log ends: mostly its last record tells, else all queues have to."""
+        from rmqctl.engine.start.lastrecord import proven_last
+        from rmqctl.engine.start.logend import find_end
+
         last = proven_last(self.commit_log, self.queues)
         if last is not None:
             newest = [(last.physical_offset, last.total_size)]
@@ -136,6 +137,9 @@ class Store:
 
     def start_plan(self, progress: Progress = lambda done, total: None) -> StartPlan:
         """What a start would do with the store as it is now; changes nothing."""
+        from rmqctl.engine.start.model import StoreFiles
+        from rmqctl.engine.start.plan import plan_start
+
         parts = (self.commit_log, self.queues, self.index)
         files = StoreFiles(self.root, self.config, *parts)
         return plan_start(files, is_clean=not self.had_abort, progress=progress)
@@ -233,6 +237,8 @@ class Store:
         :param physical_memory: bytes of the broker's memory, which decide what counts as on disk;
             None: this machine's.
         """
+        from rmqctl.engine.read.getmessage import get_message
+
         self._check_open()
         return get_message(
             self,
@@ -269,6 +275,8 @@ class Store:
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result with which it would be refused for
         what it is; the store's own condition has no say. :raises TopicNotAllowed: as of a put."""
+        from rmqctl.engine.write.put import check_message
+
         self._check_open()
         log = self.commit_log
         return check_message(message, self.config, self.dispatcher, log.file_size, self.form)

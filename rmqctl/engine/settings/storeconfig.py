@@ -12,7 +12,6 @@ from pathlib import Path
 
 from formats import constants
 from formats.geometry import Geometry
-from rmqctl.engine.settings.properties import properties
 from rmqctl.errors import BrokerConfError
 
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -142,6 +141,8 @@ def parse_broker_conf(text: str, source: str = "broker.conf") -> MessageStoreCon
     :raises BrokerConfError: a value that is not of its type, or not positive.
     """
     values: dict[str, object] = {}
+    from rmqctl.engine.settings.properties import properties
+
     for name, value, number in properties(text, source):
         known = _PROPERTIES.get(name)
         if known is not None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from formats.constants import END_FILE_MIN_BLANK_LENGTH, RMQ_SYS_SCHEDULE_TOPIC
-from rmqctl.engine.dispatch.batches import bad_delay_rows
 from rmqctl.engine.dispatch.rules import has_bad_delay
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog, Step
 from rmqctl.engine.log.end import BAD_DELAY, NEAR, LogEnd
@@ -80,6 +79,7 @@ def end_behind(
     :param timestamp: store time of the record before, in ms; 0: not known.
     :param seen: told of each batch of records; the last one may hold some from the end on.
     """
+    from rmqctl.engine.dispatch.batches import bad_delay_rows
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
 

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.index import recovery as indexrecovery
-from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.log.end import LogEnd
-from rmqctl.engine.state.checkpoint import Checkpoint
-
 if TYPE_CHECKING:
+    from rmqctl.engine.index import recovery as indexrecovery
     from rmqctl.engine.index.indexservice import IndexService
+    from rmqctl.engine.log.commitlog import CommitLog
+    from rmqctl.engine.log.end import LogEnd
     from rmqctl.engine.queue.queuetable import ConsumeQueueTable
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.engine.state.checkpoint import Checkpoint
 
 
 #: Told of the bytes of log that were read so far, and of all that are to be read.
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True)
 class StoreFiles:
     """The files of one store, open for reading or for writing."""
 
-    root: Path
-    config: MessageStoreConfig
-    log: CommitLog
-    queues: ConsumeQueueTable
-    index: IndexService
+    # No dataclass: making one takes longer than all other imports of a start.
+    def __init__(
+        self,
+        root: Path,
+        config: MessageStoreConfig,
+        log: CommitLog,
+        queues: ConsumeQueueTable,
+        index: IndexService,
+    ) -> None:
+        self.root, self.config, self.log = root, config, log
+        self.queues, self.index = queues, index
 
 
 class ScanStart(NamedTuple):
