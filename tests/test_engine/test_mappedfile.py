@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Iterator
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.engine.files.filequeue import MappedFileQueue
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
 BLOCK = 4096
@@ -141,3 +143,27 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(CannotRead, match="regular"):
         MappedFile.open(root / "pipe")
+
+
+def test_what_is_allocated_ahead_grows_with_the_file(tmp_path: Path) -> None:
+    """A queue of one unit takes a page, and chunks meet without a gap, each reserved once."""
+    assert reserved_chunk(0) == (0, 4096) and reserved_chunk(4095) == (0, 4096)
+    ends = [end for _, end in takewhile(lambda chunk: chunk[0] < 2 << 20, chunks())]
+    assert ends[:7] == [4096 << at for at in range(7)]
+    assert {after - end for end, after in pairwise(ends[6:])} == {256 << 10}
+    mapped = MappedFile.create(tmp_path, tmp_path / "f", 6_000_000)
+    mapped.reserve(0, 20)
+    assert 0 < os.stat(tmp_path / "f").st_blocks * 512 <= 8192
+    mapped.reserve(4090, 20)  # Over the end of a chunk.
+    mapped.reserve(5_999_990, 10)
+    assert os.stat(tmp_path / "f").st_blocks * 512 <= 8192 + (256 << 10)
+    mapped.close()
+
+
+def chunks() -> Iterator[tuple[int, int]]:
+    at = 0
+    while True:
+        start, end = reserved_chunk(at)
+        assert start == at and reserved_chunk(end - 1) == (start, end)
+        yield start, end
+        at = end

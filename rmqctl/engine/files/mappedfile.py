@@ -24,10 +24,20 @@ from rmqctl.engine.files.paths import (
 )
 from rmqctl.errors import CannotRead
 
-RESERVE_CHUNK = 1 << 18
 _PAGE = mmap.PAGESIZE
+#: Bytes that are allocated at once, at most.
+_RESERVE_CHUNK = 1 << 18
 _ZEROS = bytes(1 << 20)
 _STRIPPED = 1 << 10
+
+
+def reserved_chunk(position: int) -> tuple[int, int]:
+    """The range, from its start to its end, that is allocated with a position of a file: as much as
+    stands before it, but a page at least and 256 KiB at most. A queue of a few units takes a page,
+    and a hundred thousand of them some hundred MiB."""
+    size = min(max(1 << position.bit_length() >> 1, _PAGE), _RESERVE_CHUNK)
+    start = position // size * size
+    return start, start + size
 
 
 class DirtyRange:
@@ -186,14 +196,13 @@ class MappedFile:
 
         :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
         """
-        first, last = position // RESERVE_CHUNK, (position + size - 1) // RESERVE_CHUNK
-        for chunk in range(first, last + 1):
-            if chunk in self._reserved:
+        at = position
+        while at < position + size:
+            start, at = reserved_chunk(at)
+            if start in self._reserved:
                 continue
-            start = chunk * RESERVE_CHUNK
-            length = min(RESERVE_CHUNK, self.size - start)
             try:
-                os.posix_fallocate(self.descriptor, start, length)
+                os.posix_fallocate(self.descriptor, start, min(at, self.size) - start)
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                     raise
@@ -203,7 +212,7 @@ class MappedFile:
                 high = min(-(-(position + size) // _PAGE) * _PAGE, self.size)
                 os.posix_fallocate(self.descriptor, low, high - low)
                 return
-            self._reserved.add(chunk)
+            self._reserved.add(start)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data``; the range must lie in the file and be reserved."""

@@ -19,7 +19,7 @@ from isal.isal_zlib import crc32
 from formats import constants
 from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.derive.catchup import BULK_BYTES
-from rmqctl.engine.files.mappedfile import RESERVE_CHUNK, MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.log.commitlog import RECORD_HEAD
 from rmqctl.engine.record.message import (
     AppendMessageResult,
@@ -251,7 +251,7 @@ class BulkAppender:
         chunks of a file."""
         file_size = self._putter.queues.file_size
         position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
-        end = min((position // RESERVE_CHUNK + 1) * RESERVE_CHUNK, file_size)
+        end = min(reserved_chunk(position)[1], file_size)
         return (end - position) // constants.CQ_STORE_UNIT_SIZE
 
     def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
