@@ -262,12 +262,16 @@ def test_lost_and_found_is_not_the_stores(store: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["consumequeue", "commitlog"])
-def test_a_fifo_in_the_store_does_not_hang(name: str, cli: Cli, store: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "line"), [("consumequeue", ("queues",)), ("commitlog", ("walk", "commitlog"))]
+)
+def test_a_fifo_in_the_store_does_not_hang(
+    name: str, line: tuple[str, ...], cli: Cli, store: Path
+) -> None:
     file = next(path for path in (store / name).rglob("0" * 20))
     file.unlink()
     os.mkfifo(file)
-    done = cli("walk", "commitlog", store=store)
+    done = cli(*line, store=store)
     name = text.visible(str(file.relative_to(store)))
     assert done.code in (0, 1) and f"{name}: not a regular file" in done.err
 
