@@ -77,7 +77,7 @@ class MappedFile:
     """
 
     __slots__ = (
-        *("__weakref__", "_close_descriptor", "_dirty", "_reserved", "_unsynced"),
+        *("__weakref__", "_close_descriptor", "_allocated", "_dirty", "_reserved", "_unsynced"),
         *("buffer", "descriptor", "file_from_offset", "path", "size", "whole"),
     )
 
@@ -94,6 +94,7 @@ class MappedFile:
         self.file_from_offset = file_from_offset
         self.descriptor = descriptor
         self._reserved: set[int] = set()
+        self._allocated = (0, 0)  # The last chunk of them.
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
         self._dirty = self._unsynced.get(path) or DirtyRange()
         #: A range that is known to have no hole (:mod:`rmqctl.engine.files.holes`).
@@ -196,6 +197,9 @@ class MappedFile:
 
         :raises OSError: the disk is full (ENOSPC, EDQUOT) or refuses otherwise.
         """
+        low, high = self._allocated
+        if low <= position and position + size <= high:
+            return
         at = position
         while at < position + size:
             start, at = reserved_chunk(at)
@@ -213,6 +217,7 @@ class MappedFile:
                 os.posix_fallocate(self.descriptor, low, high - low)
                 return
             self._reserved.add(start)
+        self._allocated = start, at
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data``; the range must lie in the file and be reserved."""

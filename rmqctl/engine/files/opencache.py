@@ -34,14 +34,21 @@ class OpenCache(Generic[K, V]):
         self._evicted = evicted
         self._lock = threading.RLock()
         self._kept: OrderedDict[K, V] = OrderedDict()
+        self._newest: K | None = None
         self._lent: WeakValueDictionary[K, V] = WeakValueDictionary()
 
     def get(self, key: K, open_one: Callable[[], V | None] = lambda: None) -> V | None:
         """What is open under a key, else what ``open_one`` opens; None when it opens none."""
+        if key == self._newest:
+            # Asked for again and again: nothing changes, and a dict is safe for many threads.
+            found = self._kept.get(key)
+            if found is not None:
+                return found
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
+                self._newest = key
                 return found
             found = self._lent.get(key)
             if found is None:
@@ -58,6 +65,8 @@ class OpenCache(Generic[K, V]):
     def _remember(self, key: K, value: V) -> None:
         self._lent[key] = value
         self._kept[key] = value
+        self._kept.move_to_end(key)
+        self._newest = key
         while len(self._kept) > self._keep:
             self._evicted(*self._kept.popitem(last=False))
 
