@@ -259,7 +259,9 @@ class AmbiguousLog(RmqctlError):
 class TooMuchHere(RmqctlError):
     """More is to be counted than is held in one process."""
 
-    template = "there are more than {what}. Spark counts any number: add --master 'local[*]'."
+    template = "there are more than {what}."
+    step = "Spark counts any number."
+    command_step = "Spark counts any number: add --master 'local[*]'."
 
 
 class UnsupportedStore(RmqctlError):
