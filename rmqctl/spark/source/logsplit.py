@@ -36,6 +36,8 @@ _NOT_BY_ROW = {
     "malformed",
     "multi_dispatch_rows",
     "delay_levels",
+    "odd_port_rows",
+    "property_crc_rows",
 }
 _ROW_COLUMNS = frozenset(f.name for f in fields(Batch)) - _NOT_BY_ROW
 _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
