@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
     from rmqctl.rows import Row
+    from rmqctl.rows.onspark import StatsSummary
 
 Progress = Callable[[int], None]
 _HOUR = 3_600_000
@@ -305,7 +306,9 @@ def _section_rows(section: str, counts: _Counts, top: int) -> Iterator[Row]:
         yield {"type": section, **names, "messages": messages, "bytes": size}
 
 
-def _summary(stores: int, counts: _Counts, duplicates: dict[tuple[str, str, str], int]) -> Row:
+def _summary(
+    stores: int, counts: _Counts, duplicates: dict[tuple[str, str, str], int]
+) -> StatsSummary:
     topics = counts.sections["topic"]
     messages = sum(count for count, _ in topics.values())
 
