@@ -79,7 +79,6 @@ def open_and_close(root: Path) -> None:
 def test_opening_looks_at_the_log_a_few_times(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lost: str, abort: bool
 ) -> None:
-    works = {}
     for count in (FEW, MANY):
         root = tmp_path / f"{count}"
         log_bytes = make(root, count)
@@ -87,8 +86,8 @@ def test_opening_looks_at_the_log_a_few_times(
             shutil.rmtree(root / name, ignore_errors=True)
         if abort:
             (root / "abort").touch()
-        works[count] = work = Work().of(monkeypatch, partial(open_and_close, root))
+        work = Work().of(monkeypatch, partial(open_and_close, root))
         # A part of it may be looked at without being copied, and is not counted.
         assert work.bytes < 6 * log_bytes + (4 << 20), f"{work.bytes} of a log of {log_bytes}"
-    more = MANY / FEW
-    assert works[MANY].calls < 1.5 * more * works[FEW].calls + 20_000, works
+        # Some calls a record, whichever backend scans, and as many of each of the files.
+        assert work.calls < 64 * count + 20_000, work.calls
