@@ -71,7 +71,7 @@ PLACES = [
     properties(REAL_TOPIC=topic, REAL_QID=queue_id, DELAY=delay, PGROUP=group, UNIQ_KEY=b"u")
     for topic, queue_id, delay, group in (
         (b"../../x", b"0", b"1", b"g"),
-        (b"ok", b"0", b"999999999999", ESCAPES),
+        (b"ok", b"0", b"2147483647", ESCAPES),
         (b"ok", b"-1", b"1", b""),
         (b"ok", b"99999999999", b"-9", b"g"),
         (b"ok", "\u0663".encode(), b"1", b"g"),

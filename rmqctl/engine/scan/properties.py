@@ -151,7 +151,8 @@ def tags(data: Bytes, start: Ints, length: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) -> dict[int, str]:
-    """Row → level of the delayed messages of a batch whose level needs a look."""
+    """Row → level of the delayed messages of a batch whose level needs a look. ``data`` (uint8) is
+    the file; ``fields`` are columns of shape ``(records,)``, int64, in log order."""
     schedule = topics.id_of(constants.RMQ_SYS_SCHEDULE_TOPIC)
     rows = np.flatnonzero(fields["topic_id"] == schedule)
     if not len(rows):
@@ -162,7 +163,8 @@ def delays_to_look_at(data: Bytes, topics: TopicTable, fields: dict[str, Ints]) 
 
 
 def unusual_delays(data: Bytes, start: Ints, length: Ints) -> dict[int, str]:
-    """Row → DELAY, where that is not one or two digits."""
+    """Row → DELAY, where that is not one or two digits. ``data`` (uint8) is the file; ``start`` and
+    ``length`` (int64, shape ``(records,)``, in log order) say where the properties lie in it."""
     rows, at, size = _located(data, start, length, DEFAULT, check=False)[0].of(_DELAY)
     is_usual = size <= 2
     for place in (at, at + size - 1):
