@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import statistics
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
+from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.scan.batch import Batch
@@ -74,6 +76,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, default=100_000)
     arguments.add_argument("--runs", type=int, default=3, help="counted runs of each figure")
+    arguments.add_argument("--only", help="lines whose name has this in it")
     arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
     arguments.add_argument("--directory", type=Path, default=None)
     options = arguments.parse_args()
@@ -83,7 +86,7 @@ def main() -> None:
         sys.exit(f"peer: {problem}")
     print(f"rmqctl beside RocketMQ {options.version}: things a second, and rmqctl's as a multiple")
     with tempfile.TemporaryDirectory(dir=options.directory) as place:
-        peer = Peer(options.version, options.runs)
+        peer = Peer(options.version, options.runs, options.only or "")
         for body_size in (100, 1000):
             title(f"{options.messages:,} messages with bodies of {body_size} bytes")
             for job in jobs_of_store(Path(place) / str(body_size), body_size, options.messages):
@@ -218,25 +221,39 @@ def query_keys(store: MessageStore, keys: list[str]) -> None:
 class Peer:
     """The engine of a version, and rmqctl, at the same job."""
 
-    def __init__(self, version: str, runs: int) -> None:
+    def __init__(self, version: str, runs: int, only: str) -> None:
         target = DRIVER / MODULES[version] / "target"
         path = f"{target / 'classes'}:{(target / 'classpath.txt').read_text().strip()}"
         number = MODULES[version][-1]
         self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
         self._runs = runs
+        self._only = only
 
     def measure(self, job: Job) -> None:
-        """Prints one line: things a second as a whole process and warm, of either side."""
-        engine = mine = None
+        """Prints things a second as a whole process and warm, of either side: a line for each of
+        rmqctl's own engines."""
+        if self._only not in job.name:
+            return
+        theirs = None
         if job.command is not None:
-            engine = job.once / self._processes(lambda: self._engine(job, 1))
-            mine = job.once / self._processes(lambda: run(*job.command or ()), job.clear)
+            theirs = job.once / self._processes(lambda: self._engine(job, 1))
         rounds = self._engine(job, WARM_UP + self._runs)
-        engine_warm = job.often / statistics.median(rounds[WARM_UP:])
-        mine_warm = job.often / self._warm(job)
-        line = "".join(f"{shown(r):>12}" for r in (engine, engine_warm, mine, mine_warm))
-        ratio = "-" if engine is None or mine is None else f"{mine / engine:.2f}"
-        print(f"{job.name:20}{line}{ratio:>10}{mine_warm / engine_warm:>10.2f}", flush=True)
+        theirs_warm = job.often / statistics.median(rounds[WARM_UP:])
+        name = job.name
+        for choice in ("pure", "compiled"):
+            if choice == "compiled" and kernel.usable().module is None:
+                continue
+            os.environ[kernel.VARIABLE] = choice
+            mine = None
+            if job.command is not None:
+                mine = job.once / self._processes(lambda: run(*job.command or ()), job.clear)
+            mine_warm = job.often / self._warm(job)
+            line = "".join(f"{shown(r):>12}" for r in (theirs, theirs_warm, mine, mine_warm))
+            ratio = "-" if theirs is None or mine is None else f"{mine / theirs:.2f}"
+            print(
+                f"{name:20}{choice:9}{line}{ratio:>10}{mine_warm / theirs_warm:>10.2f}", flush=True
+            )
+            name = ""
 
     def _engine(self, job: Job, rounds: int) -> list[float]:
         """Seconds of each round, as the engine's process says."""
@@ -283,9 +300,9 @@ def remove(directory: Path | None) -> None:
 
 def title(text: str) -> None:
     print(f"\n{text}")
-    print(f"{'':20}{'engine':>24}{'rmqctl':>24}{'rmqctl / engine':>20}")
+    print(f"{'':29}{'engine':>24}{'rmqctl':>24}{'rmqctl / engine':>20}")
     heads = f"{'process':>12}{'warm':>12}" * 2
-    print(f"{'':20}{heads}{'process':>10}{'warm':>10}")
+    print(f"{'':29}{heads}{'process':>10}{'warm':>10}")
 
 
 def shown(rate: float | None) -> str:
