@@ -16,6 +16,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.operations.look import stats
+from rmqctl.rows.sections import DELAYS
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_cli.conftest import Cli, message, state
@@ -43,7 +44,7 @@ def summed(records: list[Record], key: Callable[[Record], tuple[Any, ...]]) -> A
 
 def delay_class(record: Record) -> int | None:
     delay = record.store_timestamp - record.born_timestamp
-    return next((limit for limit in stats.DELAYS if delay <= limit), None)
+    return next((limit for limit in DELAYS if delay <= limit), None)
 
 
 @pytest.mark.parametrize("name", ["broker", "basic", "ipv6", "batch", "transaction"])

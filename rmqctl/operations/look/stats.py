@@ -16,15 +16,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from formats import layouts
-from formats.constants import BORNHOST_V6_FLAG, PROPERTY_KEYS, PROPERTY_UNIQ_KEY
+from formats.constants import (
+    BORNHOST_V6_FLAG,
+    PROPERTY_KEYS,
+    PROPERTY_UNIQ_KEY,
+    RETRY_GROUP_TOPIC_PREFIX,
+)
 from formats.text import decode_utf8
 from rmqctl.engine.record.record import Damage, host_text
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints, take
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
 from rmqctl.errors import TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable
+from rmqctl.rows.sections import BY_VALUE, DELAYS, HOUR, SECTIONS
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -33,22 +40,6 @@ if TYPE_CHECKING:
     from rmqctl.rows.onspark import StatsSummary
 
 Progress = Callable[[int], None]
-_HOUR = 3_600_000
-#: Upper limits of the classes of delay, in milliseconds; what is more is one class.
-DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, _HOUR)
-RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
-#: What a section's rows are grouped by; ``broker`` is for several stores.
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "broker": ("broker",),
-    "topic": ("topic",),
-    "queue": ("topic", "queue_id"),
-    "tag": ("topic", "tag"),
-    "hour": ("hour",),
-    "producer": ("producer",),
-    "size": ("body_length_up_to",),
-    "delay": ("delay_ms_up_to",),
-}
-_BY_VALUE = frozenset(("hour", "size", "delay"))
 #: Keys whose hashes are held at once: half a GiB.
 MAX_KEYS = 1 << 27
 _FIELDS = {field.name: field.offset for field in layouts.RECORD_PREFIX[0].fields}
@@ -168,7 +159,7 @@ def _count_batch(
         "topic": (batch.topic_id, lambda number: topics[number]),
         "queue_id": (batch.queue_id, int),
         "tag": (tag, lambda number: tag_text[number]),
-        "hour": (batch.store_timestamp // _HOUR * _HOUR, int),
+        "hour": (batch.store_timestamp // HOUR * HOUR, int),
         "producer": (producer, lambda number: host_of[number]),
         "body_length_up_to": (_size_classes(batch.body_length), int),
         "delay_ms_up_to": (
@@ -295,7 +286,7 @@ def _order(value: Any) -> tuple[int, Any]:
 
 def _section_rows(section: str, counts: _Counts, top: int) -> Iterator[Row]:
     groups = counts.sections[section]
-    if section in _BY_VALUE:
+    if section in BY_VALUE:
         # Null, of which there is one, comes last.
         ordered = sorted(groups, key=lambda group: (group[0] is None, group[0] or 0))
     else:
@@ -315,7 +306,7 @@ def _summary(
     def part(prefix: str) -> int:
         return sum(count for (name,), (count, _) in topics.items() if name.startswith(prefix))
 
-    retries, dead_letters = part(RETRY), part(DEAD_LETTER)
+    retries, dead_letters = part(RETRY_GROUP_TOPIC_PREFIX), part(DLQ_GROUP_TOPIC_PREFIX)
     return {
         "type": "summary",
         "stores": stores,

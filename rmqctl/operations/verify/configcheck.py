@@ -3,9 +3,8 @@ the queues. Nothing ends it but a system that refuses to read, and nothing is ch
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +19,7 @@ from rmqctl.engine.state.topicconfig import (
 )
 from rmqctl.errors import ConfigFileUnreadable
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
-from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
@@ -37,19 +36,13 @@ _TABLES = {
 
 
 @dataclass(slots=True)
-class Summary:
+class Summary(Tally):
     """What was looked at, and how many findings of each severity there were."""
 
     files: int = 0
     topics: int = 0
     groups: int = 0
     offsets: int = 0
-    severities: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_clean(self) -> bool:
-        """No errors and no warnings; what is only worth knowing does not count."""
-        return not self.severities[ERROR] and not self.severities[WARNING]
 
     def row(self) -> dict[str, object]:
         """The summary's fields."""
@@ -58,9 +51,7 @@ class Summary:
             "topics": self.topics,
             "groups": self.groups,
             "offsets": self.offsets,
-            "errors": self.severities[ERROR],
-            "warnings": self.severities[WARNING],
-            "infos": self.severities[INFO],
+            **self.counts(),
         }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
 
-__all__ = ["CODES", "ERROR", "INFO", "WARNING", "Code", "Finding", "finding"]
+__all__ = ["CODES", "ERROR", "INFO", "WARNING", "Code", "Finding", "Tally", "finding"]
 
 CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | CONFIG_CODES
 
@@ -47,3 +49,23 @@ def finding(code: str, **fields: object) -> Finding:
             str(value) if name in ("expected", "found", "path") and value is not None else value
         )
     return Finding(code=code, **values)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Tally:
+    """How many findings of each severity there were."""
+
+    severities: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_clean(self) -> bool:
+        """No errors and no warnings; what is only worth knowing does not count."""
+        return not self.severities[ERROR] and not self.severities[WARNING]
+
+    def counts(self) -> dict[str, object]:
+        """The last fields of a summary."""
+        return {
+            "errors": self.severities[ERROR],
+            "warnings": self.severities[WARNING],
+            "infos": self.severities[INFO],
+        }

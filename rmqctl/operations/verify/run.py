@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
@@ -24,7 +23,7 @@ from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
-from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
+from rmqctl.operations.verify.findings import Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
@@ -35,7 +34,7 @@ _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 
 
 @dataclass(slots=True)
-class Summary:
+class Summary(Tally):
     """What was looked at, and how many findings of each severity there were."""
 
     records: int = 0
@@ -44,12 +43,6 @@ class Summary:
     index_items: int = 0
     min_offset: int = 0
     max_offset: int = 0
-    severities: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_clean(self) -> bool:
-        """No errors and no warnings; what is only worth knowing does not count."""
-        return not self.severities[ERROR] and not self.severities[WARNING]
 
     def row(self) -> dict[str, object]:
         """The summary's fields."""
@@ -60,9 +53,7 @@ class Summary:
             "index_items": self.index_items,
             "min_offset": self.min_offset,
             "max_offset": self.max_offset,
-            "errors": self.severities[ERROR],
-            "warnings": self.severities[WARNING],
-            "infos": self.severities[INFO],
+            **self.counts(),
         }
 
 

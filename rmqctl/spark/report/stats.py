@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from formats.constants import PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY
+from formats.constants import (
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    PROPERTY_UNIQ_KEY,
+    RETRY_GROUP_TOPIC_PREFIX,
+)
+from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
+from rmqctl.rows.sections import BY_VALUE, DELAYS, HOUR, SECTIONS
 from rmqctl.spark.source.datasource import scan
 
 if TYPE_CHECKING:
@@ -30,22 +37,6 @@ _COLUMNS = [
     "status",
     "broker",
 ]
-_HOUR = 3_600_000
-#: Upper limits of the classes of delay, in milliseconds; what is more is one class.
-DELAYS = (0, 1, 10, 100, 1000, 10_000, 60_000, 600_000, _HOUR)
-RETRY, DEAD_LETTER = "%RETRY%", "%DLQ%"
-#: What a section's rows are grouped by; ``broker`` is for several stores.
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "broker": ("broker",),
-    "topic": ("topic",),
-    "queue": ("topic", "queue_id"),
-    "tag": ("topic", "tag"),
-    "hour": ("hour",),
-    "producer": ("producer",),
-    "size": ("body_length_up_to",),
-    "delay": ("delay_ms_up_to",),
-}
-_BY_VALUE = frozenset(("hour", "size", "delay"))
 
 
 def statistics(
@@ -91,7 +82,7 @@ def _groups(rows: DataFrame) -> DataFrame:
         "topic",
         "queue_id",
         F.col("properties")[PROPERTY_TAGS].alias("tag"),
-        (F.floor(F.col("store_timestamp") / _HOUR) * _HOUR).cast("bigint").alias("hour"),
+        (F.floor(F.col("store_timestamp") / HOUR) * HOUR).cast("bigint").alias("hour"),
         F.regexp_replace("born_host", r":-?\d+$", "").alias("producer"),
         _size_class(F.col("body_length")).alias("body_length_up_to"),
         _delay_class(delay).alias("delay_ms_up_to"),
@@ -133,7 +124,7 @@ def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> I
     sums = groups.groupBy(*keys).agg(
         F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
     )
-    if name in _BY_VALUE:
+    if name in BY_VALUE:
         rows = sums.orderBy(F.col(keys[0]).asc_nulls_last())
     else:
         rows = sums.orderBy(*_most("messages"), *keys).limit(top)
@@ -158,8 +149,8 @@ def _summary(groups: DataFrame) -> dict[str, Any]:
         F.sum("bytes").alias("bytes"),
         F.countDistinct("topic").alias("topics"),
         F.count_distinct("topic", "queue_id").alias("queues"),
-        part(RETRY).alias("retries"),
-        part(DEAD_LETTER).alias("dead_letters"),
+        part(RETRY_GROUP_TOPIC_PREFIX).alias("retries"),
+        part(DLQ_GROUP_TOPIC_PREFIX).alias("dead_letters"),
         F.sum("reconsumed").alias("reconsumed"),
     ).first()
     assert found is not None
