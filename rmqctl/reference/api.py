@@ -100,7 +100,10 @@ SECTIONS = (
         "Verify",
         {
             "rmqctl.operations.verify.run": ("verify", "Summary"),
-            "rmqctl.operations.verify.findings": ("Finding", "Tally",),
+            "rmqctl.operations.verify.findings": (
+                "Finding",
+                "Tally",
+            ),
             "rmqctl.operations.verify.codes": ("Code",),
         },
     ),
