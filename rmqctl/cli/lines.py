@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from rmqctl.cli.signals import stop_signals
 from rmqctl.errors import CannotRead, UsageError
-from rmqctl.operations.change.put import LineTooLong
+from rmqctl.operations.change.putstream import LineTooLong
 
 #: Bytes that are read at once.
 _BLOCK = 1 << 18

@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-import csv
-import json
+import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,13 +25,19 @@ if TYPE_CHECKING:
 
 #: Rows that are encoded at once.
 _ROWS_AT_ONCE = 256
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FORMATS = ("table", "json", "ndjson", "csv")
+
+
+@functools.cache
+def _encoder() -> Callable[[Any], str]:
+    import json
+
+    return json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def json_text(value: Any) -> str:
     """A row, or a part of one, as compact JSON, exact, and safe on a terminal."""
-    return safe_json(_encode(value))
+    return safe_json(_encoder()(value))
 
 
 def bulk_encoder() -> Callable[[Row], bytes]:
@@ -203,6 +208,8 @@ class _Csv(Shape):
         self._type = main_type
         self._fields: list[str] = []
         self._left_out: dict[str, int] = {}
+        import csv
+
         self._csv = csv.writer(self, lineterminator="\n")
 
     def row(self, row: Row) -> None:

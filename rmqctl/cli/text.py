@@ -7,6 +7,7 @@ shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +20,21 @@ _CONTROL = (
 )
 _MILLISECONDS = "_milliseconds"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
-_UNSAFE = re.compile(f"[\0-\x1f{_CONTROL}]")
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
-#: In JSON text the C0 characters are escaped already, but for the newline that ends a row.
-_UNSAFE_IN_JSON = re.compile(f"[{_CONTROL}]")
 
 
 def visible(text: str) -> str:
     """``text`` with everything that a terminal would obey made visible."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_escaped, text)
+    return _pattern(f"[\0-\x1f{_CONTROL}]").sub(_escaped, text)
+
+
+@functools.cache
+def _pattern(characters: str) -> re.Pattern[str]:
+    return re.compile(characters)
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -52,7 +55,8 @@ def safe_json(text: str) -> str:
     """JSON text with the same characters as JSON escapes: still the same document."""
     if text.isascii() and "\x7f" not in text:
         return text
-    return _UNSAFE_IN_JSON.sub(_json_escaped, text)
+    # The C0 characters are escaped already, but for the newline that ends a row.
+    return _pattern(f"[{_CONTROL}]").sub(_json_escaped, text)
 
 
 def _json_escaped(match: re.Match[str]) -> str:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rmqctl.engine.derive.catchup import DispatchTail
 from rmqctl.engine.derive.writer import Reput
@@ -33,15 +33,17 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_file_size,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.start.model import Progress
 from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.engine.state.laterversions import abort_content, check_understood, is_of_5, record_form
 from rmqctl.engine.store import KeyMatch, Store
 from rmqctl.engine.write import recovery
-from rmqctl.engine.write.bulk import Bulk, PlainMessage
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.storeflusher import STRUCTURES, FlushedRange
 from rmqctl.engine.write.storewriter import StoreWriter
+
+if TYPE_CHECKING:
+    from rmqctl.engine.start.model import Progress
+    from rmqctl.engine.write.bulk import Bulk, PlainMessage
 
 __all__ = ["KeyMatch", "MessageStore", "Store", "WritableStore", "system_clock"]
 
@@ -138,6 +140,8 @@ class MessageStore(Store):
     ) -> Iterator[Bulk]:
         """:meth:`put_stream` with the results as the append has them. A bulk with a refused
         message is not the last one: the caller decides whether to go on."""
+        from rmqctl.engine.write.bulk import Bulk
+
         return iter((Bulk([], _read_only()),))
 
 

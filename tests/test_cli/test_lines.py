@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.cli import lines
 from rmqctl.cli.lines import LineSource
-from rmqctl.operations.change.put import LineTooLong
+from rmqctl.operations.change.putstream import LineTooLong
 from tests.test_cli.conftest import Cli
 
 TEXTS = [b"", b"a", b"a\n", b"\n\n", b"a\nb", b"ab\ncd\n\nefghij\nk", b"\nabcdefghijklmnop\n"]
@@ -61,7 +61,7 @@ def test_a_line_that_is_too_long_is_named_and_loses_nothing(
 READ = """
 import resource, sys
 from rmqctl.cli import lines
-from rmqctl.operations.change.put import LineTooLong
+from rmqctl.operations.change.putstream import LineTooLong
 lines._BLOCK = 4096
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))
 count = 0

@@ -19,8 +19,8 @@ from rmqctl.engine.record.message import parse_host
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import BadInputLine
-from rmqctl.operations.change.messagefields import MessageMaker
-from rmqctl.operations.change.put import BulkPut, put_lines
+from rmqctl.operations.change.messagemaker import MessageMaker
+from rmqctl.operations.change.putstream import BulkPut, put_lines
 from tests.test_cli.conftest import BORN, CONFIG, Cli, state
 
 PUT = ("put", "--topic", "orders", "--format", "ndjson")

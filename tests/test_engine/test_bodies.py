@@ -13,7 +13,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.engine.record.bodies import Body, BodyStatus, decompress
+from rmqctl.engine.record.bodies import Body, decompress
+from rmqctl.engine.record.status import BodyStatus
 from tests.seeds import times
 
 COMPRESSED = 1

@@ -17,9 +17,9 @@ from formats import constants
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import Host, MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.operations.change.messagefields import MessageMaker
-from rmqctl.operations.change.put import BulkPut, put_lines
+from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.putbatches import put_batches
+from rmqctl.operations.change.putstream import BulkPut, put_lines
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.message import look_message
 from rmqctl.operations.look.pull import pull

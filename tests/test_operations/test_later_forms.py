@@ -23,8 +23,8 @@ from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.operations.change.put import BulkPut
 from rmqctl.operations.change.putbatches import put_batches
+from rmqctl.operations.change.putstream import BulkPut
 from rmqctl.operations.mend.missing import add_missing
 from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, inparts, verify
 from tests.test_operations.small_store import CONFIG, V6, messages

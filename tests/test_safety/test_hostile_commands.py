@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.read.follow import LiveStore, LogFollower
-from rmqctl.engine.record.bodies import BodyStatus, decompress
+from rmqctl.engine.record.bodies import decompress
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import BodyStatus
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import StoreNotFound
 from rmqctl.operations.look.follow import follow_log

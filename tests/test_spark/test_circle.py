@@ -16,7 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import UsageError
-from rmqctl.operations.change.put import BulkPut, put_lines
+from rmqctl.operations.change.putstream import BulkPut, put_lines
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.rows import Row
 
@@ -122,7 +122,7 @@ def test_import_takes_what_the_command_prints(
 
 def test_put_takes_what_export_writes(spark: SparkSession, store: Path, tmp_path: Path) -> None:
     """The directory has the topic, so that is told."""
-    from rmqctl.operations.change.messagefields import MessageMaker
+    from rmqctl.operations.change.messagemaker import MessageMaker
 
     assert exported(spark, store, tmp_path / "out", "ndjson") == (len(BODIES), 0, 0)
     lines = list(lines_of(tmp_path / "out"))

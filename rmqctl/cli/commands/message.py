@@ -41,7 +41,7 @@ def command(
     address in it may be long gone. Prints one row of type message; with --unique-key one for each
     time the message was stored, newest first, and a summary.
     """
-    from rmqctl.engine.record.bodies import OK
+    from rmqctl.engine.record.status import OK
     from rmqctl.operations.look.message import (
         look_message,
         messages_by_unique_key,

@@ -17,7 +17,7 @@ from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
-    from rmqctl.operations.change.put import BulkPut
+    from rmqctl.operations.change.putstream import BulkPut
     from rmqctl.rows import Row
 
 
@@ -189,7 +189,7 @@ def _check(
 ) -> int:
     """put --dry-run."""
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change import messagefields, put
+    from rmqctl.operations.change import messagefields, messagemaker, put, putstream
 
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
         settings.planned_recovery(store, writer)
@@ -198,9 +198,9 @@ def _check(
             writer.row(row)
             return _status(settings, row)
         with LineSource(source) as lines:
-            run = put.BulkPut(lines.name)
-            maker = messagefields.MessageMaker(messagefields.checked_fields(fields), **makes)
-            for row in put.check_lines(store, lines, run, maker):
+            run = putstream.BulkPut(lines.name)
+            maker = messagemaker.MessageMaker(messagefields.checked_fields(fields), **makes)
+            for row in putstream.check_lines(store, lines, run, maker):
                 writer.row(row)
     _note_damages(settings, run)
     return _status(settings, run.refused, run.line)
@@ -242,9 +242,10 @@ def _put_stream(
     stats: bool,
 ) -> int:
     from rmqctl.cli.lines import LineSource
-    from rmqctl.operations.change.messagefields import MessageMaker, checked_fields
-    from rmqctl.operations.change.put import BulkPut, put_lines
+    from rmqctl.operations.change.messagefields import checked_fields
+    from rmqctl.operations.change.messagemaker import MessageMaker
     from rmqctl.operations.change.putbatches import put_batches
+    from rmqctl.operations.change.putstream import BulkPut, put_lines
 
     for name in ("body", "body_base64"):
         if name in fields:

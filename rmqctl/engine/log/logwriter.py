@@ -14,18 +14,20 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.bufferpool import TransientStorePool, WriteBuffer
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue, sync_files
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.log.end import NEAR, LogEnd, check_end
 from rmqctl.engine.log.spread import open_log_files
 from rmqctl.engine.record.record import BLANK, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+if TYPE_CHECKING:
+    from rmqctl.engine.files.bufferpool import TransientStorePool, WriteBuffer
 
 _PAGE = mmap.PAGESIZE
 
@@ -148,6 +150,8 @@ class CommitLogWriter(CommitLog):
         self.buffer_of(mapped)[position : position + len(blank)] = blank
         self.advance(mapped, position + len(blank), self.store_timestamp, following)
         if self._warm_pages is not None and isinstance(mapped.buffer, mmap.mmap):
+            from rmqctl.engine.files.pagelock import munlock
+
             munlock(mapped.buffer)
         fresh = self.files.find(following)
         if fresh is None:
@@ -167,6 +171,8 @@ class CommitLogWriter(CommitLog):
             self.commit_all()
             buffer = self._pool.borrow_buffer()
         if buffer is not None:
+            from rmqctl.engine.files.bufferpool import WriteBuffer
+
             with self._commit_lock:
                 if not self._write_buffers:
                     self._committed = file_from_offset, self.store_timestamp
@@ -187,6 +193,8 @@ class CommitLogWriter(CommitLog):
                 buffer[position] = 0
             if force_pages:
                 sync_files([mapped.path])
+        from rmqctl.engine.files.pagelock import mlock
+
         mlock(buffer)
 
     def buffer_of(self, mapped: MappedFile) -> mmap.mmap:
@@ -361,6 +369,8 @@ def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> C
     as of :func:`~rmqctl.engine.settings.logdirectories.log_directories`."""
     pool = None
     if config.is_transient_store_pool_enable:
+        from rmqctl.engine.files.bufferpool import TransientStorePool
+
         pool = TransientStorePool(config.transient_store_pool_size, file_size)
     warm_pages = None
     if config.warm_maped_file_enable:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats import constants, layouts
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.queue.extension import ConsumeQueueExt, is_ext_addr
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rmqctl.engine.queue.extension import ConsumeQueueExt
 
 UNIT = Struct(layouts.QUEUE_UNIT.format)
 UNIT_SIZE = UNIT.size
@@ -29,6 +30,11 @@ MAX_ROWS_COPIED = 4096
 _UNITS_AT_ONCE = 1024
 #: ``ConsumeQueue#recover`` looks at so many files.
 _EXT_SEARCH_FILES = 3
+
+
+def is_ext_addr(tags_code: int) -> bool:
+    """Whether a unit's tags code is an address (``ConsumeQueueExt#isExtAddr``)."""
+    return tags_code <= constants.MAX_ADDR
 
 
 class Unit(NamedTuple):

@@ -15,6 +15,7 @@ from formats import layouts
 from formats.constants import LONG_MIN, MAX_ADDR, MIN_EXT_UNIT_SIZE
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
+from rmqctl.engine.queue.consumequeue import is_ext_addr
 from rmqctl.errors import CannotWrite
 
 _UNIT = Struct(layouts.QUEUE_EXT_UNIT.format)
@@ -22,11 +23,6 @@ _SIZE = Struct(">h")
 #: ``END_BLANK_DATA_LENGTH``: a file keeps room for its end, a size of -1.
 _END_BLANK_DATA_LENGTH = 4
 _FILE_ENDS = b"\xff\xff"
-
-
-def is_ext_addr(tags_code: int) -> bool:
-    """Whether a unit's tags code is an address (``ConsumeQueueExt#isExtAddr``)."""
-    return tags_code <= MAX_ADDR
 
 
 def ext_offset(tags_code: int) -> int | None:

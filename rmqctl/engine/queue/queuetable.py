@@ -14,7 +14,6 @@ from rmqctl.engine.files.mappedfile import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import QueueDirectory, check_topic_directory, queue_directories
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
-from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.queue.recovery import has_hole, written_units
 from rmqctl.errors import QueueHasHole
@@ -136,6 +135,8 @@ class ConsumeQueueTable:
         where = self.directory / topic / str(queue_id)
         ext = None
         if self.ext_directory is not None:
+            from rmqctl.engine.queue.extension import ConsumeQueueExt
+
             ext_where = self.ext_directory / topic / str(queue_id)
             if self.writes_ext:
                 assert self._ext_file_size is not None

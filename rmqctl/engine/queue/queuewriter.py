@@ -16,14 +16,16 @@ from rmqctl.engine.queue.consumequeue import (
     UNIT_SIZE,
     ConsumeQueue,
     Unit,
+    is_ext_addr,
     is_part_of,
     unit_dtype,
 )
-from rmqctl.engine.queue.extension import ConsumeQueueExt, is_ext_addr
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from rmqctl.engine.queue.extension import ConsumeQueueExt
 
 #: Where a unit's size stands in it, and how many bytes it has.
 _SIZE_AT, _SIZE_BYTES = next(

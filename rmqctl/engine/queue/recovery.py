@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
-from rmqctl.engine.queue.extension import is_ext_addr
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, is_ext_addr, unit_dtype
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from enum import Enum
 from typing import NamedTuple
 
 from isal import isal_zlib
 
 from formats.constants import COMPRESSED_FLAG
+from rmqctl.engine.record.status import BodyStatus
 
 #: A broker takes messages of up to 4 MiB compressed; ten times that is rare.
 DEFAULT_LIMIT = 64 << 20
@@ -30,21 +30,9 @@ _LZ4_PIECE = 1 << 12
 _LEAST_WINDOW = 8 << 20
 _TYPE_SHIFT, _TYPE_MASK = 8, 7
 _ZLIB_TYPE = 3
-#: ``status`` of a message whose body is shown, in rows and in columns on Spark.
-OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 #: Its stub takes the class for an instance.
 _ISAL_ERROR: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 _TOO_SHORT = "the compressed bytes end too early"
-
-
-class BodyStatus(Enum):
-    """What became of a stored body."""
-
-    STORED = "stored"
-    DECOMPRESSED = "decompressed"
-    DAMAGED = "damaged"
-    OVER_LIMIT = "over-limit"
-    NO_CODEC = "no-codec"
 
 
 class Body(NamedTuple):

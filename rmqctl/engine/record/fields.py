@@ -16,8 +16,8 @@ from typing import Any
 from isal.isal_zlib import crc32
 
 from formats import constants
-from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH, OK, BodyStatus
 from rmqctl.engine.record.message import NOT_IN_PROPERTIES, Host, parse_host
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, BodyStatus
 
 TRANSACTIONS = {
     "none": constants.TRANSACTION_NOT_TYPE,

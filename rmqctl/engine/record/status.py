@@ -1,8 +1,12 @@
-"""RocketMQ's answers, with Java's spelling: statuses are returned, never raised."""
+"""Statuses, which are returned and never raised: RocketMQ's answers, with Java's spelling, and what
+became of a body."""
 
 from __future__ import annotations
 
 from enum import Enum
+
+#: ``status`` of a message whose body is shown, in rows and in columns on Spark.
+OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
 
 
 class PutMessageStatus(Enum):
@@ -63,3 +67,13 @@ class GetMessageStatus(Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class BodyStatus(Enum):
+    """What became of a stored body."""
+
+    STORED = "stored"
+    DECOMPRESSED = "decompressed"
+    DAMAGED = "damaged"
+    OVER_LIMIT = "over-limit"
+    NO_CODEC = "no-codec"

@@ -20,8 +20,7 @@ from formats import constants
 from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
-from rmqctl.engine.queue.extension import is_ext_addr
+from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit, is_ext_addr
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.state import brokerjson

@@ -25,7 +25,6 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
-from rmqctl.engine.queue.extension import ConsumeQueueExt
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import LONGEST_PREFIX, TAILS, Record, prefix_at
 from rmqctl.engine.start.logend import end_behind, find_end
@@ -260,6 +259,8 @@ def _queues(
     for where in table.directories() if directories is None else directories:
         ext = None
         if table.ext_directory is not None:
+            from rmqctl.engine.queue.extension import ConsumeQueueExt
+
             # One that is not there is as good as empty.
             ext = ConsumeQueueExt(table.ext_directory / where.topic / str(where.queue_id))
         queue = ConsumeQueue(

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from formats import constants
-from rmqctl.engine.dispatch.multi import add_queue_offsets, multi_queue_names
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay, topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -43,6 +42,12 @@ _BAD_DELAY = (
     "its delay level (DELAY) is no number: in this topic a broker could not read it, and would "
     "delete it at its start, with all behind it"
 )
+
+
+def _multi_queue_names(message: MessageExtBrokerInner) -> list[str]:
+    from rmqctl.engine.dispatch.multi import multi_queue_names
+
+    return multi_queue_names(message)
 
 
 def room_of(file_size: int) -> int:
@@ -80,7 +85,7 @@ def check_message(
     if has_bad_delay(message.topic, message.properties):
         return illegal(_BAD_DELAY)
     if not as_stored:
-        names = multi_queue_names(message) if config.enable_multi_dispatch else []
+        names = _multi_queue_names(message) if config.enable_multi_dispatch else []
         for name in names:
             paths.check_topic_directory(name)
         refused = check_lmq() if names else None
@@ -189,6 +194,8 @@ class MessagePutter:
                 # Also of a prepared message, which takes no place: it has the offsets of the next.
                 multi = [(name, self._next_queue_offset(*name)) for name in self._multi(message)]
                 if multi:
+                    from rmqctl.engine.dispatch.multi import add_queue_offsets
+
                     rewritten = add_queue_offsets(message, [offset for _, offset in multi])
                     again = encode(rewritten, self.config.max_message_size, self.form)
                     if isinstance(again, PutMessageResult) or again.size > self._room:
@@ -317,7 +324,7 @@ class MessagePutter:
             return []
         return [
             (name, self._dispatcher.multi_queue_id(name, message.queue_id))
-            for name in multi_queue_names(message)
+            for name in _multi_queue_names(message)
         ]
 
     def _next_queue_offset(self, topic: str, queue_id: int) -> int:

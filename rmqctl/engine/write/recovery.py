@@ -19,7 +19,6 @@ from pathlib import Path
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexservice import IndexService
-from rmqctl.engine.index.recovery import apply_cuts
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
 from rmqctl.engine.record.record import Record
@@ -72,7 +71,10 @@ class Recovery:
             empty = parts.log.files.empty_last
             if empty is not None:
                 parts.log.files.remove_from(empty.file_from_offset)
-            apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
+            if plan.index_cuts:
+                from rmqctl.engine.index.recovery import apply_cuts
+
+                apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
             for cut in plan.queue_cuts:
                 if not cut.is_astray:
                     parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from time import perf_counter
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.flush.services import GroupCommitRequest
@@ -20,13 +20,15 @@ from rmqctl.engine.record.message import (
     RecordForm,
 )
 from rmqctl.engine.record.status import PutMessageStatus
-from rmqctl.engine.write.bulk import Bulk, BulkAppender, PlainMessage
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
 from rmqctl.errors import CannotWrite
+
+if TYPE_CHECKING:
+    from rmqctl.engine.write.bulk import Bulk, BulkAppender, PlainMessage
 
 
 class ReplicaService(Protocol):

@@ -10,9 +10,9 @@ from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
-from rmqctl.operations.change.messagefields import MessageMaker
-from rmqctl.operations.change.put import BulkPut, messages_of
-from rmqctl.operations.look.rows import append_result_row
+from rmqctl.operations.change.messagemaker import MessageMaker
+from rmqctl.operations.change.put import append_result_row
+from rmqctl.operations.change.putstream import BulkPut, messages_of
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
-from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH, OK, decompress, is_as_stored
+from rmqctl.engine.record.bodies import decompress, is_as_stored
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK
 
 if TYPE_CHECKING:
     from rmqctl.engine.index.header import IndexItem
     from rmqctl.engine.queue.consumequeue import Unit
-    from rmqctl.engine.record.message import PutMessageResult
     from rmqctl.engine.record.record import Blank, Damage, Record
     from rmqctl.rows import Row
-    from rmqctl.rows.changes import AppendResultRow
     from rmqctl.rows.structures import BlankRow, DamageRow, IndexItemRow, MessageRow, UnitRow
 
 P = ParamSpec("P")
@@ -161,22 +160,3 @@ def damage_row(damage: Damage) -> DamageRow:
         "expected": damage.expected,
         "found": damage.found,
     }
-
-
-def append_result_row(result: PutMessageResult) -> AppendResultRow:
-    """What became of a put; offsets are None when nothing was stored."""
-    append = result.stored
-    row: AppendResultRow = {
-        "type": "append_result",
-        "status": result.status.value,
-        "msg_id": append.msg_id if append else None,
-        "topic": result.topic,
-        "queue_id": result.queue_id,
-        "wrote_offset": append.wrote_offset if append else None,
-        "wrote_bytes": append.wrote_bytes if append else None,
-        "queue_offset": append.queue_offset if append else None,
-        "store_timestamp": append.store_timestamp if append else None,
-    }
-    if result.reason:
-        row["reason"] = result.reason
-    return row

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
-from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset, is_ext_addr
+from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit, is_ext_addr
+from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
 from rmqctl.engine.settings.filesizes import consume_queue_ext_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.verify.directories import check_queue_directories, shown

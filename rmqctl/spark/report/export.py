@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.errors import UsageError
 from rmqctl.spark.session.session import runs_here
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote

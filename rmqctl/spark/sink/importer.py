@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH
 from rmqctl.engine.record.fields import (
     COMPRESSION,
     DECOMPRESSED,
@@ -16,6 +15,7 @@ from rmqctl.engine.record.fields import (
     OTHER_TYPES,
     PASSED_OVER,
 )
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import UsageError
 from rmqctl.spark.sink.messagelines import DDL, LineReader

@@ -1,0 +1,160 @@
+"""put --from: a stream of messages into a store.
+
+The stream is NDJSON: one object a line, with the fields of :mod:`rmqctl.engine.record.fields`, such
+as the rows of messages that other commands print; rows of other types are passed over. A line that
+is not a message ends the run with its number; everything before it is stored, and its rows are
+yielded.
+"""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.record.fields import NotAMessage, is_other_row, spelled
+from rmqctl.engine.record.message import Host
+from rmqctl.engine.record.record import offset_msg_id
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.write.bulk import Message, PlainMessage
+from rmqctl.errors import BadInputLine, TopicNotAllowed
+from rmqctl.operations.change.messagemaker import MessageMaker
+from rmqctl.operations.change.put import append_result_row, check_one
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.write.bulk import Appended
+    from rmqctl.rows.changes import AppendResultRow
+
+
+class LineTooLong(ValueError):
+    """What gives the lines has stopped in one that does not end; the text says where."""
+
+
+@dataclass(slots=True)
+class BulkPut:
+    """What a run has done so far. ``line`` is the last line read, ``refused`` the row of the
+    message that ended the run with a status other than PUT_OK, ``passed_over`` how many rows of
+    each other type there were."""
+
+    source: str
+    line: int = 0
+    stored: int = 0
+    refused: AppendResultRow | None = None
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+    def refusal(self, error: NotAMessage | TopicNotAllowed) -> BadInputLine:
+        """What ends the run at its last line."""
+        return BadInputLine(
+            source=self.source,
+            line=self.line,
+            reason=str(error),
+            stored=self.stored,
+            ignored_by=getattr(error, "ignored_by", ""),
+        )
+
+
+def put_lines(
+    store: MessageStore,
+    lines: Iterable[bytes | None],
+    run: BulkPut,
+    *,
+    maker: MessageMaker | None = None,
+    flush: bool = True,
+) -> Iterator[Iterator[AppendResultRow]]:
+    """Puts every line; yields rows ``append_result`` in bulks, each once it is stored (with
+    ``flush``: on disk). A line of None asks to store what there is now.
+
+    A status other than PUT_OK ends the run after its row.
+
+    :raises BadInputLine: a line is no message. What came before it is stored and yielded.
+    """
+    messages = messages_of(lines, run, maker or MessageMaker())
+    host_digits: dict[Host, str] = {}
+    try:
+        for stored, refused in store.append_stream(messages, flush=flush):
+            run.stored += len(stored)
+            # Rows are made as they are taken: thousands at once would only cost memory.
+            yield (_stored_row(appended, host_digits) for appended in stored)
+            if refused is not None:
+                run.refused = append_result_row(refused)
+                yield iter((run.refused,))
+                return
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise run.refusal(error) from None
+
+
+def check_lines(
+    store: MessageStore, lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+) -> Iterator[AppendResultRow]:
+    """What a put of every line would answer; ends behind the first that would be refused. No count
+    of messages is kept but in ``run.line``. :raises BadInputLine: a line is no message."""
+    try:
+        for message in messages_of(lines, run, maker):
+            if message is None:
+                continue
+            row = check_one(store, message.full() if isinstance(message, PlainMessage) else message)
+            yield row
+            if row["status"] != PutMessageStatus.PUT_OK.value:
+                run.refused = row
+                return
+    except (NotAMessage, TopicNotAllowed) as error:
+        raise run.refusal(error) from None
+
+
+def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResultRow:
+    """:func:`append_result_row` of a message that was stored, in a hurry."""
+    topic, queue_id, host, offset, size, queue_offset, timestamp = appended
+    digits = host_digits.get(host)
+    if digits is None:
+        digits = host_digits[host] = offset_msg_id(*host, 0)[:-16]
+    return {
+        "type": "append_result",
+        "status": "PUT_OK",
+        "msg_id": f"{digits}{offset:016X}",
+        "topic": topic,
+        "queue_id": queue_id,
+        "wrote_offset": offset,
+        "wrote_bytes": size,
+        "queue_offset": queue_offset,
+        "store_timestamp": timestamp,
+    }
+
+
+def _counted_to_its_end(lines: Iterable[bytes | None], run: BulkPut) -> Iterator[bytes | None]:
+    """The lines; one that does not end is one of them."""
+    try:
+        yield from lines
+    except LineTooLong as error:
+        run.line += 1
+        raise NotAMessage(str(error)) from None
+
+
+def messages_of(
+    lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
+) -> Iterator[Message | None]:
+    import orjson
+
+    loads, make = orjson.loads, maker.make
+    for line in _counted_to_its_end(lines, run):
+        if line is None:
+            yield None
+            continue
+        run.line += 1
+        if run.line == 1:
+            line = line.removeprefix(BOM_UTF8)
+        if not line or line.isspace():
+            continue
+        try:
+            given = loads(line)
+        except orjson.JSONDecodeError as error:
+            hint = "; --format ndjson prints a row a line" if line.strip() == b"[" else ""
+            raise NotAMessage(f"not JSON: {error}{hint}") from None
+        if type(given) is not dict:
+            raise NotAMessage(f"not a JSON object but {spelled(given)}")
+        if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
+            run.passed_over[given["type"]] += 1
+            continue
+        yield make(given)
