@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -75,8 +74,6 @@ def main() -> None:
         # it.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-    # Short-lived and without cycles worth a search: looking for them costs a tenth of the time.
-    gc.set_threshold(50_000, 20, 50)
     sys.exit(run())
 
 

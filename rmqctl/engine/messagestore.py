@@ -15,17 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rmqctl.engine.derive.catchup import DispatchTail
-from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
-from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.end import LogEnd
-from rmqctl.engine.log.logwriter import CommitLogWriter, open_log_writer
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, RecordForm
-from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.filesizes import (
     check_new_queue_files,
     commit_log_file_size,
@@ -33,17 +27,18 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_file_size,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.engine.state.laterversions import abort_content, check_understood, is_of_5, record_form
 from rmqctl.engine.store import KeyMatch, Store
-from rmqctl.engine.write import recovery
-from rmqctl.engine.write.context import StoreParts
-from rmqctl.engine.write.storeflusher import STRUCTURES, FlushedRange
-from rmqctl.engine.write.storewriter import StoreWriter
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.lock import StoreLock
+    from rmqctl.engine.log.logwriter import CommitLogWriter
+    from rmqctl.engine.record.form import RecordForm
+    from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
     from rmqctl.engine.start.model import Progress
+    from rmqctl.engine.state.checkpoint import Checkpoint
     from rmqctl.engine.write.bulk import Bulk, PlainMessage
+    from rmqctl.engine.write.storeflusher import FlushedRange
 
 __all__ = ["KeyMatch", "MessageStore", "Store", "WritableStore", "system_clock"]
 
@@ -196,6 +191,8 @@ class WritableStore(MessageStore):
 
     def _check(self) -> None:
         """Nothing is looked at, and nothing made, before the lock is held."""
+        from rmqctl.engine.files.lock import StoreLock
+
         check_new_queue_files(self.root, self.config)
         if self._create and not self.root.exists():
             try:
@@ -217,6 +214,8 @@ class WritableStore(MessageStore):
             self._lock = None
 
     def _open_log(self) -> CommitLogWriter:
+        from rmqctl.engine.log.logwriter import open_log_writer
+
         file_size = commit_log_file_size(self.root, self.config, writes=True)
         return open_log_writer(self.root, self.config, file_size)
 
@@ -238,6 +237,13 @@ class WritableStore(MessageStore):
         return IndexService(self.root / paths.INDEX, geometry, writable_root=self.root)
 
     def _start_writing(self, undo: ExitStack, catches_up: bool, progress: Progress) -> None:
+        # A store that is read has no use for them.
+        from rmqctl.engine.derive.catchup import DispatchTail
+        from rmqctl.engine.derive.writer import Reput
+        from rmqctl.engine.write import recovery
+        from rmqctl.engine.write.context import StoreParts
+        from rmqctl.engine.write.storewriter import StoreWriter
+
         config, log = self.config, self.commit_log
         self.check_log_lengths()
         self.index.last()  # Refuses a wrong geometry before anything is changed.
@@ -336,6 +342,8 @@ class WritableStore(MessageStore):
     def flush(self) -> Checkpoint:
         """Forces log, queues and index to disk and advances the checkpoint, as the broker's flush
         services do. :raises CannotWrite: the disk failed."""
+        from rmqctl.engine.write.storeflusher import STRUCTURES
+
         self.writer.flush(STRUCTURES)
         return self.checkpoint
 
@@ -373,6 +381,9 @@ class WritableStore(MessageStore):
 
 
 def _read_only() -> PutMessageResult:
+    from rmqctl.engine.record.message import PutMessageResult
+    from rmqctl.engine.record.status import PutMessageStatus
+
     return PutMessageResult(
         PutMessageStatus.SERVICE_NOT_AVAILABLE, reason="the store is open for reading"
     )

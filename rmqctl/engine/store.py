@@ -24,12 +24,6 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
-from rmqctl.engine.record.message import (
-    EncodedMessage,
-    MessageExtBrokerInner,
-    PutMessageResult,
-    RecordForm,
-)
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -38,6 +32,12 @@ from rmqctl.engine.state.laterversions import is_of_5, record_form
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.read.getmessage import GetMessageResult
+    from rmqctl.engine.record.form import RecordForm
+    from rmqctl.engine.record.message import (
+        EncodedMessage,
+        MessageExtBrokerInner,
+        PutMessageResult,
+    )
     from rmqctl.engine.start.model import Progress, StartPlan
 
 

@@ -62,7 +62,7 @@ def write(root: Path, config: MessageStoreConfig, given: list[MessageExtBrokerIn
     """Puts messages, one by one and as a stream, in the form that the new version needs."""
     from dataclasses import replace
 
-    from rmqctl.engine.record.message import RecordForm
+    from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.state import laterversions
 
     class NewForm(RecordForm):

@@ -18,11 +18,11 @@ import pytest
 from formats import constants
 from rmqctl.engine.files import filequeue, mappedfile, paths
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
-    RecordForm,
     check_lengths,
     encode,
     encoded_size,

@@ -8,7 +8,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import FORM_OF_4_9_3, RecordForm
+from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.state.laterversions import (
     check_understood,

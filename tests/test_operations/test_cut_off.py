@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
+from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.change.schedule import Delivery, DeliveryRun
 from rmqctl.operations.change.transaction import Ending, end_transactions
 from rmqctl.rows import Row

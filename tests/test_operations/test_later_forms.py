@@ -19,7 +19,8 @@ from rmqctl.engine.dispatch.batches import UnitBatch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm
+from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner

@@ -15,18 +15,20 @@ from isal.isal_zlib import crc32
 from formats import constants
 from formats.layouts import RecordPrefix
 from formats.text import encode_properties, encode_utf8, join_properties, split_properties
+from rmqctl.engine.record.form import (
+    CRC32_RESERVED_LENGTH,
+    CRC_DIGITS,
+    CRC_HEAD,
+    FORM_OF_4_9_3,
+    SEPARATOR,
+    RecordForm,
+)
 from rmqctl.engine.record.record import PREFIXES, TAILS, Tail, offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 
 #: What no name and no value of a property may hold: the separators, which would make others of
 #: them, and NUL, of which nobody could tell that it is not what damage left.
 NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SEPARATOR)
-
-_SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
-_CRC_HEAD = (constants.PROPERTY_CRC32 + constants.NAME_VALUE_SEPARATOR).encode()
-_CRC_DIGITS = 10
-#: ``CommitLog#CRC32_RESERVED_LEN``.
-CRC32_RESERVED_LENGTH = len(_CRC_HEAD) + _CRC_DIGITS + len(_SEPARATOR)
 
 #: What a Java client takes (``InetSocketAddress``): at another port ``MessageDecoder#decode`` gives
 #: up the message, and with it every one behind it in the same answer.
@@ -150,42 +152,11 @@ def _is_v6(host: Host) -> bool:
     return len(address) == constants.IPV6_SIZE
 
 
-class RecordForm(NamedTuple):
-    """How the version that wrote a store ends a record; 4.9.3's form as it stands.
-
-    ``property_separator``: the last property has a separator behind it (5.2.0 and later).
-    ``property_crc``: the record has a checksum of its own as its last property
-    (``enabledAppendPropCRC``). ``long_topics``: retry topics may be longer than a byte can say
-    (5.1.0 and later; ``autoMessageVersionOnTopicLen``).
-    """
-
-    property_separator: bool = False
-    property_crc: bool = False
-    long_topics: bool = False
-
-    def magic_code(self, topic: str) -> int:
-        """That of the records of a topic, which says how they end
-        (:data:`~rmqctl.engine.record.record.TAILS`)."""
-        is_long = self.long_topics and len(topic) > constants.MAX_TOPIC_LENGTH
-        if is_long and topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
-            return constants.MESSAGE_MAGIC_CODE_V2
-        return constants.MESSAGE_MAGIC_CODE
-
-    def properties(self, data: bytes) -> bytes:
-        """Stored properties, up to the checksum that :meth:`EncodedMessage.record` fills in."""
-        if (self.property_separator or self.property_crc) and data and data[-1:] != _SEPARATOR:
-            data += _SEPARATOR
-        return data + bytes(CRC32_RESERVED_LENGTH) if self.property_crc else data
-
-
-FORM_OF_4_9_3 = RecordForm()
-
-
 def property_crc(data: bytes | memoryview) -> bytes:
     """The last property of a record, over all bytes before it: ten digits, the lowest first
     (``MessageDecoder#createCrc32``)."""
-    digits = f"{crc32(data) & 0x7FFFFFFF:0{_CRC_DIGITS}d}"[::-1]
-    return _CRC_HEAD + digits.encode() + _SEPARATOR
+    digits = f"{crc32(data) & 0x7FFFFFFF:0{CRC_DIGITS}d}"[::-1]
+    return CRC_HEAD + digits.encode() + SEPARATOR
 
 
 @dataclass(slots=True)

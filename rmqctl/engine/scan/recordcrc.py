@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formats import constants
-from rmqctl.engine.record.message import CRC32_RESERVED_LENGTH, property_crc
+from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH
+from rmqctl.engine.record.message import property_crc
 from rmqctl.engine.scan.columns import Ints, take
 
 if TYPE_CHECKING:

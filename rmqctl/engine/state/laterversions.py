@@ -12,7 +12,7 @@ from pathlib import Path
 
 from formats import constants
 from rmqctl.engine.files.paths import CONSUME_QUEUE
-from rmqctl.engine.record.message import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
+from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import UnsupportedStore
 

@@ -21,13 +21,13 @@ from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.derive.catchup import BULK_BYTES
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
     AppendMessageResult,
     EncodedMessage,
     Host,
     MessageExtBrokerInner,
     PutMessageResult,
-    RecordForm,
     host_flags,
 )
 from rmqctl.engine.record.record import PREFIXES, TAILS, offset_msg_id
@@ -195,6 +195,11 @@ class BulkAppender:
             return False
         self.exhausted = True
         return False
+
+    @staticmethod
+    def refused(answer: PutMessageResult | None) -> Bulk:
+        """A bulk of which nothing counts as stored."""
+        return Bulk([], answer)
 
     def fill(self) -> Bulk:
         """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,

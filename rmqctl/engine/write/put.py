@@ -14,13 +14,12 @@ from formats import constants
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay, topic_allows_lmq
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import (
-    FORM_OF_4_9_3,
     AppendMessageResult,
     EncodedMessage,
     MessageExtBrokerInner,
     PutMessageResult,
-    RecordForm,
     check_lengths,
     delay_rewritten,
     encode,

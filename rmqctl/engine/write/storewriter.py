@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.flush.services import GroupCommitRequest
-from rmqctl.engine.record.message import (
-    EncodedMessage,
-    MessageExtBrokerInner,
-    PutMessageResult,
-    RecordForm,
-)
+from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.flags import RunningFlags
@@ -145,6 +141,8 @@ class StoreWriter:
         self, messages: Iterator[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
     ) -> Iterator[Bulk]:
         """``MessageStore.append_stream``."""
+        from rmqctl.engine.write.bulk import Bulk, BulkAppender
+
         appender = BulkAppender(self._putter, messages)
         while appender.failure is None and appender.wait():
             unable = self.check_store_status()
@@ -159,7 +157,7 @@ class StoreWriter:
         begin = perf_counter()
         with self._putter.locked():
             if self.is_shutdown:
-                return Bulk([], self.check_store_status())
+                return appender.refused(self.check_store_status())
             bulk = appender.fill()
             if not bulk.stored:
                 return bulk
@@ -169,7 +167,7 @@ class StoreWriter:
         if failure is None:
             failure = self._flush_up_to(last.wrote_offset + last.wrote_bytes, flush)
         if failure is not None:
-            bulk = Bulk([], failure)
+            bulk = appender.refused(failure)
         self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
         return bulk
 

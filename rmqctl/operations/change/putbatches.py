@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from formats import constants
 from rmqctl.engine.record.fields import NotAMessage
-from rmqctl.engine.record.message import MessageExtBrokerInner, RecordForm, encoded_size
+from rmqctl.engine.record.form import RecordForm
+from rmqctl.engine.record.message import MessageExtBrokerInner, encoded_size
 from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.messagemaker import MessageMaker

@@ -1,0 +1,44 @@
+"""``RecordForm``: how the version of RocketMQ that writes a store ends its records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from formats import constants
+
+SEPARATOR = constants.PROPERTY_SEPARATOR.encode()
+CRC_HEAD = (constants.PROPERTY_CRC32 + constants.NAME_VALUE_SEPARATOR).encode()
+CRC_DIGITS = 10
+#: ``CommitLog#CRC32_RESERVED_LEN``.
+CRC32_RESERVED_LENGTH = len(CRC_HEAD) + CRC_DIGITS + len(SEPARATOR)
+
+
+class RecordForm(NamedTuple):
+    """How the version that wrote a store ends a record; 4.9.3's form as it stands.
+
+    ``property_separator``: the last property has a separator behind it (5.2.0 and later).
+    ``property_crc``: the record has a checksum of its own as its last property
+    (``enabledAppendPropCRC``). ``long_topics``: retry topics may be longer than a byte can say
+    (5.1.0 and later; ``autoMessageVersionOnTopicLen``).
+    """
+
+    property_separator: bool = False
+    property_crc: bool = False
+    long_topics: bool = False
+
+    def magic_code(self, topic: str) -> int:
+        """That of the records of a topic, which says how they end
+        (:data:`~rmqctl.engine.record.record.TAILS`)."""
+        is_long = self.long_topics and len(topic) > constants.MAX_TOPIC_LENGTH
+        if is_long and topic.startswith(constants.RETRY_GROUP_TOPIC_PREFIX):
+            return constants.MESSAGE_MAGIC_CODE_V2
+        return constants.MESSAGE_MAGIC_CODE
+
+    def properties(self, data: bytes) -> bytes:
+        """Stored properties, with room for the checksum that an append fills in."""
+        if (self.property_separator or self.property_crc) and data and data[-1:] != SEPARATOR:
+            data += SEPARATOR
+        return data + bytes(CRC32_RESERVED_LENGTH) if self.property_crc else data
+
+
+FORM_OF_4_9_3 = RecordForm()
