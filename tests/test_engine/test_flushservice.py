@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files import pagelock
 from rmqctl.engine.files.bufferpool import TransientStorePool
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.flush.services import GroupCommitRequest
-from rmqctl.engine.log import logwriter
 from rmqctl.engine.log.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
@@ -706,7 +706,7 @@ def test_a_warm_file_is_locked_in_memory_until_it_is_full(tmp_path: Path) -> Non
 def test_a_warm_file_is_in_memory_where_locking_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logwriter, "mlock", lambda memory: False)
+    monkeypatch.setattr(pagelock, "mlock", lambda memory: False)
     size = 32 * PAGE
     for warm in (True, False):
         root = tmp_path / str(warm)
