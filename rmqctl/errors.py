@@ -162,6 +162,13 @@ class StoreReadOnly(RmqctlError):
     exit_code = 4
 
 
+class NotWritable(RmqctlError):
+    """A store that is open for reading was to be changed."""
+
+    template = "the store {path} is open for reading: open it with writable=True."
+    exit_code = 4
+
+
 class CannotRead(RmqctlError):
     """The system refused the read: never a statement about the bytes."""
 
@@ -275,6 +282,34 @@ class NoRecordAt(RmqctlError):
     template = (
         "there is no record at physical offset {physical_offset}: {reason}. "
         "`rmqctl info` shows the log's range, `rmqctl walk commitlog` every record."
+    )
+
+
+class BodyUnreadable(RmqctlError):
+    """A body that is not what was stored, or does not decompress."""
+
+    template = (
+        "the body of the message of topic {topic!r} at physical offset {physical_offset} cannot be "
+        "read ({status}): {reason}."
+    )
+    step = "Its stored_body has the bytes as they are."
+
+
+class MessageUnreadable(RmqctlError):
+    """A place of a queue whose message is not to be had."""
+
+    template = (
+        "the message of topic {topic!r}, queue {queue_id}, at queue offset {queue_offset} cannot "
+        "be read: no record stands where its unit says. `rmqctl verify` says what is wrong."
+    )
+
+
+class PutRefused(RmqctlError):
+    """A put with another status than PUT_OK; ``stored`` messages before it are stored."""
+
+    template = (
+        "a message of topic {topic!r} was refused with {status}{why}. {stored} before it are "
+        "stored. Mend what the status names, and go on with this message."
     )
 
 

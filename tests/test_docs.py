@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import shlex
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_origin
@@ -140,13 +142,25 @@ def test_transcripts_are_what_a_terminal_shows(name: str, tmp_path: Path) -> Non
 
 def test_the_librarys_example_runs(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs/reference/api.md").read_text()
-    (example,) = re.findall(r"```python\n(from .*?)```", page, re.DOTALL)
+    example = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     store = golden("basic")
     example = example.replace("/data/rocketmq/store", str(store)).replace("orders", "TopicA")
     exec(compile(example, "api.md", "exec"), {})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [str(number) for number in range(len(lines))]
     assert lines
+
+
+def test_the_page_of_the_library_is_what_python_shows(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/library.md").read_text()
+    blocks = "".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    lines = blocks.replace("/data/rocketmq/store", str(tmp_path / "store"))
+    test = doctest.DocTestParser().get_doctest(lines, {}, "library.md", None, 0)
+    told: list[str] = []
+    with warnings.catch_warnings():
+        doctest.DocTestRunner(verbose=False).run(test, out=told.append)
+    assert "".join(told) == ""
+    assert len(test.examples) > 20
 
 
 def test_every_transcript_is_run() -> None:

@@ -13,6 +13,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.offset`
 - :mod:`~rmqctl.operations.look.pull`
 - :mod:`~rmqctl.operations.look.queues`
+- :mod:`~rmqctl.operations.look.recordstarts`
 - :mod:`~rmqctl.operations.look.rows`
 - :mod:`~rmqctl.operations.look.stats`
 - :mod:`~rmqctl.operations.look.topics`

@@ -1,0 +1,98 @@
+"""``Messages``: some messages of a store, read when they are iterated over."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.record.record import Damage, End, Record
+from rmqctl.library.damage import warn_of_damage
+from rmqctl.library.message import Message
+from rmqctl.library.times import Moment, milliseconds
+
+if TYPE_CHECKING:
+    from rmqctl.library.store import Store
+
+
+class Messages(ABC):
+    """Messages of a store, in an order, read anew by every loop and held by none.
+
+    A store, a topic and a queue are such, and so are their parts. What cannot be read is passed
+    over with a :class:`~rmqctl.library.damage.DamageWarning`.
+    """
+
+    def __init__(self, store: Store, since: int | None = None, until: int | None = None) -> None:
+        """:param since: the least store time in milliseconds. :param until: the last."""
+        self._store = store
+        self._since = since
+        self._until = until
+
+    def __iter__(self) -> Iterator[Message]:
+        """:raises ValueError: the store is closed, or is while the loop runs."""
+        store = self._store
+        for record in self._records():
+            yield Message(store, record)
+            store.check_open()
+
+    def between(self, since: Moment | None = None, until: Moment | None = None) -> Messages:
+        """Those of them that were stored from ``since`` to ``until``, both inclusive.
+
+        A time is a ``datetime``, text in ISO 8601 (both local when they name no zone), or epoch
+        milliseconds; None is no limit. A queue, and a topic, is searched by halves for the time,
+        as ``rmqctl offset`` does, and the log of a whole store is read through.
+
+        :raises ValueError: one is no time, or they are the wrong way round.
+        """
+        low, high = milliseconds(since), milliseconds(until)
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"{since!r} is behind {until!r}: swap them")
+        known = [one for one in (low, self._since) if one is not None]
+        limits = [one for one in (high, self._until) if one is not None]
+        return self._between(max(known, default=None), min(limits, default=None))
+
+    @abstractmethod
+    def _between(self, since: int | None, until: int | None) -> Messages:
+        """The same messages within other times."""
+
+    @abstractmethod
+    def _records(self) -> Iterator[Record]:
+        """Their records, in order, as long as the store is open."""
+
+    def _shows(self, record: Record) -> bool:
+        return (self._since is None or record.store_timestamp >= self._since) and (
+            self._until is None or record.store_timestamp <= self._until
+        )
+
+    def _times_told(self) -> str:
+        """What a ``repr`` says of the times."""
+        told = ""
+        if self._since is not None:
+            told += f" since {self._since}"
+        if self._until is not None:
+            told += f" until {self._until}"
+        return told
+
+
+class LogMessages(Messages):
+    """Messages in the order of the log: those that a crash has left out of the queues, and those
+    whose topic was deleted, are among them."""
+
+    def _between(self, since: int | None, until: int | None) -> Messages:
+        return LogMessages(self._store, since, until)
+
+    def _records(self) -> Iterator[Record]:
+        for entry in self._store.engine.commit_log.walk():
+            if isinstance(entry, Record):
+                if self._shows(entry):
+                    yield entry
+            elif isinstance(entry, Damage):
+                warn_of_damage(
+                    f"{entry.length} bytes of the log at physical offset {entry.physical_offset} "
+                    f"are no record: {entry.reason}"
+                )
+            elif isinstance(entry, End):
+                return
+
+    def __repr__(self) -> str:
+        return f"<Messages of {str(self._store.path)!r}{self._times_told()}>"

@@ -1,0 +1,213 @@
+"""``Queue``: a consume queue, and parts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import index
+from typing import TYPE_CHECKING, overload
+
+from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import MessageUnreadable
+from rmqctl.library.damage import warn_of_damage
+from rmqctl.library.message import Message
+from rmqctl.library.messages import Messages
+
+if TYPE_CHECKING:
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.library.store import Store
+
+
+class QueueMessages(Messages):
+    """Messages of a queue by their queue offsets."""
+
+    def __init__(
+        self,
+        store: Store,
+        topic: str,
+        queue_id: int,
+        offsets: range | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> None:
+        """:param offsets: None: all that the queue has. The others as of :class:`Messages`."""
+        super().__init__(store, since, until)
+        self._topic = topic
+        self._queue_id = queue_id
+        self._chosen = offsets
+
+    def _queue(self) -> ConsumeQueue | None:
+        """The engine's queue; None where its directory is gone. :raises ValueError: the store is
+        closed."""
+        return self._store.engine.consume_queue(self._topic, self._queue_id)
+
+    def _offsets(self) -> range:
+        if self._chosen is not None:
+            return self._chosen
+        queue = self._queue()
+        return range(0) if queue is None else range(queue.min_offset, queue.max_offset)
+
+    def _between(self, since: int | None, until: int | None) -> Messages:
+        return QueueMessages(self._store, self._topic, self._queue_id, self._chosen, since, until)
+
+    def _within_times(self, queue: ConsumeQueue) -> range:
+        """The offsets without those that lie before or behind the times asked for."""
+        offsets = self._offsets()
+        if offsets.step != 1 or (self._since is None and self._until is None):
+            return offsets
+        times = store_times(self._store.engine.commit_log, queue)
+        low, high = offsets.start, offsets.stop
+        if self._since is not None:
+            first = bisect(times, low, high, self._since, Boundary.CEIL)
+            low = high if first is None else first
+        if self._until is not None:
+            last = bisect(times, low, high, self._until, Boundary.FLOOR)
+            high = low if last is None else last + 1
+        return range(low, high)
+
+    def _records(self) -> Iterator[Record]:
+        queue = self._queue()
+        if queue is None:
+            return
+        unread: list[int] = []
+        for queue_offset in self._within_times(queue):
+            record = self._record(queue, queue_offset)
+            if record is None:
+                unread = [*unread[:1], queue_offset]
+                continue
+            if unread:
+                self._warn(unread)
+                unread = []
+            if self._shows(record):
+                yield record
+        if unread:
+            self._warn(unread)
+
+    def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
+        """The record of a queue offset; None when there is none that its unit can mean."""
+        unit = queue.unit(queue_offset)
+        if unit is None:
+            return None
+        record = self._store.engine.commit_log.find_record(unit.physical_offset)
+        return None if record is None or record.total_size != unit.size else record
+
+    def _warn(self, unread: list[int]) -> None:
+        offsets = " to ".join(str(offset) for offset in unread)
+        warn_of_damage(
+            f"the messages of {self._topic!r} queue {self._queue_id} at queue offset {offsets} "
+            "cannot be read"
+        )
+
+    def __repr__(self) -> str:
+        told = f"<Messages of {self._topic!r} queue {self._queue_id}"
+        if self._chosen:
+            told += f", offsets {self._chosen[0]} to {self._chosen[-1]}"
+        elif self._chosen is not None:
+            told += ", none"
+        return f"{told}{self._times_told()}>"
+
+
+class NumberedMessages(QueueMessages):
+    """Those that have numbers, which are counted and asked for one by one."""
+
+    def __len__(self) -> int:
+        return len(self._offsets())
+
+    def __reversed__(self) -> Iterator[Message]:
+        return iter(QueueSlice(self._store, self._topic, self._queue_id, self._offsets()[::-1]))
+
+    def _at(self, queue_offset: int) -> Message:
+        """:raises MessageUnreadable: there is none that can be read."""
+        queue = self._queue()
+        record = None if queue is None else self._record(queue, queue_offset)
+        if record is None:
+            raise MessageUnreadable(
+                topic=self._topic, queue_id=self._queue_id, queue_offset=queue_offset
+            )
+        return Message(self._store, record)
+
+
+class QueueSlice(NumberedMessages):
+    """A part of a queue: a sequence that is counted from 0, as every slice is."""
+
+    @overload
+    def __getitem__(self, key: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> QueueSlice: ...
+
+    def __getitem__(self, key: int | slice) -> Message | QueueSlice:
+        if isinstance(key, slice):
+            return QueueSlice(self._store, self._topic, self._queue_id, self._offsets()[key])
+        return self._at(self._offsets()[key])
+
+
+class Queue(NumberedMessages):
+    """A consume queue: its messages by their queue offsets.
+
+    ``queue[10]`` is the message with queue offset 10, whatever the first one is, and ``queue[-1]``
+    the last; ``queue[10:20]``, ``queue[-100:]`` are parts. ``len(queue)`` counts the messages
+    within reach, from ``min_offset`` on.
+    """
+
+    @property
+    def topic(self) -> str:
+        return self._topic
+
+    @property
+    def queue_id(self) -> int:
+        return self._queue_id
+
+    @property
+    def min_offset(self) -> int:
+        """Queue offset of the oldest message within reach."""
+        return self._offsets().start
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset that the next message gets."""
+        return self._offsets().stop
+
+    @overload
+    def __getitem__(self, key: int) -> Message: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> QueueSlice: ...
+
+    def __getitem__(self, key: int | slice) -> Message | QueueSlice:
+        """:raises IndexError: the queue has no such offset.
+        :raises MessageUnreadable: its message cannot be read. :raises ValueError: the store is
+        closed."""
+        offsets = self._offsets()
+        if isinstance(key, slice):
+            chosen = _sliced(offsets, key)
+            return QueueSlice(self._store, self._topic, self._queue_id, chosen)
+        number = index(key)
+        queue_offset = offsets.stop + number if number < 0 else number
+        if queue_offset not in offsets:
+            raise IndexError(
+                f"queue offset {number}: the queue has {offsets.start} to {offsets.stop - 1}"
+                if offsets
+                else f"queue offset {number}: the queue is empty"
+            )
+        return self._at(queue_offset)
+
+    def __repr__(self) -> str:
+        name = f"Queue {self._topic!r} {self._queue_id}"
+        if self._store.closed:
+            return f"<{name}, closed>"
+        offsets = self._offsets()
+        told = f"offsets {offsets[0]} to {offsets[-1]}" if offsets else "empty"
+        return f"<{name}, {told}>"
+
+
+def _sliced(offsets: range, key: slice) -> range:
+    """What a slice by queue offsets leaves of them; negative ones count from the end."""
+
+    def moved(place: int | None) -> int | None:
+        if place is None:
+            return None
+        queue_offset = index(place) + (offsets.stop if index(place) < 0 else 0)
+        return max(queue_offset - offsets.start, 0)
+
+    return offsets[moved(key.start) : moved(key.stop) : key.step]
