@@ -145,6 +145,10 @@ class RowWriter:
         """A line for the reader of a table; the other formats leave it out."""
         self._shape.remark(text)
 
+    def command(self, text: str) -> None:
+        """A command line for the reader of a table, to be copied as it stands."""
+        self._shape.command(text)
+
     @contextmanager
     def before_output(self, call: Callable[[], None]) -> Iterator[None]:
         """Inside, ``call`` is called before anything is printed on a terminal."""

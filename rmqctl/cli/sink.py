@@ -86,6 +86,9 @@ class Shape:
     def remark(self, text: str) -> None:
         """A line for the reader of a table; the other formats have it as a field."""
 
+    def command(self, text: str) -> None:
+        """A command line for the reader of a table, in one piece however long it is."""
+
     def flush(self) -> None:
         """Gives the sink what waits for more rows."""
 

@@ -173,6 +173,10 @@ class Table(Shape):
         self._print_page()
         self._line(visible(text))
 
+    def command(self, text: str) -> None:
+        self._print_page()
+        self.sink.line(f"  {visible(text)}")
+
     def flush(self) -> None:
         self._print_page()
 

@@ -12,6 +12,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqctl.rows import Row
 
 _CONTROL = (
@@ -23,6 +25,8 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
+#: Bytes that mean themselves inside ``$'…'``.
+_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\")
 
 
 def visible(text: str) -> str:
@@ -89,6 +93,27 @@ def duration(milliseconds: int) -> str:
         if len(parts) == 2:
             break
     return ("-" if milliseconds < 0 else "") + ("".join(parts) or "0ms")
+
+
+def shell_line(words: Sequence[str]) -> str:
+    """Words as one command line for a shell, on which nothing of them has another meaning; what a
+    terminal would obey stands there as an escape that the shell takes back (``$'\\033'``)."""
+    return " ".join(map(_shell_word, words))
+
+
+def _shell_word(word: str) -> str:
+    import shlex
+
+    if visible(word) == word:
+        return shlex.quote(word)
+    data = word.encode("utf-8", "surrogateescape" if _from_system(word) else "surrogatepass")
+    plain = (chr(byte) if byte in _PLAIN_BYTES else f"\\{byte:03o}" for byte in data)
+    return f"$'{''.join(plain)}'"
+
+
+def _from_system(word: str) -> bool:
+    """Whether the lone surrogates in a text are bytes of an argument that are no UTF-8."""
+    return all(0xDC80 <= ord(char) <= 0xDCFF for char in word if 0xD800 <= ord(char) <= 0xDFFF)
 
 
 def title(name: str) -> str:

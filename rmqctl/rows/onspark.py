@@ -2,7 +2,17 @@
 
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from rmqctl.rows.field import BYTES, ITEMS, MESSAGES, MILLISECONDS, QUEUES, TOPICS, UNITS, Kind
+from rmqctl.rows.field import (
+    BYTES,
+    FILES,
+    ITEMS,
+    MESSAGES,
+    MILLISECONDS,
+    QUEUES,
+    TOPICS,
+    UNITS,
+    Kind,
+)
 
 
 class VerifiedStoreRow(TypedDict):
@@ -12,7 +22,9 @@ class VerifiedStoreRow(TypedDict):
     store: Annotated[str, "the store's directory"]
     records: NotRequired[Annotated[int, "records checked"]]
     blanks: NotRequired[Annotated[int, "blanks checked"]]
+    queues: NotRequired[Annotated[int, QUEUES, "queues checked"]]
     units: NotRequired[Annotated[int, UNITS, "queue units checked"]]
+    index_files: NotRequired[Annotated[int, FILES, "index files checked"]]
     index_items: NotRequired[Annotated[int, ITEMS, "index items checked"]]
     min_offset: NotRequired[Annotated[int, BYTES, "where the log starts"]]
     max_offset: NotRequired[Annotated[int, BYTES, "where it ends"]]
@@ -40,7 +52,9 @@ class VerifyStoresSummary(TypedDict):
     stores: Annotated[int, "stores asked for"]
     records: Annotated[int, "records checked"]
     blanks: Annotated[int, "blanks checked"]
+    queues: Annotated[int, QUEUES, "queues checked"]
     units: Annotated[int, UNITS, "queue units checked"]
+    index_files: Annotated[int, FILES, "index files checked"]
     index_items: Annotated[int, ITEMS, "index items checked"]
     errors: Annotated[int, "findings of severity `error`"]
     warnings: Annotated[int, "findings of severity `warning`"]

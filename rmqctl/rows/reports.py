@@ -49,6 +49,9 @@ class FindingRow(TypedDict):
     expected: Annotated[str | None, "what should stand there"]
     found: Annotated[str | None, "what does"]
     advice: Annotated[str, "the next step"]
+    command: Annotated[
+        str | None, "the command line for it, quoted for a shell; null where there is none"
+    ]
 
 
 class FlushRow(TypedDict):

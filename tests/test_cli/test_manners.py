@@ -583,10 +583,13 @@ def test_findings_are_readable_on_a_terminal(width: int, cli: Cli, store: Path) 
     # The bar is wiped before anything else is printed.
     bar, _, rest = shown.rpartition("\x1b[2K")
     assert code == 1 and "verify" in bar and "verify" not in rest
+    assert rest.lstrip("\r").startswith("2 errors: unit-mismatch (2)")
     lines = without_colours(rest).splitlines()
-    assert max(map(len, lines)) <= width
+    commands = [line for line in lines if line.startswith("  rmqctl ")]
+    assert len(commands) == 1, "in one piece, to be copied"
+    assert max(len(line) for line in lines if line not in commands) <= width
     words = " ".join(lines).split()
-    assert words.count("unit-mismatch") == 3 and words.count("consumequeue/orders/0") == 2
+    assert words.count("unit-mismatch") == 4 and words.count("consumequeue/orders/0") == 2
     assert words.count("times):") == 1, "the advice, once"
     assert words.index("summary:") < words.index("times):")
     assert "unit-mismatch (2 times): Consumers get" in " ".join(words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rmqctl.cli.advice import Advice
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
 from rmqctl.cli.options import common
@@ -30,16 +29,21 @@ def check(settings: Settings) -> int:
     queues. Prints rows of type finding, then a summary. Nothing is changed. Severity info is worth
     knowing and does not count for the exit status.
     """
+    from rmqctl.cli.findings import FindingsReport, counted
     from rmqctl.operations.verify.configcheck import Summary, check
 
-    advice = Advice()
     summary = Summary()
-    with settings.open() as store, settings.writer("finding") as writer:
+    with (
+        settings.open() as store,
+        settings.writer("finding") as writer,
+        FindingsReport(writer, is_table=settings.format == "table") as report,
+    ):
         for found in check(store, summary):
-            writer.row({"type": "finding", **found._asdict()})
-            advice.add(found)
-        writer.summary(**summary.row())
-        advice.print(writer)
+            report.add(found, settings)
+        looked_at = counted(
+            file=summary.files, topic=summary.topics, group=summary.groups, offset=summary.offsets
+        )
+        report.finish(summary.row(), looked_at)
     return int(not summary.is_clean)
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.cli.advice import Advice
 from rmqctl.cli.command import command as make
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
@@ -41,58 +40,58 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     """Check a whole store, and name what is wrong.
 
     Log, queues, index, checkpoint and directories are checked against each other. Prints rows of
-    type finding, then a summary. Damage never ends the check, and nothing is changed; it works
+    type finding, then a summary; a table begins with the verdict and the worst findings, and ends
+    with the commands for them. Damage never ends the check, and nothing is changed; it works
     beside a running broker. Severity info is worth knowing and does not count for the exit status.
     With --master the same findings are sorted by place, and there may be several stores: findings
     then say which, and each store has a row of type store. One that cannot be checked is told
     there, and ends the command with its error when the others are done.
     """
+    from rmqctl.cli.findings import FindingsReport
     from rmqctl.operations.verify import Finding, Summary
 
     stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
-    advice = Advice()
     total, failure = Summary(), None
     with (
         settings.writer(format, "finding") as writer,
+        FindingsReport(writer, is_table=format == "table") as report,
         stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
             everything = _here(stores[0], advance)
         else:
             everything = _on_spark(stores, output, options, advance)
-        for store, found in everything:
-            named = {"store": store} if len(stores) > 1 else {}
+        for one, found in everything:
+            named = {"store": str(one.root)} if len(stores) > 1 else {}
             if isinstance(found, Finding):
-                writer.row({"type": "finding", **named, **found._asdict()})
-                advice.add(found)
+                report.add(found, one, **named)
             elif isinstance(found, Summary):
                 total = found if len(stores) == 1 else _added(total, found)
                 if named:
-                    writer.row({"type": "store", **named, **found.row(), "error": None})
+                    report.row({"type": "store", **named, **found.row(), "error": None})
             else:
                 failure = failure or found
-                writer.row({"type": "store", **named, "error": str(found)})
+                report.row({"type": "store", **named, "error": str(found)})
         shown = total.row()
         if len(stores) > 1:
             shown = {"stores": len(stores), **shown}
             del shown["min_offset"], shown["max_offset"]
-        writer.summary(**shown)
-        advice.print(writer)
+        report.finish(shown, _looked_at(total))
     if failure is not None:
         raise failure
     return int(not total.is_clean)
 
 
-Found = tuple[str, "Finding | Summary | RmqctlError"]
+Found = tuple[Settings, "Finding | Summary | RmqctlError"]
 
 
 def _here(settings: Settings, advance: Callable[[int], None]) -> Iterator[Found]:
     from rmqctl.operations.verify import verify
 
     for found in verify(settings.root, settings.config, advance):
-        yield str(settings.root), found
+        yield settings, found
 
 
 def _on_spark(
@@ -107,7 +106,6 @@ def _on_spark(
     from rmqctl.operations.verify import inparts
 
     told: list[Found] = []
-    findings: list[tuple[str, Finding]] = []
     with spark_session(options, advance, sum(map(_log_bytes, stores))) as spark:
         from rmqctl.spark.mend import verify
         from rmqctl.spark.session.failures import failures_told
@@ -119,19 +117,35 @@ def _on_spark(
 
         with at_once(spark, check, [(one,) for one in stores]) as checks:
             for one, checked in zip(stores, checks, strict=True):
-                store = str(one.root)
                 try:
                     found, summary = checked.result()
                 except RmqctlError as error:
                     if len(stores) == 1:
                         raise
-                    told.append((store, error))
+                    told.append((one, error))
                     continue
-                findings += [(store, finding) for finding in found]
-                told += [*((store, finding) for finding in found), (store, summary)]
+                told += [*((one, finding) for finding in found), (one, summary)]
         if output is not None:
-            verify.write_findings(spark, findings, output)
+            verify.write_findings(spark, _rows(told), output)
     yield from told
+
+
+def _rows(told: list[Found]) -> list[tuple[object, ...]]:
+    """The rows of the Parquet files: store, fields of the finding, command line."""
+    from rmqctl.cli.advice import command_line
+    from rmqctl.operations.verify import Finding
+
+    return [
+        (str(one.root), *found, command_line(found, str(one.root), one.broker_conf))
+        for one, found in told
+        if isinstance(found, Finding)
+    ]
+
+
+def _looked_at(total: Summary) -> str:
+    from rmqctl.cli.findings import counted
+
+    return counted(message=total.records, queue=total.queues, index_file=total.index_files)
 
 
 def _added(total: Summary, one: Summary) -> Summary:
@@ -142,7 +156,9 @@ def _added(total: Summary, one: Summary) -> Summary:
         total,
         records=total.records + one.records,
         blanks=total.blanks + one.blanks,
+        queues=total.queues + one.queues,
         units=total.units + one.units,
+        index_files=total.index_files + one.index_files,
         index_items=total.index_items + one.index_items,
         severities=total.severities + one.severities,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from rmqctl.operations.verify.codes import ERROR, INFO, REBUILD_INDEX, WARNING, Code
 
-_REBUILD_QUEUES = "`rmqctl rebuild queues` writes the queues from the log."
+_REBUILD_QUEUES = "`rmqctl rebuild` makes the queue anew."
 _NOT_INDEXED = (
     "A query by key does not find them, and a broker never indexes what it has dispatched. "
 )
@@ -16,7 +16,7 @@ DERIVED_CODES: dict[str, Code] = {
         ERROR,
         "queue",
         "no queue at all is there",
-        "A broker rebuilds all queues at its start when none is there. " + _REBUILD_QUEUES,
+        "A broker makes all queues at its start when none is there; `rmqctl rebuild` does so now.",
     ),
     "queue-missing": Code(
         ERROR,

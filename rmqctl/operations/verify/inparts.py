@@ -83,6 +83,7 @@ class StoreSide:
         self.snapshot = Snapshot.of(root, as_written(root, config))
         self.log = self.snapshot.open_log()
         self.summary = Summary(min_offset=self.log.min_offset)
+        self.summary.look_at(self.snapshot)
         self._checkpoint = CheckpointChecker(root)
         self._records = LogChecker(self.snapshot, self.log, Ranges())
 

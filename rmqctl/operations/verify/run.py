@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
@@ -39,7 +40,9 @@ class Summary(Tally):
 
     records: int = 0
     blanks: int = 0
+    queues: int = 0
     units: int = 0
+    index_files: int = 0
     index_items: int = 0
     min_offset: int = 0
     max_offset: int = 0
@@ -49,12 +52,24 @@ class Summary(Tally):
         return {
             "records": self.records,
             "blanks": self.blanks,
+            "queues": self.queues,
             "units": self.units,
+            "index_files": self.index_files,
             "index_items": self.index_items,
             "min_offset": self.min_offset,
             "max_offset": self.max_offset,
             **self.counts(),
         }
+
+    def look_at(self, snapshot: Snapshot) -> None:
+        """Counts the queues and index files that will be checked."""
+        unread = queues_not_understood(snapshot.path)
+        directories = paths.queue_directories(snapshot.path / paths.CONSUME_QUEUE)
+        self.queues = sum(1 for where in directories if not unread(where.topic))
+        if snapshot.config.message_index_enable:
+            self.index_files = sum(
+                map(is_index_name, paths.scan_names(snapshot.path / paths.INDEX))
+            )
 
 
 def verify(
@@ -118,6 +133,7 @@ def _run(
     root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress
 ) -> Iterator[Finding]:
     snapshot = Snapshot.of(root, config := as_written(root, config))
+    summary.look_at(snapshot)
     checkpoint = CheckpointChecker(root)
     yield from check_before(snapshot)
     log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()

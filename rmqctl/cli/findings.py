@@ -1,0 +1,155 @@
+"""How findings are printed: for a script as they are found, for a reader the verdict first.
+
+A table begins with what came out, shows the worst findings first, and ends with what to do about
+them: one advice a code, with the command lines for the places that it was found at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import ExitStack
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING
+
+from rmqctl.cli.advice import command_line
+
+if TYPE_CHECKING:
+    from rmqctl.cli.output import RowWriter
+    from rmqctl.cli.settings import Settings
+    from rmqctl.operations.verify import Finding
+    from rmqctl.rows import Row
+
+#: From the worst on.
+_SEVERITIES = ("error", "warning", "info")
+#: Bytes of findings of a severity that are held in memory; more wait in a file.
+_HELD_BYTES = 1 << 20
+#: Codes that the verdict names, and command lines that are shown of a code.
+_NAMED_CODES = 4
+_SHOWN_COMMANDS = 5
+
+
+class _Code:
+    """What is said of a code below the table."""
+
+    def __init__(self, severity: str, advice: str) -> None:
+        self.severity = severity
+        self.advice = advice
+        self.count = 0
+        self.commands: dict[str, None] = {}
+        self.has_more = False
+
+    def add(self, command: str | None) -> None:
+        self.count += 1
+        if command is None or command in self.commands:
+            return
+        if len(self.commands) < _SHOWN_COMMANDS:
+            self.commands[command] = None
+        else:
+            self.has_more = True
+
+
+class FindingsReport:
+    """Takes findings as they come. Use as a context manager: what was found before an interruption
+    or an error is printed all the same, and the verdict says so."""
+
+    def __init__(self, writer: RowWriter, *, is_table: bool) -> None:
+        self._writer = writer
+        self._is_table = is_table
+        self._files = ExitStack()
+        self._waiting = {
+            name: self._files.enter_context(SpooledTemporaryFile(_HELD_BYTES))  # noqa: SIM115
+            for name in _SEVERITIES
+        }
+        self._others: list[Row] = []
+        self._codes: dict[str, _Code] = {}
+        self._severities: Counter[str] = Counter()
+        self._is_finished = False
+
+    def add(self, found: Finding, settings: Settings, **named: str) -> None:
+        """A finding of the store of ``settings``; ``named`` are fields that go before its own."""
+        command = command_line(found, str(settings.root), settings.broker_conf)
+        row = {"type": "finding", **named, **found._asdict(), "command": command}
+        self._severities[found.severity] += 1
+        code = self._codes.setdefault(found.code, _Code(found.severity, found.advice))
+        code.add(command)
+        if not self._is_table:
+            self._writer.row(row)
+            return
+        self._waiting[found.severity].write(json.dumps(row).encode("ascii") + b"\n")
+
+    def row(self, row: Row) -> None:
+        """A row that is no finding, behind those that came before."""
+        if self._is_table:
+            self._others.append(row)
+        else:
+            self._writer.row(row)
+
+    def finish(self, summary: Row, looked_at: str) -> None:
+        """Prints everything; ``looked_at`` says of a sound store what agrees."""
+        self._is_finished = True
+        counts, infos = self._counts(), self._severities["info"]
+        if counts:
+            self._print(f"{counts}: {self._named()}")
+        else:
+            self._print(f"OK: {looked_at} agree" + (f" ({_some(infos, 'info')})" if infos else ""))
+        self._writer.summary(**summary)
+        for severity in _SEVERITIES:
+            for name, code in self._codes.items():
+                if code.severity == severity:
+                    self._advise(name, code)
+
+    def _counts(self) -> str:
+        """``3 errors, 1 warning``; empty where there are none."""
+        counted = [(name, self._severities[name]) for name in _SEVERITIES[:2]]
+        return ", ".join(_some(count, name) for name, count in counted if count)
+
+    def _named(self) -> str:
+        """The codes that make the verdict, the worst first."""
+        named = [
+            name if code.count == 1 else f"{name} ({code.count})"
+            for severity in _SEVERITIES[:2]
+            for name, code in self._codes.items()
+            if code.severity == severity
+        ]
+        more = len(named) - _NAMED_CODES
+        return ", ".join(named[:_NAMED_CODES]) + (f", and {more} more" if more > 0 else "")
+
+    def _print(self, verdict: str) -> None:
+        self._writer.remark(verdict)
+        for severity in _SEVERITIES:
+            file = self._waiting[severity]
+            file.seek(0)
+            for line in file:
+                self._writer.row(json.loads(line))
+        for row in self._others:
+            self._writer.row(row)
+
+    def _advise(self, name: str, code: _Code) -> None:
+        times = f" ({code.count} times)" if code.count > 1 else ""
+        self._writer.remark(f"{name}{times}: {code.advice}")
+        for command in code.commands:
+            self._writer.command(command)
+        if code.has_more:
+            self._writer.remark("  … the others stand in the rows: --format ndjson, field command.")
+
+    def __enter__(self) -> FindingsReport:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_finished and self._is_table and self._severities:
+            found = f"{self._counts()}: {self._named()}" if self._counts() else "nothing wrong"
+            self._print(f"not finished; so far {found}")
+        self._files.close()
+
+
+def _some(count: int, noun: str) -> str:
+    """``1 error``, ``16 queues``, ``2 index files``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def counted(**counts: int) -> str:
+    """What was looked at, as words: the first also when there is none. Names are in the singular,
+    with ``_`` for a blank."""
+    some = [_some(count, name.replace("_", " ")) for name, count in counts.items()]
+    return ", ".join(text for at, text in enumerate(some) if not at or not text.startswith("0 "))

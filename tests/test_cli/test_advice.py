@@ -1,0 +1,151 @@
+"""What is said of findings: the verdict, the worst first, and command lines that can be run."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rmqctl.cli import findings as report
+from rmqctl.cli.advice import COMMANDS, command_line
+from rmqctl.cli.findings import FindingsReport, counted
+from rmqctl.cli.output import RowWriter
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.text import shell_line
+from rmqctl.operations.verify import CODES
+from rmqctl.operations.verify.findings import finding as found
+from tests.test_cli.conftest import NASTY, Cli
+
+PLACE = {
+    "physical_offset": 0,
+    "topic": "orders",
+    "queue_id": 0,
+    "queue_offset": 1,
+    "found": "group cg_orders at 99",
+}
+
+
+def test_every_code_has_its_command_or_none() -> None:
+    assert COMMANDS.keys() == CODES.keys()
+
+
+def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
+    cli("info", store=store)  # Writes broker.conf.
+    conf = str(store.parent / "broker.conf")
+    lines = {command_line(found(code, **PLACE), str(store), conf) for code in CODES} - {None}
+    assert len(lines) > 10
+    for line in sorted(map(str, lines)):
+        words = shlex.split(line)
+        assert words[0] == "rmqctl" and words[-4:] == ["--store", str(store), "--broker-conf", conf]
+        done = cli(*words[1:])
+        assert done.code in (0, 1, 6) or "group set-offset" in line, (line, done.err)
+        assert "--in-place" not in words or done.code == 6, "what replaces files asks first"
+
+
+def test_a_place_that_is_not_known_makes_no_command() -> None:
+    assert command_line(found("unit-mismatch", path="consumequeue"), "store", None) is None
+    assert command_line(found("body-crc-mismatch"), "store", None) is None
+    later = found("index-behind", advice="The next start does it.")
+    assert command_line(later, "store", None) is None
+
+
+def test_a_file_of_a_queue_tells_the_queue() -> None:
+    astray = found("file-length-mismatch", path="consumequeue/%RETRY%g/3/00000000000000000000")
+    line = command_line(astray, "/data/my store", None)
+    assert line == (
+        "rmqctl rebuild queues --in-place --topic %RETRY%g --queue-id 3 --store '/data/my store'"
+    )
+    of_log = found("file-length-mismatch", path="commitlog/00000000000000000000")
+    assert command_line(of_log, "store", None) is None
+
+
+@pytest.mark.parametrize(
+    "word", ["a b", "$(touch x)", "it's", "-x", "", NASTY, "\\", "a\nb", "日本", "\udcff", "!"]
+)
+def test_a_shell_gives_the_words_back(word: str) -> None:
+    line = shell_line(["printf", "%s", word])
+    assert line.isprintable()
+    done = subprocess.run(["bash", "-c", line], capture_output=True, check=True)
+    assert done.stdout == word.encode("utf-8", "surrogateescape")
+
+
+def _damaged(store: Path) -> None:
+    units = store / "consumequeue" / "orders" / "0" / ("0" * 20)
+    data = bytearray(units.read_bytes())
+    data[0] = data[100] = 1
+    units.write_bytes(data)
+    (store / "checkpoint").unlink()
+    (store / "abort").touch()
+
+
+def test_a_table_begins_with_the_verdict(cli: Cli, store: Path) -> None:
+    sound = cli("verify", store=store)
+    assert sound.out.splitlines()[0] == "OK: 60 messages, 3 queues, 1 index file agree"
+    _damaged(store)
+    done = cli("verify", store=store)
+    lines = done.out.splitlines()
+    assert done.code == 1
+    assert lines[0] == "2 errors, 1 warning: unit-mismatch (2), checkpoint-missing"
+    severities = [line.split()[0] for line in lines[2 : 2 + 4]]
+    assert severities == ["error", "error", "warning", "info"]
+    where = ["--store", str(store), "--broker-conf", str(store.parent / "broker.conf")]
+    rebuild = f"  rmqctl rebuild queues --in-place --topic orders --queue-id 0 {' '.join(where)}"
+    assert lines.count(rebuild) == 1
+    assert f"  rmqctl flush {' '.join(where)}" in lines
+    rows = cli("verify", "--format", "ndjson", store=store).rows
+    assert rebuild.strip() in [row["command"] for row in rows if row["type"] == "finding"]
+    summary = rows[-1]
+    assert (summary["queues"], summary["index_files"]) == (3, 1)
+
+
+def test_the_verdict_of_config(cli: Cli, store: Path) -> None:
+    out = cli("config", "check", store=store).out
+    assert out.splitlines()[0].startswith(("OK: ", "1 error", "1 warning", "2 warnings"))
+
+
+def _settings() -> Settings:
+    return Settings(Path("store"), None, "table", False, False)
+
+
+@pytest.mark.parametrize("held", [1, 1 << 20], ids=["in a file", "in memory"])
+def test_many_findings_are_sorted_without_being_held(
+    held: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report, "_HELD_BYTES", held)
+    codes = ("log-starts-late", "torn-tail", "unit-mismatch") * 20
+    with (
+        RowWriter("table", main_type="finding") as writer,
+        FindingsReport(writer, is_table=True) as told,
+    ):
+        for number, code in enumerate(codes):
+            told.add(found(code, topic="t", queue_id=number, physical_offset=number), _settings())
+        told.finish({"records": 1}, counted(message=1))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "20 errors, 20 warnings: unit-mismatch (20), torn-tail (20)"
+    rows = [line.split() for line in lines[2:62]]
+    assert [row[0] for row in rows] == ["error"] * 20 + ["warning"] * 20 + ["info"] * 20
+    assert [int(row[3]) for row in rows[:20]] == list(range(2, 60, 3)), "as they were found"
+    assert sum(line.startswith("  rmqctl") for line in lines) == 5
+    assert any("the others stand in the rows" in line for line in lines)
+
+
+def test_what_was_found_before_an_interruption_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        RowWriter("table", main_type="finding") as writer,
+        FindingsReport(writer, is_table=True) as told,
+    ):
+        told.add(found("bad-magic", physical_offset=7), _settings())
+        raise KeyboardInterrupt
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "not finished; so far 1 error: bad-magic"
+    assert lines[2].split()[:2] == ["error", "bad-magic"]
+
+
+def test_what_was_looked_at_is_counted() -> None:
+    assert counted(message=0, queue=0) == "0 messages"
+    assert counted(message=1, queue=2, index_file=1) == "1 message, 2 queues, 1 index file"
