@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -40,6 +41,10 @@ class Command(click.Command):
         self.examples = examples
         self.exits = exits or {}
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        with _meaning_told(self, ctx):
+            return super().parse_args(ctx, args)
+
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         write_examples(formatter, self.examples)
@@ -74,7 +79,8 @@ class Group(click.Group):
         self.examples = examples
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, command_first(args))
+        with _meaning_told(self, ctx):
+            return super().parse_args(ctx, command_first(args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -82,17 +88,32 @@ class Group(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
+            from rmqctl.cli.meant import meant_commands
 
-            close = get_close_matches(args[0], self.list_commands(ctx), 1)
-            if not close:
-                raise
-            text = f"{error.message} Did you mean {close[0]!r}?"
-            raise click.UsageError(text, error.ctx) from None
+            meant = meant_commands(args[0], self.list_commands(ctx))
+            raise click.UsageError(f"{error.message}{_question(meant)}", error.ctx) from None
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_help_text(ctx, formatter)
         write_examples(formatter, self.examples)
+
+
+@contextmanager
+def _meaning_told(command: click.Command, ctx: click.Context) -> Iterator[None]:
+    """Inside, an option that there is not ends with the one that was meant."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        from rmqctl.cli.meant import meant_options
+
+        options = [one for one in command.get_params(ctx) if isinstance(one, click.Option)]
+        known = [name for one in options for name in one.opts if name.startswith("--")]
+        meant = meant_options(error.option_name, known)
+        raise click.UsageError(f"{error.message}{_question(meant)}", error.ctx) from None
+
+
+def _question(names: Sequence[str]) -> str:
+    return f" Did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 
 def command_first(args: list[str]) -> list[str]:

@@ -8,7 +8,7 @@ code (None is 0). A ``@group(…)`` takes the common options before the name of 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,21 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Option(click.Option):
+    """An option that has had other names, which go on without being shown: ``formerly``."""
+
+    def __init__(self, *args: Any, formerly: Sequence[str] = (), **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.formerly = formerly
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        shown, self.opts = self.opts, [*self.opts, *self.formerly]
+        try:
+            super().add_to_parser(parser, ctx)
+        finally:
+            self.opts = shown
 
 
 #: The options of :func:`common`, and whether each takes a value.

@@ -172,7 +172,7 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         type=click.Path(),
         help="Their broker.conf.",
     )
-    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
     @functools.wraps(function)
     def run(

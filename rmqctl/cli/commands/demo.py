@@ -69,7 +69,7 @@ class _Demo:
         self._rmqctl(f"put {_CONF} --create --quiet --from messages.ndjson")
         self._rmqctl(f"queues {_CONF}")
         self._say("What a consumer of one queue would get, and one message by its key")
-        self._rmqctl(f"pull {_CONF} --topic orders --queue-id 0 --offset 100 --max-messages 3")
+        self._rmqctl(f"pull {_CONF} --topic orders --queue-id 0 --offset 100 --limit 3")
         self._rmqctl(f"index query {_CONF} --topic payments --key {demo.SAMPLE_KEY}")
         self._say("Everything against everything: log, queues, index, checkpoint")
         self._rmqctl(f"verify {_CONF}")

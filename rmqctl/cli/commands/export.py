@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import time_range, topic_option
+from rmqctl.cli.options import Option, time_range, topic_option
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
@@ -20,31 +20,45 @@ from rmqctl.cli.spark_options import (
 @make(
     "export",
     examples=[
-        "rmqctl export --store DIR --to /data/messages",
-        "rmqctl export --store DIR --to /tmp/orders --topic orders --since -2h --format ndjson",
-        "rmqctl export --store '/data/*/store' --to s3a://bucket/m --columns store,topic,body",
+        "rmqctl export --store DIR --output /data/messages",
+        "rmqctl export --store DIR --output /tmp/orders --topic orders --since -2h --format ndjson",
+        "rmqctl export --store '/data/*/store' --output s3a://bucket/m --columns store,topic,body",
     ],
     exits={
         1: "done, but parts of the log are damaged and left out, a body is not what was stored, or "
         "nothing matched"
     },
 )
-@click.option("--to", metavar="DIR", required=True, help="A new directory.")
+@click.option(
+    "--output",
+    "to",
+    cls=Option,
+    formerly=("--to",),
+    metavar="DIR",
+    required=True,
+    help="A new directory.",
+)
 @click.option(
     "--format",
     "kind",
     metavar="FORMAT",
     type=click.Choice(["parquet", "ndjson", "csv"]),
     default="parquet",
-    help="parquet (the default), ndjson or csv.",
+    help="Of the files: parquet (the default), ndjson or csv.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--columns", metavar="A,B,…", help="Only these columns.")
 @topic_option()
 @time_range
 @spark_options(LOCAL)
 @several_stores
 def command(
-    settings: SparkSettings, to: str, kind: str, columns: str | None, **options: Any
+    settings: SparkSettings,
+    to: str,
+    kind: str,
+    as_json: bool,
+    columns: str | None,
+    **options: Any,
 ) -> int:
     """Write messages as Parquet, NDJSON or CSV files.
 
@@ -54,7 +68,7 @@ def command(
     """
     source = settings.source_options
     with (
-        settings.writer("table") as writer,
+        settings.writer("json" if as_json else "table") as writer,
         settings.settings().progress("export", 1000, writer) as advance,
         spark_session(options, advance, 1000) as spark,
     ):

@@ -10,6 +10,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
 from rmqctl.cli.options import (
+    Option,
     body_option,
     common,
     decompress_options,
@@ -47,8 +48,10 @@ def command() -> None:
 @topic_option(required=True)
 @click.option("--key", metavar="KEY", required=True, help="One of KEYS, or the UNIQ_KEY.")
 @click.option(
-    "--max",
+    "--limit",
     "max_messages",
+    cls=Option,
+    formerly=("--max",),
     metavar="N",
     type=Whole(1, INT_MAX),
     default=64,

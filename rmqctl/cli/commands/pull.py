@@ -10,6 +10,7 @@ import click
 from rmqctl.cli.command import command as make
 from rmqctl.cli.following import Follow, follow_options, print_rows
 from rmqctl.cli.options import (
+    Option,
     body_option,
     common,
     decompress_options,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
         "rmqctl pull --store DIR --topic orders --queue-id 0",
         "rmqctl pull --topic orders --queue-id 0 --offset 17 --tag 'paid || due' --body utf8",
         'rmqctl pull --topic orders --queue-id 0 --filter "amount > 5 AND region IS NOT NULL"',
-        "rmqctl pull --topic orders --queue-id 0 --max-messages 100000 --format ndjson",
+        "rmqctl pull --topic orders --queue-id 0 --limit 100000 --format ndjson",
         "rmqctl pull --topic orders --queue-id 0 --follow --from-end --format ndjson",
     ],
     exits={0: "FOUND", 1: "any other status, or a body shown is not what was stored"},
@@ -43,7 +44,10 @@ if TYPE_CHECKING:
     help="Queue offset to start at; default: the queue's first.",
 )
 @click.option(
-    "--max-messages",
+    "--limit",
+    "max_messages",
+    cls=Option,
+    formerly=("--max-messages",),
     metavar="N",
     type=Whole(1, INT_MAX),
     help="At most N; more than 32 take several answers of the broker. [default: 32; "

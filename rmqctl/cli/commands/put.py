@@ -10,7 +10,7 @@ import click
 
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option
+from rmqctl.cli.options import Option, common, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @make(
     "put",
     examples=[
-        "rmqctl put --store DIR --create --topic orders --body 'hello' --tags paid --keys order-42",
+        "rmqctl put --store DIR --create --topic orders --body 'hello' --tag paid --key order-42",
         "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
         "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
         "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
@@ -38,8 +38,18 @@ if TYPE_CHECKING:
 )
 @click.option("--topic", metavar="TOPIC", help="Topic; with --from: of lines that name none.")
 @click.option("--queue-id", metavar="N", type=QUEUE_ID, help="Queue of the topic.  [default: 0]")
-@click.option("--tags", metavar="TAG", help="Tag (property TAGS).")
-@click.option("--keys", metavar="'K1 K2'", help="Keys to find it by, space between (KEYS).")
+@click.option(
+    "--tag", "tags", cls=Option, formerly=("--tags",), metavar="TAG", help="Tag (property TAGS)."
+)
+@click.option(
+    "--key",
+    "keys",
+    cls=Option,
+    formerly=("--keys",),
+    metavar="KEY",
+    multiple=True,
+    help="Key to find it by; repeatable (property KEYS: all, with blanks between).",
+)
 @click.option("--property", metavar="NAME=VALUE", multiple=True, help="Property; repeatable.")
 @click.option("--body", metavar="TEXT", help="Body, stored as UTF-8.")
 @click.option(
@@ -217,6 +227,9 @@ def _fields(given: dict[str, Any]) -> dict[str, Any]:
         properties[name] = value
     if properties:
         fields["properties"] = properties
+    keys = fields.pop("keys")
+    if keys:
+        fields["keys"] = " ".join(keys)
     if "prepared_offset" in fields:
         fields["prepared_transaction_offset"] = fields.pop("prepared_offset")
     if "body_file" in fields:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.command import command as make
+from rmqctl.cli.options import Option
 from rmqctl.cli.spark_options import (
     LOCAL,
     SparkSettings,
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
     help="Write one page with charts.",
 )
 @click.option(
-    "--top",
+    "--limit",
+    "top",
+    cls=Option,
+    formerly=("--top",),
     metavar="N",
     type=Whole(1, 100_000),
     default=20,

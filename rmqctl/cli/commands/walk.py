@@ -24,6 +24,7 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import OFFSET
 
 if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.rows import Row
 
 _EXITS = {1: "damage was met, or filters were given and nothing matched"}
@@ -50,6 +51,7 @@ def command() -> None:
         "rmqctl walk commitlog --store DIR --limit 10",
         "rmqctl walk commitlog --topic orders --since -2h --body utf8 --format ndjson",
         "rmqctl walk commitlog --topic orders --key order-42",
+        "rmqctl walk commitlog --topic orders --tag 'paid || due' --limit 10",
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",
         "rmqctl walk commitlog --follow --from-end --filter 'amount > 5' --format ndjson",
     ],
@@ -61,6 +63,7 @@ def command() -> None:
 @time_range
 @limit_option
 @click.option("--key", metavar="KEY", help="Only messages with this key or UNIQ_KEY.")
+@click.option("--tag", metavar="EXPR", help="Only messages with this tag, or 'A || B'.")
 @click.option("--filter", "sql", metavar="SQL92", help="Only messages whose properties match.")
 @decompress_options
 @body_option
@@ -68,6 +71,7 @@ def command() -> None:
 @common
 def commitlog(
     settings: Settings,
+    tag: str | None,
     sql: str | None,
     body: str,
     decompress_limit: int | None,
@@ -84,11 +88,9 @@ def commitlog(
 
     what = Selection(**selection)
     shown: dict[str, Any] = {"body": body, "decompress_limit": decompress_limit}
-    if sql is not None:
-        from rmqctl.engine.filters.sql import SqlFilter
-
-        shown["message_filter"] = SqlFilter(sql)
-    filters = what.filters or sql is not None
+    if message_filter := _message_filter(tag, sql):
+        shown["message_filter"] = message_filter
+    filters = what.filters or message_filter is not None
 
     def exit_code(summary: Row) -> int:
         mismatches = settings.note_bodies(summary)
@@ -103,6 +105,19 @@ def commitlog(
             return print_rows(settings, "message", follow, rows, exit_code)
         with settings.writer("message", bulk=True) as writer:
             return exit_code(writer.rows(walk_commit_log(store, what, **shown)))
+
+
+def _message_filter(tag: str | None, sql: str | None) -> MessageFilter | None:
+    """The filter of the records themselves; None where all are taken."""
+    from rmqctl.engine.filters.tags import BothFilters, TagFilter
+
+    by_tag = None if tag is None else TagFilter(tag)
+    if sql is None:
+        return by_tag
+    from rmqctl.engine.filters.sql import SqlFilter
+
+    by_sql = SqlFilter(sql)
+    return by_sql if by_tag is None else BothFilters(by_tag, by_sql)
 
 
 @make(

@@ -14,11 +14,29 @@ class MessageFilter(Protocol):
     """``MessageFilter``: asked of a unit's tags code first (None: it cannot be told), then of the
     record. ``errors`` counts records on which it failed."""
 
-    errors: int
+    @property
+    def errors(self) -> int: ...
 
     def matches_code(self, code: int | None) -> bool: ...
 
     def matches(self, record: Record) -> bool: ...
+
+
+class BothFilters:
+    """What two filters take, the first being asked first."""
+
+    def __init__(self, first: MessageFilter, second: MessageFilter) -> None:
+        self._first, self._second = first, second
+
+    @property
+    def errors(self) -> int:
+        return self._first.errors + self._second.errors
+
+    def matches_code(self, code: int | None) -> bool:
+        return self._first.matches_code(code) and self._second.matches_code(code)
+
+    def matches(self, record: Record) -> bool:
+        return self._first.matches(record) and self._second.matches(record)
 
 
 class TagFilter:

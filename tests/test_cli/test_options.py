@@ -1,0 +1,170 @@
+"""One name for one thing among all commands; what is typed wrong is told by its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from rmqctl.cli import meant
+from rmqctl.cli.main import cli as root
+from rmqctl.cli.types import Time
+from tests.test_cli.conftest import Cli
+
+#: What a name means in one command only, and why it stays.
+OWN_MEANING = {
+    ("put", "--body"),  # The text itself, where others take its spelling.
+    ("put", "--tag"),  # One tag, where others take an expression of several.
+    ("put", "--from"),  # A file or stdin, where import takes a directory.
+    ("export", "--format"),  # Of the files that it writes.
+}
+#: Old names, which go on.
+FORMER = [
+    ("pull", "--max-messages", "--limit"),
+    ("index query", "--max", "--limit"),
+    ("stats", "--top", "--limit"),
+    ("export", "--to", "--output"),
+    ("put", "--tags", "--tag"),
+    ("put", "--keys", "--key"),
+]
+
+
+def _commands(command: click.Command, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for part in command.list_commands(context):
+            found = command.get_command(context, part)
+            assert found is not None
+            yield from _commands(found, f"{name} {part}".strip())
+    else:
+        yield name, command
+
+
+COMMANDS = dict(_commands(root))
+
+
+def _options(name: str) -> Iterator[tuple[str, click.Option]]:
+    for option in COMMANDS[name].params:
+        if isinstance(option, click.Option):
+            for spelled in option.opts:
+                yield spelled, option
+
+
+def _means(option: click.Option) -> tuple[object, ...]:
+    kind = type(option.type).__name__.replace("StoreName", "StorePath")
+    # A directory that does not exist yet is a text to some.
+    kind = "Text" if kind in ("Path", "StringParamType") else kind
+    return option.is_flag, option.metavar, kind, getattr(option.type, "choices", None)
+
+
+def test_a_name_means_the_same_in_every_command() -> None:
+    meanings: dict[str, dict[tuple[object, ...], str]] = {}
+    for command in COMMANDS:
+        for spelled, option in _options(command):
+            if (command, spelled) not in OWN_MEANING:
+                meanings.setdefault(spelled, {}).setdefault(_means(option), command)
+    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
+
+
+def test_every_command_has_the_common_options() -> None:
+    common = {"--store", "--broker-conf", "--format", "--json", "--quiet", "--verbose"}
+    for command in COMMANDS.keys() - {"demo"}:
+        assert common <= {name for name, _ in _options(command)}, command
+
+
+def test_what_is_a_time_is_told_as_one() -> None:
+    for command in COMMANDS:
+        for spelled, option in _options(command):
+            assert (option.metavar == "TIME") is isinstance(option.type, Time), (command, spelled)
+
+
+@pytest.mark.parametrize(("command", "former", "name"), FORMER)
+def test_old_names_go_on_without_being_shown(
+    command: str, former: str, name: str, cli: Cli
+) -> None:
+    shown = cli(*command.split(), "--help").out
+    assert f"{name} " in shown and f"{former} " not in shown
+    required = [
+        text
+        for one in COMMANDS[command].params
+        if isinstance(one, click.Option) and one.required and name not in one.opts
+        for text in (one.opts[0], "1")
+    ]
+    for spelled in (former, name):
+        with COMMANDS[command].make_context("x", [spelled, "7", *required]) as context:
+            (value,) = (
+                context.params[str(one.name)]
+                for one in COMMANDS[command].params
+                if name in one.opts
+            )
+        assert value in (7, "7", ("7",))
+
+
+def test_keys_of_a_message(cli: Cli, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    put = ("put", "--create", "--topic", "t", "--body", "x", "--store", place)
+    assert cli(*put, "--key", "a", "--key", "b", "--keys", "c d", "--tag", "T").code == 0
+    (row, _) = cli("walk", "commitlog", "--store", place, "--format", "ndjson").rows
+    assert row["properties"] == {"KEYS": "a b c d", "TAGS": "T"}
+
+
+def test_walk_takes_tags_and_a_filter(cli: Cli, store: Path) -> None:
+    line = ("walk", "commitlog", "--topic", "orders", "--format", "ndjson")
+
+    def found(*more: str) -> set[str]:
+        rows = cli(*line, *more, store=store).rows[:-1]
+        return {row["properties"]["TAGS"] for row in rows}
+
+    assert found("--tag", "paid") == {"paid"}
+    assert found("--tag", "due || paid") == {"due", "paid"}
+    assert found("--tag", "paid", "--filter", "TAGS = 'due'") == set()
+    assert cli(*line, "--tag", "none", store=store).code == 1
+    assert "names no tag" in cli(*line, "--tag", " ", store=store).err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("walk commitlog --max 3", "'--limit'"),
+        ("find x -n 3", "'--limit'"),
+        ("walk commitlog --tags x", "'--tag'"),
+        ("verify --out x", "'--output'"),
+        ("sql x --to y", "'--output'"),
+        ("index query --key-hash 3", "'--key' or '--raw'"),
+        ("pull --queueId 3", "'--queue-id'"),
+        ("pull --queue_id 3", "'--queue-id'"),
+        ("pull --topc t", "'--topic'"),
+        ("groups -g x", "'--group'"),
+        ("verify --path x", "'--store'"),
+        ("clean -y", "'--yes'"),
+        ("rebuild all --fix", "'--in-place'"),
+        ("walk commitlog --begin-timestamp 3", "'--since'"),
+        ("-V", "'--version'"),
+        ("check", "'verify'"),
+        ("lag", "'groups'"),
+        ("repair", "'rebuild'"),
+        ("pul", "'pull'"),
+    ],
+)
+def test_what_was_meant(line: str, told: str, cli: Cli) -> None:
+    done = cli(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert f"Did you mean {told}? Try `rmqctl" in done.err
+
+
+def test_nothing_is_guessed_at_random(cli: Cli) -> None:
+    for line in ("walk commitlog --zzz", "put --outside", "zzz"):
+        error = cli(*line.split()).err
+        assert "no such" in error and "mean" not in error and "ossible" not in error
+
+
+def test_the_table_of_meanings_names_what_there_is() -> None:
+    options = {name for command in COMMANDS for name, _ in _options(command)}
+    assert meant._OPTIONS.keys() <= options | {"--version"}
+    assert meant._COMMANDS.keys() <= set(root.list_commands(click.Context(root)))
+    for name, words in (meant._OPTIONS | meant._COMMANDS).items():
+        assert len(words.split()) == len(set(words.split())), name
+    for name, words in meant._COMMANDS.items():
+        assert not meant._COMMANDS.keys() & set(words.split()), name
