@@ -16,7 +16,7 @@ import click
 import pytest
 
 import rmqctl
-from rmqctl.cli import tables
+from rmqctl.cli import pages, tables
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
 from rmqctl.engine.messagestore import MessageStore
@@ -367,6 +367,6 @@ def test_rows_have_exactly_the_declared_fields(
 
 def test_tables_show_fields_that_rows_have() -> None:
     fields = {kind.heading: {f.name for f in fields_of(kind.row)} for kind in KINDS}
-    for chosen in (tables.TABLE_COLUMNS, tables.SPARE_COLUMNS, tables._TITLES):
+    for chosen in (tables.TABLE_COLUMNS, tables.SPARE_COLUMNS, pages.TITLES):
         for row, columns in chosen.items():
             assert set(columns) <= fields[row], row

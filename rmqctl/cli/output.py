@@ -111,14 +111,8 @@ class RowWriter:
         elif format == "csv":
             self._shape = _Csv(sink, main_type)
         else:
-            from rmqctl.cli import tables
-
-            if vertical:
-                self._shape = tables.Vertical(sink)
-            else:
-                # A drawn table has its lines below the rows, too.
-                kind = tables.Pages if sink.is_terminal and not live else tables.Plain
-                self._shape = kind(sink, main_type, wide)
+            # A drawn table has its lines below the rows, too.
+            self._shape = _table(sink, main_type, vertical, wide, drawn=not live)
         self.row: Callable[[Row], None] = self._shape.row
 
     def rows(self, rows: Iterable[Row]) -> Row:
@@ -174,6 +168,17 @@ class RowWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
+
+
+def _table(sink: Sink, main_type: str | None, vertical: bool, wide: bool, drawn: bool) -> Shape:
+    """The table of a terminal where there is one and it is to be drawn; else plain text."""
+    if sink.is_terminal and drawn:
+        from rmqctl.cli import pages
+
+        return pages.Fields(sink) if vertical else pages.Pages(sink, main_type, wide)
+    from rmqctl.cli import tables
+
+    return tables.Vertical(sink) if vertical else tables.Plain(sink, main_type, wide)
 
 
 class _Lines(Shape):

@@ -21,6 +21,10 @@ _CONTROL = (
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
 _MILLISECONDS = "_milliseconds"
+#: Fields with times and durations whose names do not end as those of others.
+_TIMES, _DURATIONS = ("hour",), ("delay_ms_up_to",)
+#: What one asks for first among the properties of a message.
+_FIRST = ("KEYS", "TAGS")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
@@ -128,25 +132,90 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        if name.endswith(_MILLISECONDS):
+        if name.endswith(_MILLISECONDS) or name in _DURATIONS:
             return duration(value)
-        return iso_time(value) if name.endswith("timestamp") else str(value)
+        return iso_time(value) if name.endswith("timestamp") or name in _TIMES else str(value)
     if isinstance(value, dict):
-        return " ".join(f"{visible(str(k))}={cell(str(k), v)}" for k, v in value.items())
+        return " ".join(parts(value))
     if isinstance(value, list | tuple):
         return ", ".join(cell(name, item) for item in value)
     return visible(str(value))
+
+
+def parts(value: dict[str, Any]) -> list[str]:
+    """``name=value`` of each part of a value, keys and tags of a message first."""
+    names = [*(name for name in _FIRST if name in value), *(n for n in value if n not in _FIRST)]
+    return [f"{visible(str(name))}={cell(str(name), value[name])}" for name in names]
 
 
 def width(text: str) -> int:
     """Columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
+    return sum(map(_char_width, text))
 
-    return sum(
-        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
-    )
+
+def _char_width(char: str) -> int:
+    """0 for marks and the vowels of a composed Hangul syllable, 2 for what fills two columns."""
+    from unicodedata import category, east_asian_width
+
+    if "\u1160" <= char <= "\u11ff" or category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1
+
+
+def _fitting(text: str, room: int) -> int:
+    """How many characters at the front of a text fit into ``room`` columns."""
+    if text.isascii():
+        return min(len(text), room)
+    used = 0
+    for at, char in enumerate(text):
+        used += _char_width(char)
+        if used > room:
+            return at
+    return len(text)
+
+
+def cut(text: str, room: int, *, in_the_middle: bool = False) -> str:
+    """``text`` in at most ``room`` columns, with ``…`` in place of what does not fit: its end, or,
+    where names differ at both ends, its middle."""
+    # What is far too long is not measured to its end: a character has a column, or nearly always.
+    if len(text) <= 4 * room and width(text) <= room:
+        return text
+    behind = (room - 1) // 2 if in_the_middle else 0
+    end = text[len(text) - _fitting(text[::-1], behind) :]
+    return f"{text[: _fitting(text, room - 1 - width(end))]}…{end}"
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """Lines of at most ``room`` columns: broken between words, and within one that is longer."""
+    if len(text) <= room and width(text) <= room:
+        return [text]
+    lines, used = [""], 0
+    for word in text.split(" "):
+        wide = width(word)
+        gap = " " if lines[-1] else ""
+        if used + len(gap) + wide <= room:
+            lines[-1] += gap + word
+            used += len(gap) + wide
+            continue
+        pieces = _folded(word, room)
+        lines[-1:] = [lines[-1], *pieces] if lines[-1] else pieces
+        used = width(lines[-1])
+    return lines
+
+
+def _folded(word: str, room: int) -> list[str]:
+    """A word in pieces of at most ``room`` columns, which are two or more."""
+    if word.isascii():
+        return [word[at : at + room] for at in range(0, len(word), room)] or [""]
+    pieces, begin, used = [], 0, 0
+    for at, char in enumerate(word):
+        used += (wide := _char_width(char))
+        if used > room:
+            pieces.append(word[begin:at])
+            begin, used = at, wide
+    return [*pieces, word[begin:]]
 
 
 def pairs(row: Row) -> str:

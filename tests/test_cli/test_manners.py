@@ -548,9 +548,9 @@ def test_tables_on_a_terminal_are_as_wide_as_it(width: int, store: Path) -> None
         ),
         ("delay", ("schedule", "ls"), 16, r" 14 +10m +6 +6  20"),
         ("broker", ("clean", "--dry-run"), 13, r"orders +3  cg_orders +122 +0 +0"),
-        ("broker", ("topics",), 15, r"orders +4 +490  2026-"),
-        ("broker", ("groups",), 4, r"cg_orders +orders +4 +0 +0ms  ok"),
-        ("broker", ("groups", "--queues"), 7, r"cg_orders +orders +3 +0 +0ms  ok"),
+        ("broker", ("topics",), 15, r"orders +4 +490 +118289  2026-"),
+        ("broker", ("groups",), 4, r"cg_orders +orders +4 +0 +0ms +0  ok"),
+        ("broker", ("groups", "--queues"), 7, r"cg_orders +orders +3 +122 +0 +0ms  ok"),
     ],
 )
 def test_what_waits_takes_one_line_each_at_80_columns(
@@ -564,7 +564,7 @@ def test_what_waits_takes_one_line_each_at_80_columns(
     where = ("--store", golden(name), "--broker-conf", broker_conf_file(name))
     code, out = on_terminal(rmqctl(*line, *where), 80)
     page, _, _ = without_colours(out).partition("summary: ")
-    table = page.splitlines()
+    table = page.partition("\n(")[0].splitlines()  # What is left out is told in parentheses.
     rule = next(number for number, text in enumerate(table) if text.startswith("──"))
     assert code == 0 and len(table[rule + 1 :]) == rows
     assert any(re.match(f" *{shown}", text) for text in table), out
