@@ -35,6 +35,7 @@ class Bits(NamedTuple):
 
 BYTES: Final = Unit("bytes")
 FILES: Final = Unit("files")
+HOURS: Final = Unit("h")
 ITEMS: Final = Unit("items")
 MESSAGES: Final = Unit("messages")
 MILLISECONDS: Final = Unit("ms")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from rmqctl.rows.field import (
     BYTES,
     FILES,
+    HOURS,
     ITEMS,
     MESSAGES,
     MILLISECONDS,
@@ -100,9 +101,31 @@ class RebuildStoresSummary(TypedDict):
     damages: Annotated[int, "parts of the log that were left out"]
 
 
+class StoreStatsRow(TypedDict):
+    """Each store, in the order of their names: how far its log reaches back, and how far it would
+    have to.
+    """
+
+    type: Literal["store"]
+    store: Annotated[str, "the store's directory or URL"]
+    broker: Annotated[str, "its [name](../how-to/spark.md#names-of-brokers)"]
+    messages: Annotated[int, MESSAGES, "messages that can be read"]
+    bytes: Annotated[int, BYTES, "size of their records"]
+    first_store_timestamp: Annotated[
+        int | None, MILLISECONDS, "the earliest store time of its messages; null without any"
+    ]
+    last_store_timestamp: Annotated[int | None, MILLISECONDS, "the latest one"]
+    file_reserved_hours: Annotated[
+        int,
+        HOURS,
+        "`fileReservedTime`: a broker deletes log files that have not changed for longer",
+    ]
+
+
 class BrokerStatsRow(TypedDict):
     """A broker, when there are several stores. A row of `stats` is a group of messages; most
-    messages come first, unless it says otherwise.
+    messages come first, unless it says otherwise. Of brokers and topics there are also those of
+    most bytes.
     """
 
     type: Literal["broker"]
@@ -174,6 +197,54 @@ class DelayStatsRow(TypedDict):
     bytes: Annotated[int, BYTES, "size of their records"]
 
 
+class ConsumerGroupStatsRow(TypedDict):
+    """A consumer group that has retries or dead letters."""
+
+    type: Literal["consumer_group"]
+    group: Annotated[str, "consumer group: what follows `%RETRY%` or `%DLQ%` in the topic"]
+    retries: Annotated[int, MESSAGES, "messages of `%RETRY%…`"]
+    dead_letters: Annotated[int, MESSAGES, "messages of `%DLQ%…`"]
+    messages: Annotated[int, MESSAGES, "both"]
+    bytes: Annotated[int, BYTES, "size of their records"]
+
+
+class UnreadableStatsRow(TypedDict):
+    """A place that cannot be read, in the order of stores and offsets; `verify` says more of it."""
+
+    type: Literal["unreadable"]
+    store: Annotated[str, "the store's directory or URL"]
+    physical_offset: Annotated[int | None, BYTES, "where it starts; null: the store as a whole"]
+    length: Annotated[int | None, BYTES, "how far it is to the next record; at most 2³¹ − 1"]
+    reason: Annotated[str, "a [finding code](findings.md), or why the store cannot be read"]
+
+
+class DueStatsRow(TypedDict):
+    """Delayed messages that wait to be delivered, in the order of time. Not of stores that are
+    read from object storage.
+    """
+
+    type: Literal["due"]
+    hour: Annotated[
+        int | None,
+        MILLISECONDS,
+        "begin of the hour, in UTC, in which they are due; null: at no time that can be",
+    ]
+    messages: Annotated[int, MESSAGES, "messages of the group"]
+    bytes: Annotated[int, BYTES, "size of their records"]
+
+
+class HalfStatsRow(TypedDict):
+    """Half messages of transactions that are pending, by producer group. Not of stores that are
+    read from object storage.
+    """
+
+    type: Literal["half"]
+    producer_group: Annotated[str | None, "the group that is asked; null: none is named"]
+    messages: Annotated[int, MESSAGES, "messages of the group"]
+    bytes: Annotated[int, BYTES, "size of their records"]
+    oldest_born_timestamp: Annotated[int, MILLISECONDS, "when the oldest of them was born"]
+
+
 class DuplicateKeyStatsRow(TypedDict):
     """A key that several messages of a topic have."""
 
@@ -201,6 +272,13 @@ class StatsSummary(TypedDict):
     messages_with_duplicate_key: Annotated[
         int, MESSAGES, "messages that have one, each as often as it has"
     ]
+    waiting: Annotated[
+        int | None,
+        MESSAGES,
+        "delayed messages that wait; null: a store's queues and `config/` were not looked at, or "
+        "cannot be read",
+    ]
+    pending_halves: Annotated[int | None, MESSAGES, "half messages that are pending; null likewise"]
 
 
 class SqlRow(TypedDict):
@@ -239,6 +317,7 @@ KINDS = (
     Kind("store (rebuild)", RebuiltStoreRow),
     Kind("damage (rebuild)", DamageOfStoreRow),
     Kind("summary (rebuild)", RebuildStoresSummary),
+    Kind("store (stats)", StoreStatsRow),
     Kind("broker (stats)", BrokerStatsRow),
     Kind("topic (stats)", TopicStatsRow),
     Kind("queue (stats)", QueueStatsRow),
@@ -247,7 +326,11 @@ KINDS = (
     Kind("producer (stats)", ProducerStatsRow),
     Kind("size (stats)", SizeStatsRow),
     Kind("delay (stats)", DelayStatsRow),
+    Kind("consumer_group (stats)", ConsumerGroupStatsRow),
+    Kind("unreadable (stats)", UnreadableStatsRow),
     Kind("duplicate_key (stats)", DuplicateKeyStatsRow),
+    Kind("due (stats)", DueStatsRow),
+    Kind("half (stats)", HalfStatsRow),
     Kind("summary (stats)", StatsSummary),
     Kind("row (sql)", SqlRow),
     Kind("summary (sql)", SqlSummary),

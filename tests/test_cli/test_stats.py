@@ -15,11 +15,11 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
-from rmqctl.operations.look import stats
+from rmqctl.operations.look import stats, statsrows
 from rmqctl.rows.sections import DELAYS
 from tests import golden_data
 from tests.conftest import Golden
-from tests.test_cli.conftest import Cli, message, state
+from tests.test_cli.conftest import BORN, CONFIG, Cli, message, state
 
 NDJSON = ("--format", "ndjson", "--top", "100000")
 _HOUR = 3_600_000
@@ -119,6 +119,9 @@ def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> N
     log.write_bytes(data)
     done = cli("stats", *NDJSON, "--store", store)
     assert (done.code, done.rows[-1]["damages"], done.rows[-1]["messages"]) == (1, 1, 59)
+    (place,) = [row for row in done.rows if row["type"] == "unreadable"]
+    assert (place["store"], place["physical_offset"]) == (str(store), 2048)
+    assert place["reason"] == "bad-magic" and 0 < place["length"] < 2048
     (tmp_path / "empty" / "commitlog").mkdir(parents=True)
     done = cli("stats", *NDJSON, "--store", tmp_path / "empty")
     assert done.code == 1 and done.rows[-1]["retry_rate"] == 0.0
@@ -131,7 +134,7 @@ def test_damage_and_nothing_are_told(cli: Cli, store: Path, tmp_path: Path) -> N
 def test_more_than_is_held_is_refused(
     name: str, bound: int, said: str, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stats, name, bound)
+    monkeypatch.setattr(statsrows if name == "MAX_GROUPS" else stats, name, bound)
     done = cli("stats", "--store", store)
     assert done.code == 5 and said in done.err and "--master 'local[*]'" in done.err
     assert done.out == "" and done.err.count("\n") == 1
@@ -172,3 +175,82 @@ def test_rows_as_odd_as_a_record_can_be(cli: Cli, tmp_path: Path) -> None:
         if row["type"] == "duplicate_key"
     }
     assert keys == {("KEYS", "b"): 2, ("UNIQ_KEY", "b c"): 2}
+
+
+@pytest.mark.parametrize("name", ["delay", "transaction", "broker"])
+def test_what_waits_is_what_schedule_and_transaction_say(
+    name: str, cli: Cli, golden: Golden, broker_conf_file: Callable[[str], Path]
+) -> None:
+    where = ("--store", golden(name), "--broker-conf", broker_conf_file(name))
+    *rows, summary = cli("stats", *NDJSON, *where).rows
+    *levels, scheduled = cli("schedule", "ls", "--format", "ndjson", *where).rows
+    *halves, pending = cli("transaction", "ls", "--format", "ndjson", *where).rows
+    assert summary["waiting"] == scheduled["pending"]
+    assert summary["pending_halves"] == pending["pending"]
+    due = {row["hour"]: row["messages"] for row in rows if row["type"] == "due"}
+    assert sum(due.values()) == scheduled["pending"] and list(due) == sorted(due)
+    next_ones = {level["next_delivery_timestamp"] for level in levels} - {None}
+    assert {time // _HOUR * _HOUR for time in next_ones} <= set(due)
+    by_group = {row["producer_group"]: row["messages"] for row in rows if row["type"] == "half"}
+    assert by_group == Counter(row["producer_group"] for row in halves)
+    born = [row["oldest_born_timestamp"] for row in rows if row["type"] == "half"]
+    assert not halves or min(born) == min(row["born_timestamp"] for row in halves)
+
+
+def test_delayed_messages_are_counted_by_the_hour_in_which_they_are_due(
+    cli: Cli, tmp_path: Path
+) -> None:
+    root, start = tmp_path / "store", 1_700_000_000_000 // _HOUR * _HOUR + 60_000
+    levels = {"18": 5, "17": 3, "1": 2}
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: start) as store:
+        for level, count in levels.items():
+            for number in range(count):
+                assert store.put_message(message(number, properties={"DELAY": level})).is_ok
+    (root / "config").mkdir(exist_ok=True)
+    progress = root / "config" / "delayOffset.json"
+    progress.write_text('{"offsetTable":{18:4}}')
+    *rows, summary = cli("stats", *NDJSON, store=root).rows
+    hour = start // _HOUR * _HOUR
+    due = {row["hour"]: row["messages"] for row in rows if row["type"] == "due"}
+    assert due == {hour: 2, hour + _HOUR: 3, hour + 2 * _HOUR: 1} and summary["waiting"] == 6
+    progress.write_text("{")
+    done = cli("stats", *NDJSON, store=root)
+    assert done.code == 0 and done.rows[-1]["waiting"] is None
+    assert "what waits is not counted" in done.err and "delayOffset.json" in done.err
+    assert done.rows[-1]["pending_halves"] == 0 and done.rows[-1]["messages"] == 10
+
+
+def test_retries_and_dead_letters_by_group_and_how_far_the_log_reaches(
+    cli: Cli, tmp_path: Path
+) -> None:
+    root = tmp_path / "broker-a" / "store"
+    topics = ["%RETRY%late", "%RETRY%late", "%DLQ%late", "%DLQ%dead", "orders", "%RETRY%%DLQ%odd"]
+    clock = iter(range(BORN, BORN + 10**9, _HOUR))
+    with MessageStore(
+        root, CONFIG, writable=True, create=True, clock=lambda: next(clock)
+    ) as opened:
+        for topic in topics:
+            assert opened.put_message(message(0, topic=topic)).is_ok
+    rows = cli("stats", *NDJSON, store=root).rows
+    groups = {
+        row["group"]: (row["retries"], row["dead_letters"], row["messages"])
+        for row in rows
+        if row["type"] == "consumer_group"
+    }
+    assert groups == {"late": (2, 1, 3), "dead": (0, 1, 1), "%DLQ%odd": (1, 0, 1)}
+    (log,) = [row for row in rows if row["type"] == "store"]
+    assert log["store"] == str(root) and log["broker"] == "broker-a"
+    assert log["file_reserved_hours"] == 72 and log["messages"] == len(topics)
+    assert log["last_store_timestamp"] - log["first_store_timestamp"] >= 5 * _HOUR
+
+
+def test_topics_of_most_bytes_are_there_too(cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as opened:
+        for topic, count, size in (("many", 9, 1), ("some", 5, 1), ("large", 1, 1500)):
+            for number in range(count):
+                body = b"x" * size
+                assert opened.put_message(message(number, topic=topic, body=body)).is_ok
+    rows = cli("stats", "--top", "1", "--format", "ndjson", store=root).rows
+    assert [row["topic"] for row in rows if row["type"] == "topic"] == ["many", "large"]
+    assert [row["topic"] for row in rows if row["type"] == "queue"] == ["many"]

@@ -406,6 +406,27 @@ def fleet(root: Path) -> Path:
     return root
 
 
+def something_of_everything(root: Path) -> Path:
+    """A store with a delayed message, a retry, a half message, and a record that is none."""
+    half = {"REAL_TOPIC": "t", "REAL_QID": "0", "PGROUP": "g"}
+    with MessageStore(root, writable=True, create=True) as store:
+        for topic, properties in (
+            ("%RETRY%g", {}),
+            ("orders", {"DELAY": "3"}),
+            ("RMQ_SYS_TRANS_HALF_TOPIC", half),
+            ("orders", {}),
+            ("orders", {}),
+        ):
+            put = store.put_message(MessageExtBrokerInner(topic, b"x", properties=properties))
+            assert put.is_ok and put.append is not None
+            last = put.append
+    (log,) = (root / "commitlog").iterdir()
+    with log.open("r+b") as file:
+        file.seek(last.wrote_offset - last.wrote_bytes + 4)
+        file.write(b"\xff")
+    return root
+
+
 #: The fields that rows are declared with, and what of them was printed.
 DECLARED, GENERAL = (
     {kind.heading: fields_of(kind.row) for kind in kinds} for kinds in (onspark.KINDS, KINDS)
@@ -525,8 +546,9 @@ def test_rebuild_of_several(here: None, tmp_path: Path) -> None:
 
 def test_rows_are_documented(here: None, tmp_path: Path) -> None:
     root, on = fleet(tmp_path / "fleet"), ("--master", "local[2]")
-    code, rows, _ = run("stats", "--store", f"{root}/*/store", *on)
-    assert (code, rows[-1]["duplicate_keys"]) == (0, 2)
+    everything = something_of_everything(tmp_path / "broker-c" / "store")
+    code, rows, _ = run("stats", "--store", f"{root}/*/store", "--store", str(everything), *on)
+    assert (code, rows[-1]["duplicate_keys"]) == (1, 2)
     assert_all_were_printed("stats")
     source = ("--store", str(root / "broker-a" / "store"))
     query, messages = "SELECT topic, body FROM messages", tmp_path / "messages"

@@ -14,6 +14,7 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests import golden_data
 
 if TYPE_CHECKING:
@@ -68,12 +69,51 @@ def test_the_same_rows_without_spark(
     name: str, spark: SparkSession, golden: Callable[[str], Path]
 ) -> None:
     from rmqctl.operations.look import stats
+    from rmqctl.operations.look.waiting import waiting
     from rmqctl.spark.report.stats import statistics
+    from rmqctl.spark.source.columns import broker_of
 
     root = golden(name)
     with MessageStore(root, golden_data.broker_conf(name)) as store:
-        here = list(stats.statistics([stats.StoreToCount(store, name)], 7, lambda done: None))
-    assert here == list(statistics(spark, [str(root)], {}, 7))
+        counted = [stats.StoreToCount(store, broker_of(str(root)), str(root))]
+        waits = waiting([store], 7)
+        here = list(stats.statistics(counted, 7, lambda done: None, waits))
+    assert here == list(statistics(spark, [str(root)], {}, 7, waits))
+
+
+def test_unreadable_places_and_an_empty_store_are_the_same_without_spark(
+    spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from rmqctl.operations.look import stats
+    from rmqctl.rows.sections import Waiting
+    from rmqctl.spark.report.stats import statistics
+    from rmqctl.spark.source.columns import broker_of
+
+    damaged, empty = tmp_path / "broker-d" / "store", tmp_path / "broker-e" / "store"
+    shutil.copytree(golden("basic"), damaged)
+    (empty / "commitlog").mkdir(parents=True)
+    with MessageStore(damaged, golden_data.broker_conf("basic")) as store:
+        offsets = [e.physical_offset for e in store.commit_log.walk() if isinstance(e, Record)]
+    (log, *_) = sorted((damaged / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    for offset in offsets[1:8:3]:
+        data[offset + 4 : offset + 8] = b"\xff" * 4
+    log.write_bytes(data)
+    text = golden_data.broker_conf_text("basic") + "\nfileReservedTime=48\n"
+    config = parse_broker_conf(text)
+    with MessageStore(damaged, config) as one, MessageStore(empty, config) as other:
+        counted = [
+            stats.StoreToCount(store, broker_of(str(root)), str(root))
+            for store, root in ((one, damaged), (other, empty))
+        ]
+        here = list(stats.statistics(counted, 2, lambda done: None, Waiting()))
+    there = statistics(spark, [str(damaged), str(empty)], {"brokerConf": text}, 2)
+    assert here == list(there)
+    places = [row["physical_offset"] for row in here if row["type"] == "unreadable"]
+    assert places == offsets[1:5:3] and here[-1]["damages"] == 3
+    logs = {row["store"]: row for row in here if row["type"] == "store"}
+    assert logs[str(damaged)]["file_reserved_hours"] == 48
+    assert logs[str(empty)]["first_store_timestamp"] is None
 
 
 def rows() -> list[dict[str, Any]]:

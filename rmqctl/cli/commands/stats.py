@@ -22,6 +22,7 @@ from rmqctl.cli.types import Whole
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
+    from rmqctl.rows.sections import Waiting
 
 
 @make(
@@ -60,9 +61,10 @@ def command(
     """Count messages by topic, queue, tag, hour, producer and more.
 
     Also body sizes, delays from born to stored, keys that several messages have, retries and dead
-    letters, of one or several stores; on Apache Spark with --master, with the same rows. Prints
-    rows of types broker (of several stores), topic, queue, tag, hour, producer, size, delay and
-    duplicate_key, then a summary. A page opens without network.
+    letters by group, what waits in the schedule and which half messages are pending, of one or
+    several stores; on Apache Spark with --master, with the same rows. Prints rows of types store,
+    broker (of several stores), topic, queue, tag, hour, producer, size, delay, consumer_group,
+    unreadable, duplicate_key, due and half, then a summary. A page opens without network.
     """
     with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
     if with_spark:
@@ -82,21 +84,27 @@ def command(
 
 def _here(settings: SparkSettings, top: int) -> list[Row]:
     from rmqctl.operations.look.stats import StoreToCount, statistics
+    from rmqctl.operations.look.waiting import waiting
     from rmqctl.spark.source.columns import broker_of
 
+    given = settings.settings().config.broker_name if len(settings.named) == 1 else ""
     with ExitStack() as stack:
         stores = [
-            StoreToCount(stack.enter_context(one.open()), broker_of(str(one.root.absolute())))
+            StoreToCount(stack.enter_context(one.open()), given or broker_of(name), name)
             for one in (settings.settings(store=name) for name in settings.named)
+            for name in [str(one.root.absolute())]
         ]
+        waits = waiting([one.store for one in stores], top)
+        _note_problems(settings, waits)
         size = 2 * sum(one.store.max_offset - one.store.min_offset for one in stores)
         writer = stack.enter_context(settings.writer("table"))
         advance = stack.enter_context(settings.settings().progress("stats", size, writer))
-        return list(statistics(stores, top, advance))
+        return list(statistics(stores, top, advance, waits))
 
 
 def _on_spark(settings: SparkSettings, top: int, options: dict[str, Any]) -> list[Row]:
     source = settings.source_options
+    waits = _waiting(settings, top)
     with (
         settings.writer("table") as quiet,
         settings.settings().progress("stats", 1000, quiet) as advance,
@@ -104,7 +112,26 @@ def _on_spark(settings: SparkSettings, top: int, options: dict[str, Any]) -> lis
     ):
         from rmqctl.spark.report.stats import statistics
 
-        return list(statistics(spark, settings.stores, source, top))
+        return list(statistics(spark, settings.stores, source, top, waits))
+
+
+def _waiting(settings: SparkSettings, top: int) -> Waiting:
+    """What the queues and ``config/`` tell, which are mapped here; of URLs nothing is known."""
+    from rmqctl.operations.look.waiting import waiting
+    from rmqctl.rows.sections import Waiting
+
+    if any("://" in name for name in settings.named):
+        return Waiting()
+    with ExitStack() as stack:
+        opened = (settings.settings(store=name).open() for name in settings.named)
+        waits = waiting([stack.enter_context(store) for store in opened], top)
+    _note_problems(settings, waits)
+    return waits
+
+
+def _note_problems(settings: SparkSettings, waits: Waiting) -> None:
+    for problem in waits.problems:
+        settings.settings().note(f"note: what waits is not counted: {problem}")
 
 
 def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:

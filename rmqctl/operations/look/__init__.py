@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.find`
 - :mod:`~rmqctl.operations.look.follow`
 - :mod:`~rmqctl.operations.look.groups`
+- :mod:`~rmqctl.operations.look.halves`
 - :mod:`~rmqctl.operations.look.index`
 - :mod:`~rmqctl.operations.look.info`
 - :mod:`~rmqctl.operations.look.message`
@@ -17,5 +18,6 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.rows`
 - :mod:`~rmqctl.operations.look.stats`
 - :mod:`~rmqctl.operations.look.topics`
+- :mod:`~rmqctl.operations.look.waiting`
 - :mod:`~rmqctl.operations.look.walk`
 """

@@ -20,7 +20,6 @@ from formats.constants import (
     BORNHOST_V6_FLAG,
     PROPERTY_KEYS,
     PROPERTY_UNIQ_KEY,
-    RETRY_GROUP_TOPIC_PREFIX,
 )
 from formats.text import decode_utf8
 from rmqctl.engine.record.record import Damage, host_text
@@ -28,16 +27,24 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints, take
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
-from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
 from rmqctl.errors import TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable
-from rmqctl.rows.sections import BY_VALUE, DELAYS, HOUR, SECTIONS
+from rmqctl.operations.look.statsrows import (
+    Counts,
+    LogRange,
+    consumer_groups,
+    place,
+    section_rows,
+    store_rows,
+    summary,
+    unreadable_row,
+)
+from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
     from rmqctl.rows import Row
-    from rmqctl.rows.onspark import StatsSummary
 
 Progress = Callable[[int], None]
 #: Keys whose hashes are held at once: half a GiB.
@@ -52,60 +59,45 @@ _LONG, _INT = np.dtype(">i8"), np.dtype(">i4")
 _NULL = -1 << 62
 _FAR = 1 << 61
 
-Group = tuple[Any, ...]
-
 
 class StoreToCount(NamedTuple):
-    """A store that is open, and its broker's name."""
+    """A store that is open, its broker's name, and the name that rows call it by."""
 
     store: MessageStore
     broker: str
+    name: str
 
 
-class _Counts:
-    """Messages and bytes by section and group."""
+def statistics(
+    stores: list[StoreToCount], top: int, progress: Progress, waits: Waiting
+) -> Iterator[Row]:
+    """Rows ``store``, then of each section, ``consumer_group``, ``unreadable``, ``duplicate_key``,
+    what ``waits``, and ``summary``, whose ``damages`` are places that cannot be read. ``progress``
+    is told of the bytes read, each log counted twice.
 
-    def __init__(self) -> None:
-        self.sections: dict[str, dict[Group, list[int]]] = {name: {} for name in SECTIONS}
-        self.reconsumed = self.damages = 0
-        self.hashes: list[np.ndarray[tuple[int], np.dtype[np.int32]]] = []
-        self.keys = 0
-
-    def add(self, section: str, group: Group, messages: int, size: int) -> None:
-        groups = self.sections[section]
-        counts = groups.get(group)
-        if counts is None:
-            if len(groups) >= MAX_GROUPS:
-                raise TooMuchHere(what=f"{MAX_GROUPS} groups of section {section}")
-            counts = groups[group] = [0, 0]
-        counts[0] += messages
-        counts[1] += size
-
-
-def statistics(stores: list[StoreToCount], top: int, progress: Progress) -> Iterator[Row]:
-    """Rows of each section, then ``duplicate_key``, then ``summary``, whose ``damages`` are places
-    that cannot be read. ``progress`` is told of the bytes read, each log counted twice.
-
-    The sections with an order of their own (hour, size, delay) come whole, the others with the
-    ``top`` groups of most messages.
+    Stores and the sections with an order of their own (hour, size, delay) come whole, the others
+    with the ``top`` groups of most messages, and unreadable places with the first ``top``.
 
     :raises TooMuchHere: there are more groups, names or keys than are held here.
     """
-    counts = _Counts()
+    counts = Counts()
     done = 0
     for one in stores:
-        _count(one, counts, _behind(progress, done))
+        _count(one, counts, top, _behind(progress, done))
         done += _log_bytes(one.store)
+    yield from store_rows(counts)
     for section in SECTIONS:
         if section != "broker" or len(stores) > 1:
-            yield from _section_rows(section, counts, top)
+            yield from section_rows(section, counts, top)
+    yield from consumer_groups(counts)[:top]
+    yield from sorted(counts.unreadable, key=place)[:top]
     duplicates: Counter[tuple[str, str, str]] = Counter()
     suspects = _twice(counts)
     for one in stores:
         _count_keys(one.store, suspects, duplicates, _behind(progress, done))
         done += _log_bytes(one.store)
     found = {key: times for key, times in duplicates.items() if times > 1}
-    for key in sorted(found, key=lambda key: (-found[key], *map(_order, key)))[:top]:
+    for key in sorted(found, key=lambda key: (-found[key], *map(order, key)))[:top]:
         topic, kind, name = key
         yield {
             "type": "duplicate_key",
@@ -114,7 +106,8 @@ def statistics(stores: list[StoreToCount], top: int, progress: Progress) -> Iter
             "key": name,
             "messages": found[key],
         }
-    yield _summary(len(stores), counts, found)
+    yield from waits.rows
+    yield summary(len(stores), counts, found, waits)
 
 
 def _log_bytes(store: MessageStore) -> int:
@@ -128,19 +121,25 @@ def _behind(progress: Progress, before: int) -> Progress:
 # --- counting ----------------------------------------------------------------------------------
 
 
-def _count(one: StoreToCount, counts: _Counts, progress: Progress) -> None:
+def _count(one: StoreToCount, counts: Counts, top: int, progress: Progress) -> None:
     scanner = Scanner(one.store.commit_log)
+    log, places = LogRange(), 0
+    counts.logs.append((one, log))
     names = NameTable(MAX_GROUPS, MAX_NAME_BYTES), NameTable(MAX_GROUPS, MAX_NAME_BYTES)
     for entry in scanner.scan():
         if isinstance(entry, Damage):
             counts.damages += 1
+            places += 1
+            if places <= top:
+                counts.unreadable.append(unreadable_row(one.name, entry))
         elif isinstance(entry, Batch):
+            log.add(entry)
             _count_batch(entry, one.broker, names, counts)
             progress(entry.end_offset - one.store.min_offset)
 
 
 def _count_batch(
-    batch: Batch, broker: str, names: tuple[NameTable, NameTable], counts: _Counts
+    batch: Batch, broker: str, names: tuple[NameTable, NameTable], counts: Counts
 ) -> None:
     data = np.frombuffer(batch.mapped.buffer, np.uint8)
     tag_names, host_names = names
@@ -241,7 +240,7 @@ def _delay_classes(delay: Ints) -> Ints:
 # --- keys --------------------------------------------------------------------------------------
 
 
-def _twice(counts: _Counts) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def _twice(counts: Counts) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     """The hashes, sorted, that more than one key has."""
     hashes = np.concatenate([np.empty(0, np.int32), *counts.hashes])
     counts.hashes.clear()
@@ -272,54 +271,3 @@ def _keys(record: Record) -> set[tuple[str, str, str]]:
     keys = {(topic, PROPERTY_KEYS, key) for key in named if key}
     unique = properties.get(PROPERTY_UNIQ_KEY)
     return keys | ({(topic, PROPERTY_UNIQ_KEY, unique)} if unique else set())
-
-
-# --- rows --------------------------------------------------------------------------------------
-
-
-def _order(value: Any) -> tuple[int, Any]:
-    """As Spark sorts: null first, texts by their bytes."""
-    if value is None:
-        return 0, 0
-    return 1, value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-
-
-def _section_rows(section: str, counts: _Counts, top: int) -> Iterator[Row]:
-    groups = counts.sections[section]
-    if section in BY_VALUE:
-        # Null, of which there is one, comes last.
-        ordered = sorted(groups, key=lambda group: (group[0] is None, group[0] or 0))
-    else:
-        ordered = sorted(groups, key=lambda group: (-groups[group][0], *map(_order, group)))[:top]
-    for group in ordered:
-        messages, size = groups[group]
-        names = dict(zip(SECTIONS[section], group, strict=True))
-        yield {"type": section, **names, "messages": messages, "bytes": size}
-
-
-def _summary(
-    stores: int, counts: _Counts, duplicates: dict[tuple[str, str, str], int]
-) -> StatsSummary:
-    topics = counts.sections["topic"]
-    messages = sum(count for count, _ in topics.values())
-
-    def part(prefix: str) -> int:
-        return sum(count for (name,), (count, _) in topics.items() if name.startswith(prefix))
-
-    retries, dead_letters = part(RETRY_GROUP_TOPIC_PREFIX), part(DLQ_GROUP_TOPIC_PREFIX)
-    return {
-        "type": "summary",
-        "stores": stores,
-        "messages": messages,
-        "bytes": sum(size for _, size in topics.values()),
-        "topics": len(topics),
-        "queues": len(counts.sections["queue"]),
-        "retries": retries,
-        "dead_letters": dead_letters,
-        "reconsumed": counts.reconsumed,
-        "retry_rate": round(retries / messages, 6) if messages else 0.0,
-        "dead_letter_rate": round(dead_letters / messages, 6) if messages else 0.0,
-        "damages": counts.damages,
-        "duplicate_keys": len(duplicates),
-        "messages_with_duplicate_key": sum(duplicates.values()),
-    }

@@ -6,7 +6,7 @@ one looks for keys that more than one message of a topic has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from formats.constants import (
@@ -16,8 +16,10 @@ from formats.constants import (
     RETRY_GROUP_TOPIC_PREFIX,
 )
 from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
-from rmqctl.rows.sections import BY_VALUE, DELAYS, HOUR, SECTIONS
-from rmqctl.spark.source.datasource import scan
+from rmqctl.rows.sections import BY_BYTES_TOO, BY_VALUE, DELAYS, HOUR, SECTIONS, Waiting, most
+from rmqctl.spark.remote.urls import shown
+from rmqctl.spark.source.columns import broker_of
+from rmqctl.spark.source.datasource import broker_config, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,25 +38,36 @@ _COLUMNS = [
     "properties",
     "status",
     "broker",
+    "store",
+    "physical_offset",
+    "damage",
 ]
 
 
 def statistics(
-    spark: SparkSession, stores: list[str], options: dict[str, str], top: int
+    spark: SparkSession,
+    stores: list[str],
+    options: dict[str, str],
+    top: int,
+    waits: Waiting | None = None,
 ) -> Iterator[Row]:
-    """Rows of each section, then ``duplicate_key``, then ``summary``, whose ``damages`` are places
-    that cannot be read.
+    """Rows ``store``, then of each section, ``consumer_group``, ``unreadable``, ``duplicate_key``,
+    what ``waits``, and ``summary``, whose ``damages`` are places that cannot be read.
 
-    The sections with an order of their own (hour, size, delay) come whole, the others with the
-    ``top`` groups of most messages.
+    Stores and the sections with an order of their own (hour, size, delay) come whole, the others
+    with the ``top`` groups of most messages, and unreadable places with the first ``top``.
     """
+    waits = waits or Waiting()
     rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
     everything = _groups(rows).persist()
     try:
         groups = everything.where("not is_damage")
+        yield from _store_rows(groups, stores, options)
         for name, keys in SECTIONS.items():
             if name != "broker" or len(stores) > 1:
                 yield from _section(groups, name, keys, top)
+        yield from _consumer_groups(groups, top)
+        yield from _unreadable(everything.where("is_damage"), top)
         summary = _summary(groups)
         damaged = everything.where("is_damage").selectExpr("sum(messages) AS n").first()
         summary["damages"] = (damaged["n"] if damaged is not None else 0) or 0
@@ -71,13 +84,16 @@ def statistics(
         summary |= {"duplicate_keys": found["n"], "messages_with_duplicate_key": found["m"]}
     finally:
         duplicates.unpersist()
-    yield {"type": "summary", "stores": len(stores), **summary}
+    yield from waits.rows
+    waited = {"waiting": waits.waiting, "pending_halves": waits.pending_halves}
+    yield {"type": "summary", "stores": len(stores), **summary, **waited}
 
 
 def _groups(rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     delay = F.col("store_timestamp") - F.col("born_timestamp")
+    is_damage = F.col("status") == "damage"
     keyed = rows.select(
         "topic",
         "queue_id",
@@ -89,13 +105,22 @@ def _groups(rows: DataFrame) -> DataFrame:
         F.col("total_size").cast("bigint").alias("size"),
         (F.col("reconsume_times") > 0).cast("bigint").alias("again"),
         "broker",
-        (F.col("status") == "damage").alias("is_damage"),
+        "store",
+        "store_timestamp",
+        is_damage.alias("is_damage"),
+        # Null for every message, so they are not kept apart by it.
+        F.when(is_damage, F.col("physical_offset")).alias("physical_offset"),
+        F.when(is_damage, F.col("total_size").cast("bigint")).alias("length"),
+        F.regexp_replace("damage", "(?s): expected .*$", "").alias("reason"),
     )
     names = list(dict.fromkeys(name for keys in SECTIONS.values() for name in keys))
-    return keyed.groupBy("is_damage", *names).agg(
+    place = ("is_damage", "store", "physical_offset", "length", "reason")
+    return keyed.groupBy(*place, *names).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.sum("again").alias("reconsumed"),
+        F.min("store_timestamp").alias("first"),
+        F.max("store_timestamp").alias("last"),
     )
 
 
@@ -125,11 +150,71 @@ def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> I
         F.sum("messages").alias("messages"), F.sum("bytes").alias("bytes")
     )
     if name in BY_VALUE:
-        rows = sums.orderBy(F.col(keys[0]).asc_nulls_last())
-    else:
-        rows = sums.orderBy(*_most("messages"), *keys).limit(top)
-    for row in rows.collect():
-        yield {"type": name, **row.asDict()}
+        for row in sums.orderBy(F.col(keys[0]).asc_nulls_last()).collect():
+            yield {"type": name, **row.asDict()}
+        return
+    found = {}
+    for measure in ("messages", "bytes") if name in BY_BYTES_TOO else ("messages",):
+        for row in sums.orderBy(*_most(measure), *keys).limit(top).collect():
+            found[tuple(row[key] for key in keys)] = [row["messages"], row["bytes"]]
+    for group in most(found, name, top):
+        messages, size = found[group]
+        names = dict(zip(keys, group, strict=True))
+        yield {"type": name, **names, "messages": messages, "bytes": size}
+
+
+def _store_rows(groups: DataFrame, stores: list[str], options: dict[str, str]) -> Iterator[Row]:
+    from pyspark.sql import functions as F
+
+    sums = groups.groupBy("store", "broker").agg(
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+    )
+    found = {row["store"]: row for row in sums.collect()}
+    config = broker_config(options.get("brokerConf", ""))
+    given = config.broker_name if len(stores) == 1 else ""
+    for name in sorted(map(shown, stores)):
+        row = found.get(name)
+        yield {
+            "type": "store",
+            "store": name,
+            "broker": given or broker_of(name),
+            "messages": row["messages"] if row else 0,
+            "bytes": row["bytes"] if row else 0,
+            "first_store_timestamp": row["first"] if row else None,
+            "last_store_timestamp": row["last"] if row else None,
+            "file_reserved_hours": config.file_reserved_time,
+        }
+
+
+def _consumer_groups(groups: DataFrame, top: int) -> Iterator[Row]:
+    """Groups with retries or dead letters, those with most of both first."""
+    from pyspark.sql import functions as F
+
+    topic = F.col("topic")
+    is_retry = topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+    is_dead = topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
+    none = F.lit(0).cast("bigint")
+    sums = (
+        groups.where(is_retry | is_dead)
+        .groupBy(F.regexp_replace("topic", "^%(RETRY|DLQ)%", "").alias("group"))
+        .agg(
+            F.sum(F.when(is_retry, F.col("messages")).otherwise(none)).alias("retries"),
+            F.sum(F.when(is_dead, F.col("messages")).otherwise(none)).alias("dead_letters"),
+            F.sum("messages").alias("messages"),
+            F.sum("bytes").alias("bytes"),
+        )
+    )
+    for row in sums.orderBy(*_most("messages"), "group").limit(top).collect():
+        yield {"type": "consumer_group", **row.asDict()}
+
+
+def _unreadable(damaged: DataFrame, top: int) -> Iterable[Row]:
+    places = damaged.select("store", "physical_offset", "length", "reason")
+    for row in places.orderBy("store", "physical_offset").limit(top).collect():
+        yield {"type": "unreadable", **row.asDict()}
 
 
 def _most(name: str) -> tuple[Column, ...]:
