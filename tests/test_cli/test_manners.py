@@ -505,6 +505,19 @@ def test_single_shots_import_nothing_heavy(line: tuple[str, ...], store: Path) -
     assert done.stderr.split() == []
 
 
+def test_no_thread_spins_beside_a_scan(store: Path) -> None:
+    code = (
+        "import os, sys; from rmqctl.cli.main import main\n"
+        "try: main()\n"
+        "finally: print("
+        "'numpy' in sys.modules, len(os.listdir('/proc/self/task')), file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", code, "verify", "-q", "--store", str(store)]
+    environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stderr.split()[-2:] == ["True", "1"]
+
+
 def on_terminal(line: list[str], width: int) -> tuple[int, str]:
     """Exit status and everything that a terminal gets, stdout and stderr."""
     master, slave = pty.openpty()
