@@ -10,14 +10,8 @@ from formats.constants import (
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
 )
-from rmqctl.engine.record.bodies import (
-    BODY_CRC_MISMATCH,
-    DEFAULT_LIMIT,
-    OK,
-    BodyStatus,
-    decompress,
-    is_as_stored,
-)
+from rmqctl.engine.record.bodies import DEFAULT_LIMIT, decompress, is_as_stored
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, BodyStatus
 from rmqctl.errors import BodyUnreadable
 from rmqctl.library.times import moment_of
 from rmqctl.operations.look.rows import message_row_with_body

@@ -11,7 +11,8 @@ from rmqctl.engine.record.fields import NotAMessage, is_other_row
 from rmqctl.engine.write.bulk import Message as ToPut
 from rmqctl.errors import NotWritable, PutRefused, UsageError
 from rmqctl.library.message import Message
-from rmqctl.operations.change.messagefields import MessageMaker, message_from_fields
+from rmqctl.operations.change.messagefields import message_from_fields
+from rmqctl.operations.change.messagemaker import MessageMaker
 
 if TYPE_CHECKING:
     from rmqctl.engine.record.message import PutMessageResult

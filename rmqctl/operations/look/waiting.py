@@ -11,8 +11,7 @@ import numpy as np
 
 from formats import constants
 from formats.constants import INT_MAX, PROPERTY_PRODUCER_GROUP
-from rmqctl.engine.queue.consumequeue import Unit
-from rmqctl.engine.queue.extension import is_ext_addr
+from rmqctl.engine.queue.consumequeue import Unit, is_ext_addr
 from rmqctl.engine.services import schedule
 from rmqctl.errors import ConfigFileUnreadable
 from rmqctl.operations.look.du import MAX_GROUPS
