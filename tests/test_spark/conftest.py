@@ -25,14 +25,13 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.rows import Row
+from tests.test_spark.classdata import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 Rows = list[dict[str, Any]]
-#: Sessions of tests are short: what the second compiler of Java makes comes too late for them.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def why_not() -> str | None:
@@ -62,7 +61,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
-        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": java_options(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
@@ -208,7 +207,7 @@ print(json.dumps(sorted([row.physical_offset, row.status] for row in rows)))
 
 def java_environment(temporary: Path) -> dict[str, str]:
     """For a command whose Java starts fast and has its temporary files there."""
-    options = f"{JAVA_OPTIONS} -Djava.io.tmpdir={temporary}"
+    options = f"{java_options()} -Djava.io.tmpdir={temporary}"
     return os.environ | {"JDK_JAVA_OPTIONS": options, "TMPDIR": str(temporary)}
 
 
@@ -312,7 +311,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
-        "JDK_JAVA_OPTIONS": f"{JAVA_OPTIONS} -Djava.io.tmpdir={directory / 'nodes'}",
+        "JDK_JAVA_OPTIONS": f"{java_options()} -Djava.io.tmpdir={directory / 'nodes'}",
     }
     made = Cluster("", directory, [], environment)
     master = made.start("master")
