@@ -271,6 +271,12 @@ class TooMuchHere(RmqctlError):
     command_step = "Spark counts any number: add --master 'local[*]'."
 
 
+class ArrowMissing(RmqctlError):
+    """Columns, or Parquet, are asked for where there is no pyarrow."""
+
+    template = "Arrow and Parquet need pyarrow, and {reason}. Install it with `{command}`."
+
+
 class UnsupportedStore(RmqctlError):
     template = (
         "{path}: {reason}, which this version of rmqctl does not understand. Nothing was changed. "

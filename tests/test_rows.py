@@ -22,7 +22,7 @@ NEW_FIELD = {
         '        "topic": record.topic,\n',
         '        "topic": record.topic,\n        "topic_length": len(record.topic_bytes),\n',
     ),
-    "rmqctl/spark/source/arrow.py": (
+    "rmqctl/arrow/arrays.py": (
         "    def born_time(self) -> pa.Array:\n",
         "    def topic_length(self) -> pa.Array:\n"
         "        import pyarrow.compute as pc\n\n"
@@ -36,8 +36,8 @@ GENERATED = {"docs/reference/rows.md"}
 READ_ON_SPARK = """
 import json, sys
 from rmqctl.spark.source import splits
-from rmqctl.spark.source.arrow import ARROW_TYPES
-from rmqctl.spark.source.columns import STRUCTURES, ddl
+from rmqctl.arrow.arrays import ARROW_TYPES
+from rmqctl.rows.columns import STRUCTURES, ddl
 from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.split import ReadSettings
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig

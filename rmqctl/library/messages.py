@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.record import Damage, End, Record
-from rmqctl.library.damage import warn_of_damage
+from rmqctl.library.damage import warn_of_log
 from rmqctl.library.message import Message
 from rmqctl.library.times import Moment, milliseconds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqctl.library.store import Store
 
 
@@ -51,6 +53,32 @@ class Messages(ABC):
         limits = [one for one in (high, self._until) if one is not None]
         return self._between(max(known, default=None), min(limits, default=None))
 
+    def to_arrow(self, columns: Iterable[str] | None = None) -> pa.RecordBatchReader:
+        """The same messages as columns, read batch by batch: ``read_all`` makes a table of them,
+        ``read_pandas`` a data frame; polars and duckdb take the reader, or these messages.
+
+        A row whose ``status`` is ``damage`` is a stretch of the log that cannot be read, and its
+        other columns are null; without the column ``status`` there are no such rows, but a
+        :class:`~rmqctl.library.damage.DamageWarning`.
+
+        :param columns: in this order; None: all but ``body``, which is the stored one and may be
+            compressed. Names and types are those of Spark's data source.
+        :raises ArrowMissing: pyarrow is not installed.
+        :raises ValueError: there is no such column, or the store is closed.
+        """
+        from rmqctl.library.columns import reader
+
+        return reader(self, columns)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The messages for whoever takes Arrow streams (the PyCapsule interface)."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    @property
+    def store(self) -> Store:
+        """The store that they are of."""
+        return self._store
+
     @abstractmethod
     def _between(self, since: int | None, until: int | None) -> Messages:
         """The same messages within other times."""
@@ -58,6 +86,12 @@ class Messages(ABC):
     @abstractmethod
     def _records(self) -> Iterator[Record]:
         """Their records, in order, as long as the store is open."""
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Their columns, batch by batch."""
+        from rmqctl.library.columns import of_records
+
+        return of_records(self._store, schema, self._records())
 
     def _shows(self, record: Record) -> bool:
         return (self._since is None or record.store_timestamp >= self._since) and (
@@ -87,12 +121,15 @@ class LogMessages(Messages):
                 if self._shows(entry):
                     yield entry
             elif isinstance(entry, Damage):
-                warn_of_damage(
-                    f"{entry.length} bytes of the log at physical offset {entry.physical_offset} "
-                    f"are no record: {entry.reason}"
-                )
+                warn_of_log(entry)
             elif isinstance(entry, End):
                 return
+
+    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from rmqctl.engine.scan.choice import Choice
+        from rmqctl.library.columns import of_log
+
+        return of_log(self._store, schema, Choice(None, self._since, self._until))
 
     def __repr__(self) -> str:
         return f"<Messages of {str(self._store.path)!r}{self._times_told()}>"

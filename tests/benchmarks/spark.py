@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark import scan
-from rmqctl.spark.source.columns import STRUCTURES
 from rmqctl.spark.source.logsplit import open_log
 
 CORES = 2

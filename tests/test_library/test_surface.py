@@ -21,12 +21,12 @@ SURFACE = {
     "Message": "topic queue_id queue_offset physical_offset size msg_id properties keys unique_key "
     "tags store_timestamp store_time born_timestamp born_time born_host store_host "
     "reconsume_times body stored_body status to_dict",
-    "Messages": "between",
-    "Queue": "between topic queue_id min_offset max_offset",
+    "Messages": "between store to_arrow",
+    "Queue": "between store to_arrow topic queue_id min_offset max_offset",
     "RmqctlError": "template step command_step exit_code for_command_line",
-    "Store": "between path writable closed engine check_open topics topic queues message find "
-    "verify put put_all flush close",
-    "Topic": "between name queues",
+    "Store": "between store to_arrow path writable closed engine check_open topics topic queues "
+    "message find verify put put_all flush close",
+    "Topic": "between store to_arrow name queues",
     "__version__": "",
     "errors": "",
     "open": "",

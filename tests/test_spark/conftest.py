@@ -192,7 +192,7 @@ def run_several(
 STREAM = """
 import json
 from rmqctl.spark import RocketMQDataSource
-from rmqctl.spark.source.columns import ddl
+from rmqctl.rows.columns import ddl
 root, out, checkpoint = arguments
 spark.dataSource.register(RocketMQDataSource)
 stream = spark.readStream.format("rocketmq").option("maxBytesPerTrigger", "48k")
@@ -348,7 +348,7 @@ def engine_rows(structure: str, root: Path, config: MessageStoreConfig | None = 
 
 
 def _row(structure: str, root: Path, row: Row) -> dict[str, Any]:
-    from rmqctl.spark.source.columns import STRUCTURES, broker_of
+    from rmqctl.rows.columns import STRUCTURES, broker_of
 
     result = dict.fromkeys(column.name for column in STRUCTURES[structure])
     result["store"], result["broker"] = str(root), broker_of(str(root))
@@ -390,9 +390,9 @@ def read_rows(settings: Any, names: list[str] | None = None, bounds: Any = None)
     """The rows of a read as executors make them, in this process: the splits travel as bytes."""
     import pyarrow as pa
 
+    from rmqctl.arrow.arrays import ARROW_TYPES
+    from rmqctl.rows.columns import STRUCTURES
     from rmqctl.spark.source import splits
-    from rmqctl.spark.source.arrow import ARROW_TYPES
-    from rmqctl.spark.source.columns import STRUCTURES
     from rmqctl.spark.source.pushdown import Bounds
 
     kinds = {column.name: column.type for column in STRUCTURES[settings.structure]}

@@ -31,11 +31,11 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 import numpy as np
 import pyarrow as pa
 
+from rmqctl.arrow.properties import PropertyEntries
+from rmqctl.rows.columns import STRUCTURES, ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import logsplit
-from rmqctl.spark.source.columns import STRUCTURES, ddl
-from rmqctl.spark.source.properties import PropertyEntries
 from rmqctl.spark.source.split import ReadSettings, Split
 from rmqctl.spark.source.splits import plan
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
@@ -127,7 +127,7 @@ def test_each_column_alone(golden: Golden, structure: str) -> None:
 
 
 def test_the_body_is_read_only_when_asked(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqctl.spark.source.arrow import _MADE
+    from rmqctl.arrow.arrays import _MADE
 
     def refuse(_: object) -> pa.Array:
         raise AssertionError("the body was read")
@@ -385,7 +385,7 @@ def test_names_repeat_beyond_the_bits_of_a_word() -> None:
 
 
 def test_times_outside_of_the_calendar_are_null() -> None:
-    from rmqctl.spark.source.arrow import times
+    from rmqctl.arrow.arrays import times
 
     values: Any = np.array([-(2**63), -1, 0, 253_402_300_799_999, 253_402_300_800_000, 2**63 - 1])
     found = times(values).to_pylist()

@@ -27,10 +27,10 @@ from tests.golden_data import (
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 
+from rmqctl.rows.columns import STRUCTURES, broker_of
 from rmqctl.spark import scan
 from rmqctl.spark.remote import remote, remotefile, urls
 from rmqctl.spark.remote.stores import expand
-from rmqctl.spark.source.columns import STRUCTURES, broker_of
 from rmqctl.spark.source.datasource import RocketMQDataSource
 from rmqctl.spark.source.pushdown import Bounds, decode, encode
 from rmqctl.spark.source.split import ReadSettings
@@ -328,7 +328,7 @@ def test_what_is_shorter_than_its_listing_is_a_row(
 def test_what_vanishes_is_a_row(golden: Golden, memory: Any) -> None:
     import pyarrow as pa
 
-    from rmqctl.spark.source.arrow import ARROW_TYPES
+    from rmqctl.arrow.arrays import ARROW_TYPES
     from rmqctl.spark.source.splits import plan, read
 
     url = uploaded(golden("basic"), memory, "b/s")

@@ -18,9 +18,9 @@ pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from rmqctl.rows.columns import ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.sink.newstore import WriteRefused, write_store
-from rmqctl.spark.source.columns import ddl
 from rmqctl.spark.source.split import ReadSettings
 from rmqctl.spark.source.stream import RocketMQStreamReader
 

@@ -22,8 +22,8 @@ pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 
+from rmqctl.rows.columns import ddl
 from rmqctl.spark import RocketMQDataSource
-from rmqctl.spark.source.columns import ddl
 from rmqctl.spark.source.split import Split
 from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
 from tests.seeds import times

@@ -223,7 +223,7 @@ def _outputs(plans: list[RebuildPlan], output: Path | None) -> list[Path | None]
     """
     if output is None or len(plans) == 1:
         return [output] * len(plans)
-    from rmqctl.spark.source.columns import broker_of
+    from rmqctl.rows.columns import broker_of
 
     names = [broker_of(str(plan.root.absolute())) for plan in plans]
     for name in names:

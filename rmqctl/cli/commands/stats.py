@@ -85,7 +85,7 @@ def command(
 def _here(settings: SparkSettings, top: int) -> list[Row]:
     from rmqctl.operations.look.stats import StoreToCount, statistics
     from rmqctl.operations.look.waiting import waiting
-    from rmqctl.spark.source.columns import broker_of
+    from rmqctl.rows.columns import broker_of
 
     given = settings.settings().config.broker_name if len(settings.named) == 1 else ""
     with ExitStack() as stack:

@@ -3,6 +3,8 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.scan.batch`
+- :mod:`~rmqctl.engine.scan.bodycrc`
+- :mod:`~rmqctl.engine.scan.choice`
 - :mod:`~rmqctl.engine.scan.columns`
 - :mod:`~rmqctl.engine.scan.properties`
 - :mod:`~rmqctl.engine.scan.ranges`

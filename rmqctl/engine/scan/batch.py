@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,19 @@ class Batch:
     def end_offset(self) -> int:
         return int(self.physical_offset[-1] + self.total_size[-1])
 
+    def where(self, keep: NDArray[np.bool_]) -> Batch:
+        """The records for which ``keep`` (one a record) is true, without what is noted by numbers
+        of rows: keys, delay levels and the like."""
+        empty = np.empty(0, np.int64)
+        values = {
+            name: value[keep] if name in _BY_RECORD else value
+            for name in _FIELDS
+            for value in [getattr(self, name)]
+        }
+        values |= dict.fromkeys(("key_row", "malformed", "multi_dispatch_rows"), empty)
+        values |= {"key_hash": empty.astype(np.int32), "delay_levels": {}}
+        return Batch(**values | {"odd_port_rows": None, "property_crc_rows": None})
+
     def record(self, row: int) -> Record:
         """One record in full; :raises ReadersDisagree: there is none."""
         entry = read_entry(
@@ -77,3 +90,17 @@ class Batch:
         if not isinstance(entry, Record):
             raise ReadersDisagree(physical_offset=entry.physical_offset)
         return entry
+
+
+_FIELDS = [field.name for field in fields(Batch)]
+_BY_RECORD = frozenset(_FIELDS) - {
+    "mapped",
+    "topics",
+    "key_row",
+    "key_hash",
+    "malformed",
+    "multi_dispatch_rows",
+    "delay_levels",
+    "odd_port_rows",
+    "property_crc_rows",
+}

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.errors import UsageError
+from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.session.session import runs_here
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
-from rmqctl.spark.source.columns import STRUCTURES
 from rmqctl.spark.source.datasource import scan
 
 if TYPE_CHECKING:

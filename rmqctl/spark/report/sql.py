@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
+from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.remote.remote import RemoteStore
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.source.columns import STRUCTURES
 from rmqctl.spark.source.datasource import broker_config, scan
 from rmqctl.spark.source.split import ReadSettings
 

@@ -2,7 +2,6 @@
 
 Other rooms use:
 
-- :mod:`~rmqctl.spark.source.columns`
 - :mod:`~rmqctl.spark.source.datasource`
 - :mod:`~rmqctl.spark.source.split`
 """

@@ -39,11 +39,12 @@ from rmqctl.engine.settings.storeconfig import (
     load_broker_conf,
     parse_broker_conf,
 )
+from rmqctl.rows import columns
 from rmqctl.spark.remote.stores import expand, expand_each
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.sink.writer import RocketMQWriter
-from rmqctl.spark.source import columns, pushdown, split, splits
-from rmqctl.spark.source.arrow import arrow_schema
+from rmqctl.spark.source import pushdown, split, splits
+from rmqctl.spark.source.schema import batch_schema
 from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
 
 NAME = "rocketmq"
@@ -83,7 +84,7 @@ def scan(
     """
     from pyspark.sql.functions import col
 
-    from rmqctl.spark.source import columns as known
+    from rmqctl.rows import columns as known
 
     spark.dataSource.register(RocketMQDataSource)
     conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
@@ -211,7 +212,7 @@ class RocketMQReader(DataSourceReader):
         bounds: pushdown.Bounds | None = None,
     ) -> None:
         self._settings = settings
-        self._schema = arrow_schema(settings.structure, schema)
+        self._schema = batch_schema(settings.structure, schema)
         self._bounds = bounds or pushdown.Bounds()
 
     def partitions(self) -> list[InputPartition]:

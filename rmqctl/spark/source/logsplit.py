@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from rmqctl.arrow.arrays import damage_batch, message_batch, problem_batch
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.record.record import Damage, End, find_next
@@ -19,7 +19,6 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.source.arrow import damage_batch, message_batch, problem_batch
 from rmqctl.spark.source.pushdown import Bounds
 
 if TYPE_CHECKING:
@@ -28,18 +27,6 @@ if TYPE_CHECKING:
 # Longer than any record that a broker takes by default: one that reaches over a split's first
 # place begins behind it.
 _LOOK_BACK = (4 << 20) + (1 << 16)
-_NOT_BY_ROW = {
-    "mapped",
-    "topics",
-    "key_row",
-    "key_hash",
-    "malformed",
-    "multi_dispatch_rows",
-    "delay_levels",
-    "odd_port_rows",
-    "property_crc_rows",
-}
-_ROW_COLUMNS = frozenset(f.name for f in fields(Batch)) - _NOT_BY_ROW
 _BOUNDED = ("physical_offset", "queue_id", "queue_offset", "store_timestamp")
 
 
@@ -183,8 +170,4 @@ def select(batch: Batch, bounds: Bounds) -> Batch | None:
         return batch
     if not keep.any():
         return None
-    values = {f.name: getattr(batch, f.name) for f in fields(Batch)}
-    chosen: dict[str, Any] = {
-        name: value[keep] if name in _ROW_COLUMNS else value for name, value in values.items()
-    }
-    return Batch(**chosen)
+    return batch.where(keep)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from formats import constants
+from rmqctl.arrow.arrays import ARROW_TYPES, problem_batch, times
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
@@ -18,10 +19,9 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
 from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import RmqctlError
+from rmqctl.rows.columns import STRUCTURES, Source
 from rmqctl.spark.remote import remote
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.source.arrow import ARROW_TYPES, problem_batch, times
-from rmqctl.spark.source.columns import STRUCTURES, Source
 from rmqctl.spark.source.pushdown import Bounds
 
 if TYPE_CHECKING:

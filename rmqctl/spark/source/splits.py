@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from formats.constants import INT_MAX, LONG_MAX, LONG_MIN
+from rmqctl.arrow.arrays import problem_batch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.log.commitlog import CommitLog
@@ -22,7 +23,6 @@ from rmqctl.engine.record.record import Damage, Record
 from rmqctl.errors import CannotRead, RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.source.arrow import problem_batch
 from rmqctl.spark.source.logsplit import log_batches
 from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, queue_batches

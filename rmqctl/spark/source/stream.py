@@ -35,9 +35,9 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import split, splits
-from rmqctl.spark.source.arrow import arrow_schema
 from rmqctl.spark.source.logsplit import meet, open_log
 from rmqctl.spark.source.pushdown import Bounds
+from rmqctl.spark.source.schema import batch_schema
 
 Offsets = dict[str, int]
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -62,7 +62,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if starting not in ("earliest", "latest"):
             raise ValueError(f"startingOffsets is earliest or latest, not {starting!r}")
         self._settings = settings
-        self._schema = arrow_schema(settings.structure, schema)
+        self._schema = batch_schema(settings.structure, schema)
         self._path = path
         self._max_bytes = max_bytes
         self._starting = starting

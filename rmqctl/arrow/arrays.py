@@ -6,7 +6,7 @@ import dataclasses
 from binascii import hexlify
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from formats import layouts
 from formats.constants import INT_MAX
 from formats.derive import dtype_of
+from rmqctl.arrow.properties import MAP, PropertyEntries, ragged
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
-from rmqctl.spark.source.columns import STRUCTURES, Source
-from rmqctl.spark.source.properties import MAP, PropertyEntries, ragged
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from rmqctl.rows.columns import STRUCTURES, Source
 
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _UTC = pa.timestamp("us", tz="UTC")
@@ -38,14 +35,14 @@ ARROW_TYPES: dict[str, pa.DataType] = {
 }
 
 
-def arrow_schema(structure: str, schema: StructType) -> pa.Schema:
-    """The Arrow schema of the wanted columns; :raises ValueError: one is not of the structure."""
+def arrow_schema(structure: str, names: Iterable[str]) -> pa.Schema:
+    """The Arrow schema of some columns; :raises ValueError: the structure has no such column."""
     known = {column.name: column.type for column in STRUCTURES[structure]}
-    for field in schema.fields:
-        kind = field.dataType.simpleString()
-        if known.get(field.name) != kind:
-            raise ValueError(f"{structure} has no column {field.name} of type {kind}")
-    return pa.schema([(field.name, ARROW_TYPES[known[field.name]]) for field in schema.fields])
+    wanted = list(names)
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"{structure} has no column {name!r}, but {', '.join(known)}")
+    return pa.schema([(name, ARROW_TYPES[known[name]]) for name in wanted])
 
 
 class MessageColumns:

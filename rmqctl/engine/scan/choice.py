@@ -1,0 +1,31 @@
+"""Which records of a scan are wanted, for those who want some of a log."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.engine.scan.batch import Batch
+
+
+class Choice(NamedTuple):
+    """A topic and store times, both ends included; None is no limit."""
+
+    topic: str | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def of(self, batch: Batch) -> Batch | None:
+        """The wanted records of a batch; None when there is none."""
+        keep = np.ones(len(batch), bool)
+        if self.topic is not None:
+            is_wanted = np.array([name == self.topic for name in batch.topics.names], bool)
+            keep &= is_wanted[batch.topic_id]
+        if self.since is not None:
+            keep &= batch.store_timestamp >= self.since
+        if self.until is not None:
+            keep &= batch.store_timestamp <= self.until
+        if keep.all():
+            return batch
+        return batch.where(keep) if keep.any() else None

@@ -1,0 +1,66 @@
+"""Messages as columns of Apache Arrow, batch by batch; loaded when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.arrow.present import check_arrow
+from rmqctl.library.damage import warn_of_damage, warn_of_log
+from rmqctl.rows.columns import Source, broker_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqctl.engine.record.record import Record
+    from rmqctl.engine.scan.choice import Choice
+    from rmqctl.library.messages import Messages
+    from rmqctl.library.store import Store
+
+
+def reader(messages: Messages, columns: Iterable[str] | None) -> pa.RecordBatchReader:
+    """:meth:`Messages.to_arrow`."""
+    check_arrow()
+    import pyarrow as pa
+
+    from rmqctl.arrow.reader import message_schema
+
+    schema = message_schema([columns] if isinstance(columns, str) else columns)
+    store = messages.store
+    store.check_open()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in messages._batches(schema):
+            yield batch
+            store.check_open()
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def of_log(store: Store, schema: pa.Schema, choice: Choice) -> Iterator[pa.RecordBatch]:
+    """Messages in the order of the log."""
+    from rmqctl.arrow.reader import log_batches
+
+    log = store.engine.commit_log
+    return log_batches(log, schema, _source(store), choice, warn_of_log, _warn_of_bodies)
+
+
+def of_records(
+    store: Store, schema: pa.Schema, records: Iterator[Record]
+) -> Iterator[pa.RecordBatch]:
+    """Messages of queues."""
+    from rmqctl.arrow.reader import record_batches
+
+    log = store.engine.commit_log
+    return record_batches(log, records, schema, _source(store), _warn_of_bodies)
+
+
+def _warn_of_bodies(count: int) -> None:
+    warn_of_damage(
+        f"{count} bodies of a batch are not what was stored: the column status names them"
+    )
+
+
+def _source(store: Store) -> Source:
+    name = str(store.path.absolute())
+    return Source(name, store.engine.config.broker_name or broker_of(name))
