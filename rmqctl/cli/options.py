@@ -137,7 +137,7 @@ def time_range(function: F) -> F:
         "--since",
         metavar="TIME",
         type=Time(),
-        help="Stored at this time or after: ms, ISO 8601, or -2h.",
+        help="Stored at this time or after: ms, ISO 8601, -2h, 14:30, yesterday or now.",
     )(function)
 
 

@@ -49,32 +49,12 @@ class StorePath(click.Path):
         return Path(value)
 
 
-_AGO = re.compile(r"-([0-9]{1,9})(ms|s|m|h|d|w)")
-
-
-_UNIT = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-#: Seconds of the years 2001 to 2286; as milliseconds all of them are in early 1970.
-_SECONDS = range(1_000_000_000, 10_000_000_000)
-
-
-def _in_seconds(number: int) -> str:
-    from datetime import UTC, datetime, timedelta
-
-    begin = datetime(1970, 1, 1, tzinfo=UTC)
-    shown = [
-        (begin + step).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        for step in (timedelta(seconds=number), timedelta(milliseconds=number))
-    ]
-    return (
-        f"{number} is in seconds, and times are in milliseconds: give {number}000 for {shown[0]}, "
-        f"or {shown[1]} if you mean that"
-    )
+#: Milliseconds: what is less is a date of early 1970, and no other way to write a time.
+_EARLIEST = 10_000_000
 
 
 class Time(click.ParamType[int]):
-    """Epoch milliseconds, ISO 8601 (local zone when it names none), or ``-2h`` before now."""
+    """Epoch milliseconds, or a time as :mod:`rmqctl.cli.times` reads it."""
 
     name = "time"
 
@@ -84,21 +64,21 @@ class Time(click.ParamType[int]):
         text = str(value).strip()
         if re.fullmatch(r"[0-9]+", text):
             number = Whole(0, LONG_MAX).convert(text, param, ctx)
-            if number in _SECONDS:
-                self.fail(_in_seconds(number), param, ctx)
-            return number
-        ago = _AGO.fullmatch(text)
-        if ago:
-            return time.time_ns() // 1_000_000 - int(ago[1]) * _UNIT[ago[2]]
-        from datetime import UTC, datetime, timedelta
+            if number > _EARLIEST:
+                from rmqctl.cli.times import in_other_unit
 
-        try:
-            moment = datetime.fromisoformat(text).astimezone()
-        except (ValueError, OverflowError):
+                if told := in_other_unit(str(number)):
+                    self.fail(told, param, ctx)
+            return number
+        from rmqctl.cli.times import parse_time
+
+        moment = parse_time(text, time.time_ns() // 1_000_000)
+        if moment is None:
             self.fail(
                 f"{text!r} is no time: give epoch milliseconds, ISO 8601 such as "
-                "2024-05-01T12:00:00+02:00, or -2h (ms, s, m, h, d, w)",
+                "2024-05-01T12:00:00+02:00, -2h (ms, s, m, h, d, w), 14:30, yesterday, "
+                "'yesterday 14:30' or now",
                 param,
                 ctx,
             )
-        return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+        return moment

@@ -99,7 +99,7 @@ USAGE_ERRORS = [
     ("group", "set-offset", "g", "--store", "x", "--topic", "t", "--to", "soon"),
     ("group", "set-offset", "g", "--store", "x", "--topic", "t", "--to", "1" * 5000),
     ("group", "set-offset", "g@h", "--store", "x", "--topic", "t", "--to", "end"),
-    ("offset", "--store", "x", "--topic", "t", "--queue-id", "0", "--time", "yesterday"),
+    ("offset", "--store", "x", "--topic", "t", "--queue-id", "0", "--time", "tomorrow"),
     ("message", "--store", "x"),
     ("find", "--store", "x"),
     ("find", "", "--store", "x"),
@@ -422,7 +422,7 @@ def test_times() -> None:
     assert convert("2023-11-14T23:13:20.5+01:00", None, None) == 1_700_000_000_500
     hour = convert("-1h", None, None) - convert("-2h", None, None)
     assert abs(hour - 3_600_000) < 1000
-    for wrong in ("yesterday", "", "-1", "-2H", "1e5", "-\u0662h", "0001-01-01T00:00+14:00"):
+    for wrong in ("tomorrow", "", "-1", "-2H", "1e5", "-\u0662h", "0001-01-01T00:00+14:00"):
         with pytest.raises(click.BadParameter):
             convert(wrong, None, None)
     assert text.iso_time(2**62) == str(2**62) and text.iso_time(0) == "0"

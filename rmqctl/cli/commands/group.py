@@ -15,8 +15,8 @@ from rmqctl.cli.types import OFFSET, Time
 
 
 class TargetType(click.ParamType[Any]):
-    """``begin``, ``end``, a queue offset, or a time: ISO 8601, ``-2h``, or ``@`` and epoch
-    milliseconds."""
+    """``begin``, ``end``, a queue offset, or a time: ``@`` and epoch milliseconds, or as
+    :mod:`rmqctl.cli.times` reads one."""
 
     name = "target"
 
@@ -57,8 +57,8 @@ def command() -> None:
     metavar="PLACE",
     required=True,
     type=TargetType(),
-    help="begin, end, a queue offset, or the time of the first message to read: ISO 8601, -2h, or "
-    "@ and milliseconds.",
+    help="begin, end, a queue offset, or the time of the first message to read: ISO 8601, -2h, "
+    "14:30, yesterday, or @ and milliseconds.",
 )
 @queue_id_option()
 @click.option("--new", "is_new", is_flag=True, help="The group may have no offset there yet.")

@@ -23,7 +23,12 @@ _BOUNDARIES = ("nearest", "first", "last", "floor", "ceil")
 @topic_option(required=True)
 @queue_id_option(required=True)
 @click.option(
-    "--time", "timestamp", metavar="TIME", type=Time(), required=True, help="ms, ISO 8601, or -2h."
+    "--time",
+    "timestamp",
+    metavar="TIME",
+    type=Time(),
+    required=True,
+    help="ms, ISO 8601, -2h, 14:30, yesterday or now.",
 )
 @click.option(
     "--boundary",

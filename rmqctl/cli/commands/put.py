@@ -13,7 +13,7 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, Whole
+from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option("--born-host", metavar="ADDR:PORT", help="Producer.  [default: 127.0.0.1:0]")
 @click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
-@click.option("--born-timestamp", metavar="MS", type=Whole(0, LONG_MAX), help="Default: now.")
+@click.option("--born-timestamp", metavar="TIME", type=Time(), help="Default: now.")
 @click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
 @click.option(
     "--transaction",
