@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore, WritableStore
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows import Row
+
+
+_KEYS_COMPARED = re.compile(r"\bKEYS\s*(?:=|IN\b)|=\s*KEYS\b", re.IGNORECASE)
 
 
 class Settings(NamedTuple):
@@ -155,6 +159,15 @@ class Settings(NamedTuple):
                 "changed on disk. Prefer a replica; `rmqctl put` and `import` refuse such rows."
             )
         return bool(mismatches)
+
+    def note_keys(self, sql: str | None) -> None:
+        """Of a filter that has matched nothing: says how KEYS is compared, if it is."""
+        if sql is not None and _KEYS_COMPARED.search(sql):
+            self.note(
+                "note: a filter compares KEYS as a whole, which is all keys of a message with "
+                "blanks between: --key KEY of `rmqctl walk commitlog` finds one of them, and so "
+                "does `rmqctl find KEY`."
+            )
 
     def writer(
         self,

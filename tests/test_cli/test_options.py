@@ -124,6 +124,21 @@ def test_walk_takes_tags_and_a_filter(cli: Cli, store: Path) -> None:
     assert "names no tag" in cli(*line, "--tag", " ", store=store).err
 
 
+@pytest.mark.parametrize("what", [("walk", "commitlog"), ("pull", "--queue-id", "0")])
+def test_a_filter_by_one_of_several_keys_is_told_of(
+    what: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    line = (*what, "--topic", "orders", "--format", "ndjson", "--filter")
+    told = "compares KEYS as a whole"
+    for sql in ("KEYS = 'order-2'", "KEYS IN ('order-2')", "'all' = KEYS"):
+        done = cli(*line, sql, store=store)
+        assert done.code == 1 and told in done.err
+    for sql in ("KEYS = 'order-2 all'", "KEYS CONTAINS 'order-2 '", "KEYS STARTSWITH 'order-2 '"):
+        done = cli(*line, sql, store=store)
+        assert [row["queue_offset"] for row in done.rows[:-1]] == [1] and told not in done.err
+    assert told not in cli(*line, "MONKEYS = 'x'", store=store).err
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

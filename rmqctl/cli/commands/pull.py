@@ -112,6 +112,8 @@ def command(
                 )
             )
     _note_filter_errors(settings, summary)
+    if not summary["messages"]:
+        settings.note_keys(sql)
     return _exit_code(settings, summary)
 
 

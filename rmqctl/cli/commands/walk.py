@@ -95,6 +95,8 @@ def commitlog(
     def exit_code(summary: Row) -> int:
         mismatches = settings.note_bodies(summary)
         nothing = filters and not summary["messages"]
+        if nothing:
+            settings.note_keys(sql)
         return int(summary["damages"] > 0 or mismatches or nothing)
 
     with settings.open(every_queue=False) as store:

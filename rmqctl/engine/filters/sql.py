@@ -2,10 +2,11 @@
 ``SelectorParser``.
 
 Numbers, strings (``''`` is a quote), TRUE, FALSE, NULL and property names; ``= <> > >= < <=``,
-[NOT] BETWEEN, [NOT] IN, IS [NOT] NULL, AND, OR, NOT, parentheses; comments. Logic has three values,
-and only TRUE matches. A property is a string and is compared as the type that it meets:
-``a > 5`` reads ``a`` as an ``Integer``, and a message on which that fails does not match, whatever
-the rest of the expression says (``ExpressionMessageFilter#isMatchedByCommitLog``).
+[NOT] BETWEEN, [NOT] IN, IS [NOT] NULL, AND, OR, NOT, parentheses; comments; of 5.x also [NOT]
+CONTAINS, STARTSWITH and ENDSWITH. Logic has three values, and only TRUE matches. A property is a
+string and is compared as the type that it meets: ``a > 5`` reads ``a`` as an ``Integer``, and a
+message on which that fails does not match, whatever the rest of the expression says
+(``ExpressionMessageFilter#isMatchedByCommitLog``).
 
 One thing is stricter than in RocketMQ, which ignores whatever follows a complete expression: here
 ``a = 5 b = 6`` is refused.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rmqctl.engine.filters.sqltokens import Token, fail, tokenize
 from rmqctl.engine.filters.sqlvalues import (
+    TEXT_TESTS,
     EvaluationError,
     Value,
     compare,
@@ -250,11 +252,33 @@ class _Parser:
                 node = self._in(node, start, True)
             elif self._take("NOT", "IN"):
                 node = self._in(node, start, False)
+            elif (node_of_text := self._text_test(node)) is not None:
+                node = node_of_text
             elif start.kind == "NOT":
                 self._at += 1
-                self._expected("BETWEEN or IN")
+                self._expected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
             else:
                 return node
+
+    def _text_test(self, node: _Node) -> _Node | None:
+        """``[NOT] CONTAINS 'text'`` and its like, if it comes next. What is absent, or no text, is
+        neither with nor without the text, and an empty text is in none."""
+        inside = self._next.kind != "NOT"
+        token = self._tokens[self._at if inside else self._at + 1]
+        word = token.text.upper() if token.kind == "name" else ""
+        if word == "LIKE":
+            fail(token.position, "RocketMQ has no LIKE: there are CONTAINS, STARTSWITH, ENDSWITH")
+        test = TEXT_TESTS.get(word)
+        if test is None:
+            return None
+        self._at += 1 if inside else 2
+        wanted, inner = self._string(), node.evaluate
+
+        def evaluate(properties: Properties) -> Value:
+            value = inner(properties)
+            return bool(wanted) and isinstance(value, str) and test(value, wanted) is inside
+
+        return _Node(evaluate, self._depth(node), is_boolean=True)
 
     def _ordered(self, kind: str, left: _Node, right: _Node, operator: Token) -> _Node:
         for node in (left, right):

@@ -8,6 +8,7 @@ property is always a string and is turned into the type of what it meets. Here t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from formats.constants import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
@@ -27,6 +28,14 @@ class EvaluationError(Exception):
 
 class Long(int):
     """A Java ``Long``: an ``int`` that strings are compared with in 64 bits."""
+
+
+#: What 5.x asks of a text (``ComparisonExpression#createContains`` and its like).
+TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
+    "CONTAINS": str.__contains__,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
 
 
 Value = bool | int | float | str | None
