@@ -265,6 +265,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body hex --decompress")
     yield from rows("pull --follow", "--topic orders --queue-id 0 --offset -1 --max-messages 1")
     yield from rows("message", "0")
+    yield from rows("message", "0 7", code=1)
     yield from rows("message", "--unique-key none", code=1)
     yield from rows("find", "k7 --scan --body hex --decompress")
     yield from rows("offset", "--topic orders --queue-id 0 --time -1h --boundary ceil")

@@ -25,12 +25,17 @@ def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     """Prints the version; with ``-v`` also what scans."""
     if not wanted or context.resilient_parsing:
         return
+    print_version(verbose=context.meta.get("verbose", False))
+    context.exit()
+
+
+def print_version(*, verbose: bool) -> None:
+    """The version on stdout, and with ``verbose`` what scans."""
     click.echo(f"rmqctl, version {__version__}")
-    if context.meta.get("verbose"):
+    if verbose:
         from rmqctl.kernel import description
 
         click.echo(f"engine: {description()}")
-    context.exit()
 
 
 def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -48,7 +53,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
-        "Try": _section("demo"),
+        "Try": _section("demo", "help", "version"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`rmqctl COMMAND --help` has examples. --store and the other options that every command "

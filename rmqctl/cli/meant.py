@@ -96,6 +96,8 @@ _COMMANDS: dict[str, str] = {
     "groups": "lag consumers consumer consumer-progress progress offsets consumer-groups",
     "index": "query querymsgbykey query-by-key key keys",
     "info": "status show store about summary",
+    "help": "man usage commands",
+    "version": "release ver",
     "message": "get msg querymsgbyid query-by-id show-message cat messages read",
     "offset": "bytime by-time seek time searchoffset",
     "pull": "consume consumer-messages fetch poll receive peek consumemessage",

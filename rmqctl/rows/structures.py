@@ -172,6 +172,15 @@ class UnitRow(TypedDict):
     ]
 
 
+class AbsentRow(TypedDict):
+    """One of several places that `message` was asked for, where there is no message."""
+
+    type: Literal["absent"]
+    place: Annotated[str, "the message id or physical offset, as it was given"]
+    physical_offset: Annotated[int, BYTES, "place in the log"]
+    reason: Annotated[str, "why there is none"]
+
+
 class OffsetRow(TypedDict):
     """The message of a queue that answers a time."""
 
@@ -294,6 +303,7 @@ KINDS = (
     Kind("blank", BlankRow, printed_by=("walk commitlog",)),
     Kind("damage", DamageRow, printed_by=("walk commitlog", "rebuild")),
     Kind("moved", MovedRow),
+    Kind("absent", AbsentRow, printed_by=("message",)),
     Kind("damage (walk queue)", QueueDamageRow, printed_by=("walk queue",)),
     Kind("unit", UnitRow, printed_by=("walk queue",)),
     Kind("offset", OffsetRow, printed_by=("offset",)),

@@ -54,11 +54,14 @@ class PullFollowSummary(TypedDict):
 
 
 class MessageSummary(TypedDict):
-    """With `--unique-key`."""
+    """With `--unique-key`, and of several places."""
 
     type: Literal["summary"]
-    topics: Annotated[int, TOPICS, "topics that the index was asked for"]
+    topics: NotRequired[
+        Annotated[int, TOPICS, "with `--unique-key`: topics that the index was asked for"]
+    ]
     messages: Annotated[int, MESSAGES, "messages printed"]
+    absent: NotRequired[Annotated[int, "of several places: how many have no message"]]
     body_crc_mismatches: NotRequired[Annotated[int, MESSAGES, _MISMATCHES]]
 
 

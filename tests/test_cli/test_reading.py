@@ -26,6 +26,7 @@ READING = [
     (*QUERY, "--raw"),
     ("index", "info"),
     ("message", "0"),
+    ("message", "0", "0"),
     ("find", "order-7", "--scan"),
     ("walk", "commitlog", "--key", "order-7"),
     ("walk", "commitlog"),
@@ -374,3 +375,33 @@ def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
 def test_a_rebuild_of_no_queue_is_1(cli: Cli, store: Path, tmp_path: Path) -> None:
     done = cli("rebuild", "queues", "--topic", "absent", "--output", tmp_path / "out", store=store)
     assert done.code == 1 and "`rmqctl queues`" in done.err
+
+
+def test_several_messages(cli: Cli, store: Path) -> None:
+    walked = cli("walk", "commitlog", "--limit", "3", "--format", "ndjson", store=store).rows
+    first, second, third = (row for row in walked if row["type"] == "message")
+    places = (third["msg_id"], str(first["physical_offset"]), str(second["physical_offset"]))
+    done = cli("message", *places, "--format", "ndjson", store=store)
+    assert done.code == 0 and done.rows[:-1] == [third, first, second]
+    assert done.rows[-1] == {"type": "summary", "messages": 3, "absent": 0}
+    some = cli("message", places[0], "7", places[1], "--format", "ndjson", store=store)
+    assert (some.code, some.err) == (1, "")
+    assert [row["type"] for row in some.rows] == ["message", "absent", "message", "summary"]
+    assert some.rows[1]["place"] == "7" and some.rows[1]["physical_offset"] == 7
+    assert some.rows[-1] == {"type": "summary", "messages": 2, "absent": 1}
+    table = cli("message", *places[:2], "9" * 18, store=store).out
+    assert table.count("orders") == 2 and f"absent: place={'9' * 18}" in table
+    wrong = cli("message", places[0], "no place", store=store)
+    assert (wrong.code, wrong.out) == (2, ""), "nothing is printed before it"
+    assert cli("message", store=store).code == 2
+    assert cli("message", "0", "--unique-key", "u", store=store).code == 2
+
+
+def test_help_and_version(cli: Cli) -> None:
+    for line in ((), ("walk",), ("walk", "queue"), ("dump", "unit"), ("help",)):
+        assert cli("help", *line).out == cli(*line, "--help").out
+    assert cli("help", "nothing").code == 2
+    assert "Did you mean 'verify'?" in cli("help", "check").err
+    assert "no commands of its own" in cli("help", "verify", "x").err
+    assert cli("version").out == cli("--version").out
+    assert cli("version", "-v").out == cli("--version", "-v").out

@@ -14,14 +14,16 @@ from rmqctl.cli.settings import Settings
     examples=[
         "rmqctl message 7F00000100002A9F00000000000003E8 --store DIR",
         "rmqctl message 1000 --body utf8 --json",
+        "rmqctl message 1000 1234 7F00000100002A9F00000000000003E8 --format ndjson",
         "rmqctl message --unique-key 7F0000010001 --topic orders --body utf8 --decompress",
     ],
     exits={
-        1: "no message has the unique key, or a body shown is not what was stored",
-        5: "there is no message at that place, or it cannot be read",
+        1: "no message has the unique key, one of several places has no message, or a body shown "
+        "is not what was stored",
+        5: "there is no message at the one place, or it cannot be read",
     },
 )
-@click.argument("place", metavar="[ID|OFFSET]", required=False)
+@click.argument("places", metavar="[ID|OFFSET]…", nargs=-1)
 @click.option("--unique-key", metavar="KEY", help="Look for a UNIQ_KEY in the index.")
 @topic_option()
 @decompress_options
@@ -29,34 +31,42 @@ from rmqctl.cli.settings import Settings
 @common
 def command(
     settings: Settings,
-    place: str | None,
+    places: tuple[str, ...],
     unique_key: str | None,
     topic: str | None,
     body: str,
     decompress_limit: int | None,
 ) -> int:
-    """Show one message by its place, or those of a unique key.
+    """Show messages by their places, or those of a unique key.
 
-    The place is a message id or a physical offset. The id's offset is what counts: the broker's
-    address in it may be long gone. Prints one row of type message; with --unique-key one for each
-    time the message was stored, newest first, and a summary.
+    A place is a message id or a physical offset. The id's offset is what counts: the broker's
+    address in it may be long gone. Prints one row of type message. Of several places it prints one
+    for each, or a row of type absent, and a summary; with --unique-key one for each time the
+    message was stored, newest first, and a summary.
     """
     from rmqctl.engine.record.status import OK
     from rmqctl.operations.look.message import (
         look_message,
+        look_messages,
         messages_by_unique_key,
         parse_physical_offset,
     )
     from rmqctl.operations.look.rows import BODY_CRC_MISMATCHES
 
-    if (place is None) is (unique_key is None):
-        raise click.UsageError("Give a message id, a physical offset, or --unique-key.")
-    if place is not None:
+    if bool(places) is (unique_key is not None):
+        raise click.UsageError("Give message ids, physical offsets, or --unique-key.")
+    if places:
         if topic is not None:
             raise click.UsageError("--topic goes with --unique-key.")
-        parse_physical_offset(place)
+        for place in places:
+            parse_physical_offset(place)
+    if len(places) > 1:
+        with settings.open(every_queue=False) as store, settings.writer("message") as writer:
+            summary = writer.rows(look_messages(store, places, body, decompress_limit))
+        return int(settings.note_bodies(summary) or summary["absent"] > 0)
+    if places:
         with settings.open(every_queue=False) as store, settings.writer(vertical=True) as writer:
-            row = look_message(store, place, body, decompress_limit)
+            row = look_message(store, places[0], body, decompress_limit)
             writer.row(row)
         mismatches = int(row.get("status", OK) != OK)
         return int(settings.note_bodies({BODY_CRC_MISMATCHES: mismatches}))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
-from rmqctl.errors import UsageError
+from rmqctl.errors import NoRecordAt, UsageError
 from rmqctl.operations.look.recordstarts import require_record
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.rows.structures import MessageRow
+    from rmqctl.rows.structures import AbsentRow, MessageRow
     from rmqctl.rows.summaries import MessageSummary
 
 
@@ -44,6 +44,33 @@ def look_message(
     """
     record = require_record(store, parse_physical_offset(text))
     return message_row_with_body(store, record, body, decompress_limit)
+
+
+@bodies_counted
+def look_messages(
+    store: MessageStore, texts: Sequence[str], body: str = "none", limit: int | None = None
+) -> Iterator[MessageRow | AbsentRow | MessageSummary]:
+    """Rows ``message`` of message ids and physical offsets in their order, and ``absent`` where
+    there is none; then ``summary``. ``limit`` as ``decompress_limit`` of :func:`look_message`.
+
+    :raises UsageError: a text is neither; nothing was yielded before.
+    """
+    offsets = [parse_physical_offset(text) for text in texts]
+    absent = 0
+    for text, offset in zip(texts, offsets, strict=True):
+        try:
+            record = require_record(store, offset)
+        except NoRecordAt as error:
+            absent += 1
+            yield {
+                "type": "absent",
+                "place": text,
+                "physical_offset": offset,
+                "reason": str(error.values["reason"]),
+            }
+        else:
+            yield message_row_with_body(store, record, body, limit)
+    yield {"type": "summary", "messages": len(texts) - absent, "absent": absent}
 
 
 @bodies_counted
