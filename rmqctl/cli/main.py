@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from rmqctl import __version__
+from rmqctl.cli import pager
 from rmqctl.cli.lazy import LazyGroup
 from rmqctl.cli.output import note
 from rmqctl.cli.sink import silence_stdout
@@ -99,6 +100,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    finally:
+        pager.finish()
 
 
 def _invoke(arguments: list[str]) -> int:

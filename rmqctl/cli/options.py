@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rmqctl.cli import pager
 from rmqctl.cli.output import FORMATS
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
@@ -46,7 +47,14 @@ COMMON_OPTIONS = {
     "--quiet": False,
     "-v": False,
     "--verbose": False,
+    "--no-pager": False,
 }
+
+
+def no_pager_option(function: F) -> F:
+    return click.option(
+        "--no-pager", is_flag=True, help="On a terminal: print without RMQCTL_PAGER, PAGER or less."
+    )(function)
 
 
 def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
@@ -78,6 +86,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     @click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
     @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
+    @no_pager_option
     @functools.wraps(function)
     def run(
         root: Path | None,
@@ -86,13 +95,15 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         as_json: bool,
         quiet: bool,
         verbose: bool,
+        no_pager: bool,
         **options: Any,
     ) -> int | None:
         if as_json and format not in (None, "json"):
             raise click.UsageError(f"--json and --format {format} exclude each other.")
         chosen = "json" if as_json else format or "table"
         where = root_of(broker_conf) if root is None else root
-        return function(Settings(where, broker_conf, chosen, quiet, verbose), **options)
+        paged = pager.is_wanted(no_pager)
+        return function(Settings(where, broker_conf, chosen, quiet, verbose, paged), **options)
 
     return run
 

@@ -86,6 +86,7 @@ class RowWriter:
     :param live: rows come one by one, and each reaches the reader with :meth:`flush`.
     :param wide: every field in tables, not only the chosen columns.
     :param quiet: print nothing.
+    :param paged: on a terminal, through a pager; rows that are ``live`` never are.
     """
 
     def __init__(
@@ -98,8 +99,9 @@ class RowWriter:
         live: bool = False,
         wide: bool = False,
         quiet: bool = False,
+        paged: bool = False,
     ) -> None:
-        sink = Sink()
+        sink = Sink(paged=paged and not live)
         self._sink = sink
         self._live = live
         self._shape: Shape

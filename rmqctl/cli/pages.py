@@ -8,10 +8,10 @@ line. Drawn by hand: rich takes ten times as long for as many rows as its tables
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from rmqctl.cli import layout
+from rmqctl.cli.pager import terminal_width
 from rmqctl.cli.sink import Sink
 from rmqctl.cli.tables import SPARE_COLUMNS, Table, Vertical
 from rmqctl.cli.text import cell, pairs, parts, visible, wrapped
@@ -27,22 +27,6 @@ _USUAL: dict[str, dict[str, tuple[str, ...]]] = {
 }
 _STYLES = {"error": "\x1b[1;31m", "warning": "\x1b[33m"}
 _BOLD, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-#: Columns: a terminal that says it has fewer is taken to have so many.
-_LEAST_WIDTH = 20
-
-
-def terminal_width() -> int:
-    """Columns of the terminal: COLUMNS where that is set, else what it says itself."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isascii() and given.isdigit() and int(given):
-        return max(int(given), _LEAST_WIDTH)
-    for stream in (sys.__stdout__, sys.__stderr__):
-        try:
-            if stream is not None and (found := os.get_terminal_size(stream.fileno()).columns):
-                return max(found, _LEAST_WIDTH)
-        except (OSError, ValueError):
-            continue
-    return 80
 
 
 def has_colours() -> bool:

@@ -29,6 +29,8 @@ class Settings(NamedTuple):
     format: str
     quiet: bool
     verbose: bool
+    #: Whether a terminal gets the rows through a pager.
+    paged: bool = False
 
     @property
     def config(self) -> MessageStoreConfig:
@@ -186,6 +188,7 @@ class Settings(NamedTuple):
             live=live,
             wide=self.verbose,
             quiet=self.quiet,
+            paged=self.paged,
         )
 
     def note(self, text: str) -> None:
@@ -210,12 +213,13 @@ class Settings(NamedTuple):
             self._note_irregular_of(store, queue.files.irregular)
 
     def progress(
-        self, title: str, total: int, writer: RowWriter
+        self, title: str, total: int, writer: RowWriter, *, counts: bool = False
     ) -> AbstractContextManager[Callable[[int], None]]:
-        """A bar on a terminal's stderr; gives the function that takes what is done of ``total``."""
+        """A bar on a terminal's stderr; gives the function that takes what is done of ``total``:
+        bytes, unless it ``counts`` something else."""
         from rmqctl.cli.progress import progress
 
-        return progress(title, total, writer, quiet=self.quiet)
+        return progress(title, total, writer, counts=counts, quiet=self.quiet)
 
 
 def _some(names: list[str]) -> str:

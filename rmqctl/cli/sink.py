@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING
 
+from rmqctl.cli import pager
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
@@ -18,10 +19,14 @@ _BUFFER_BYTES = 1 << 16
 
 
 class Sink:
-    """stdout as bytes, written in blocks; a terminal gets each piece at once."""
+    """stdout as bytes, written in blocks; a terminal gets each piece at once.
 
-    def __init__(self) -> None:
-        self.is_terminal = sys.stdout.isatty()
+    :param paged: what a terminal gets goes through a pager.
+    """
+
+    def __init__(self, *, paged: bool = False) -> None:
+        self.is_terminal = pager.is_running() or sys.stdout.isatty()
+        self._paged = paged
         sys.stdout.flush()
         self._out: IO[bytes] = sys.stdout.buffer
         self._pieces: list[bytes] = []
@@ -46,6 +51,8 @@ class Sink:
         """
         if self.before_output is not None and self.is_terminal:
             self.before_output()
+        if self._paged and self.is_terminal and self._pieces:
+            pager.start()
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._size = 0

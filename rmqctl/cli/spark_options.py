@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.options import root_of
+from rmqctl.cli.options import no_pager_option, root_of
 from rmqctl.cli.output import FORMATS, RowWriter
+from rmqctl.cli.pager import is_wanted
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import StorePath
 
@@ -73,6 +74,7 @@ class SparkSettings(NamedTuple):
     broker_conf: str | None
     quiet: bool
     verbose: bool
+    paged: bool = False
 
     @property
     def stores(self) -> list[str]:
@@ -82,7 +84,7 @@ class SparkSettings(NamedTuple):
     def settings(self, format: str = "table", store: str | None = None) -> Settings:
         """The same for one store, and for the writer of rows."""
         root = Path(store or self.named[0])
-        return Settings(root, self.broker_conf, format, self.quiet, self.verbose)
+        return Settings(root, self.broker_conf, format, self.quiet, self.verbose, self.paged)
 
     def mapped_stores(self, verb: str, format: str, master: str | None) -> list[Settings]:
         """The same for each of the stores; without Spark there is one.
@@ -174,12 +176,19 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
     )
     @click.option("-q", "--quiet", is_flag=True, help="Print no rows: the exit code tells.")
     @click.option("-v", "--verbose", is_flag=True, help="All columns in tables, notes on stderr.")
+    @no_pager_option
     @functools.wraps(function)
     def run(
-        roots: tuple[str, ...], broker_conf: str | None, quiet: bool, verbose: bool, **options: Any
+        roots: tuple[str, ...],
+        broker_conf: str | None,
+        quiet: bool,
+        verbose: bool,
+        no_pager: bool,
+        **options: Any,
     ) -> int | None:
         stores = _expanded(roots or (str(root_of(broker_conf)),))
-        return function(SparkSettings(stores, broker_conf, quiet, verbose), **options)
+        paged = is_wanted(no_pager)
+        return function(SparkSettings(stores, broker_conf, quiet, verbose, paged), **options)
 
     return run
 

@@ -42,6 +42,7 @@ def watch_options(function: F) -> F:
 
 def watch(settings: Settings, main_type: str, interval: float, ask: Question) -> int:
     """Prints what ``ask`` answers of the store, opened anew each time, until a signal comes."""
+    settings = settings._replace(paged=False)
     with ExitStack() as stack:
         following = stack.enter_context(Following(interval))
         is_table = settings.format == "table"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,19 @@ maxIndexNum=200
 CONFIG: MessageStoreConfig = parse_broker_conf(BROKER_CONF)
 BORN = 1_700_000_000_000
 NASTY = "\x1b[31mred\x07 \x9b \u202egnp.exe"
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def shown(self) -> str:
+        self.flush()
+        data = self.buffer.getvalue()  # type: ignore[attr-defined]
+        return re.sub(r"\x1b\[[0-9;]*m", "", data.decode())
 
 
 class Done(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,25 +16,12 @@ from rmqctl.cli import layout, output, text
 from rmqctl.cli.main import run
 from rmqctl.engine.messagestore import MessageStore
 from tests.conftest import Golden
-from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, message
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Terminal, message
 
 LONG = "com.example.a.long.name.payments.settlement.reconciliation.events.v2"
 WIDE = "订单-已支付-通知主题-结算服务-生产环境"
 GROUP = "cg_payments_settlement_reconciliation_service_group_production"
 FAR = 123_456_789_012
-
-
-class Terminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def shown(self) -> str:
-        self.flush()
-        data = self.buffer.getvalue()  # type: ignore[attr-defined]
-        return re.sub(r"\x1b\[[0-9;]*m", "", data.decode())
 
 
 Shown = Callable[..., str]

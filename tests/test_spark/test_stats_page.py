@@ -71,7 +71,7 @@ def test_the_same_rows_without_spark(
     from rmqctl.operations.look import stats
     from rmqctl.operations.look.waiting import waiting
     from rmqctl.spark.report.stats import statistics
-    from rmqctl.spark.source.columns import broker_of
+    from rmqctl.rows.columns import broker_of
 
     root = golden(name)
     with MessageStore(root, golden_data.broker_conf(name)) as store:
@@ -87,7 +87,7 @@ def test_unreadable_places_and_an_empty_store_are_the_same_without_spark(
     from rmqctl.operations.look import stats
     from rmqctl.rows.sections import Waiting
     from rmqctl.spark.report.stats import statistics
-    from rmqctl.spark.source.columns import broker_of
+    from rmqctl.rows.columns import broker_of
 
     damaged, empty = tmp_path / "broker-d" / "store", tmp_path / "broker-e" / "store"
     shutil.copytree(golden("basic"), damaged)

@@ -95,7 +95,7 @@ class _Demo:
 
         self._shell(f"rmqctl {line}")
         sys.stdout.flush()
-        code = run(line.split())
+        code = run(["--no-pager", *line.split()])
         if code != expected:
             self._sound = False
             self._console.print(f"[bold red]exit status {code}, not {expected}[/]")

@@ -69,7 +69,7 @@ def command(
     source = settings.source_options
     with (
         settings.writer("json" if as_json else "table") as writer,
-        settings.settings().progress("export", 1000, writer) as advance,
+        settings.settings().progress("export", 1000, writer, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
         from rmqctl.spark.report import export

@@ -57,7 +57,7 @@ def command(
     """
     with (
         settings.writer(vertical=True) as writer,
-        settings.progress("import", 1000, writer) as advance,
+        settings.progress("import", 1000, writer, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
         from rmqctl.spark.sink import importer

@@ -160,7 +160,7 @@ def _run(settings: Settings, store: MessageStore, delivery: Any) -> int:
     run = DeliveryRun(store, delivery)
     with (
         settings.writer("delivery") as writer,
-        settings.progress("deliver", run.due, writer) as advance,
+        settings.progress("deliver", run.due, writer, counts=True) as advance,
     ):
         run.advance = advance
         if delivery.dry_run:

@@ -44,7 +44,7 @@ def command(
     count, source = 0, settings.source_options
     with (
         settings.writer(format, "row", bulk=True) as writer,
-        settings.settings().progress("sql", 1000, writer) as advance,
+        settings.settings().progress("sql", 1000, writer, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
         from rmqctl.spark.report import sql

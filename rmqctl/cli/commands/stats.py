@@ -107,7 +107,7 @@ def _on_spark(settings: SparkSettings, top: int, options: dict[str, Any]) -> lis
     waits = _waiting(settings, top)
     with (
         settings.writer("table") as quiet,
-        settings.settings().progress("stats", 1000, quiet) as advance,
+        settings.settings().progress("stats", 1000, quiet, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
         from rmqctl.spark.report.stats import statistics

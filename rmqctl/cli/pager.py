@@ -1,0 +1,150 @@
+"""A pager for what is printed on a terminal, as git has one.
+
+It is started with the first line that is printed, and takes stdout, and stderr where that is a
+terminal, too: notes come in order. It never stands between a store's lock and its end: commands
+that write have none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+#: The exit code that tells of a command that takes the lock of a store.
+_IN_USE = 4
+#: What makes a command line one for the shell; others are run as they are.
+_FOR_SHELL = re.compile(r"[|&;<>()$`\"'*?\[#~=%\\\n]")
+#: What less and lv are told by a variable where the user has none: end where it all fits, take
+#: colours, leave the screen as it is.
+_OPTIONS = {"LESS": "FRX", "LV": "-c"}
+#: Columns: a terminal that says it has fewer is taken to have so many.
+_LEAST_WIDTH = 20
+
+
+class _Running(NamedTuple):
+    process: Popen[bytes]
+    #: Descriptors that were given to it, each with a copy of what it was.
+    kept: dict[int, int]
+    columns: int
+
+
+_running: _Running | None = None
+
+
+def is_wanted(no_pager: bool) -> bool:
+    """Whether the command that is being run may have one: it only looks, and --no-pager is not
+    given."""
+    context = click.get_current_context(silent=True)
+    exits = getattr(context.command, "exits", {}) if context else {}
+    return not no_pager and _IN_USE not in exits
+
+
+def is_running() -> bool:
+    """Whether a pager has the terminal."""
+    return _running is not None
+
+
+def terminal_width() -> int:
+    """Columns of the terminal: COLUMNS where that is set, else what it says itself."""
+    if _running is not None:
+        return _running.columns
+    given = os.environ.get("COLUMNS", "")
+    if re.fullmatch("[1-9][0-9]{0,4}", given):
+        return max(int(given), _LEAST_WIDTH)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            if stream is not None and (found := os.get_terminal_size(stream.fileno()).columns):
+                return max(found, _LEAST_WIDTH)
+        except (OSError, ValueError):
+            continue  # Not a terminal.
+    return 80
+
+
+def command_line() -> list[str] | None:
+    """``RMQCTL_PAGER``, ``PAGER`` or ``less`` as arguments; None where that is empty, ``cat``, or
+    nothing that can be run."""
+    import shlex
+    import shutil
+
+    wanted = next(
+        (os.environ[name] for name in ("RMQCTL_PAGER", "PAGER") if name in os.environ), "less"
+    ).strip()
+    if wanted in ("", "cat"):
+        return None
+    if _FOR_SHELL.search(wanted):
+        return ["/bin/sh", "-c", wanted]
+    parts = shlex.split(wanted)
+    return parts if shutil.which(parts[0]) else None
+
+
+def start() -> bool:
+    """Starts the pager, and gives it stdout and stderr; whether one runs."""
+    global _running  # noqa: PLW0603
+    if _running is not None:
+        return True
+    if os.environ.get("TERM", "dumb") in ("", "dumb") or not _is_stdout():
+        return False
+    command = command_line()
+    if command is None:
+        return False
+    import subprocess
+
+    columns = terminal_width()
+    sys.stdout.flush()
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, env=_OPTIONS | dict(os.environ), close_fds=True
+        )
+    except OSError:
+        return False  # Gone since it was looked for: printed without.
+    assert process.stdin is not None
+    kept = {}
+    for descriptor, stream in ((1, sys.stdout), (2, sys.stderr)):
+        if descriptor == 1 or stream.isatty():
+            kept[descriptor] = os.dup(descriptor)
+            os.dup2(process.stdin.fileno(), descriptor)
+    process.stdin.close()
+    _running = _Running(process, kept, columns)
+    return True
+
+
+def _is_stdout() -> bool:
+    try:
+        return sys.stdout.fileno() == 1 and sys.stderr.fileno() == 2
+    except (OSError, ValueError):
+        return False  # Somebody's own stream (a test's).
+
+
+def finish() -> None:
+    """Waits until the user leaves the pager, if there is one, and takes back what it was given.
+
+    Ctrl-C is the pager's meanwhile.
+    """
+    global _running
+    if _running is None:
+        return
+    running, _running = _running, None
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for descriptor, copy in running.kept.items():
+            stream = sys.stdout if descriptor == 1 else sys.stderr
+            try:
+                stream.flush()
+            except BrokenPipeError:
+                # The user has left: what is still buffered goes nowhere.
+                with open(os.devnull, "wb") as nowhere:
+                    os.dup2(nowhere.fileno(), descriptor)
+                stream.flush()
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        running.process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
