@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.cli.text import cell, cut, title, width
+from rmqctl.cli.text import cell, cut, is_time, title, width
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -89,7 +89,7 @@ class Page:
     def texts(self, name: str, times: str) -> list[str]:
         """A column's cells; ``times`` is the replacement of a time, empty for all of it."""
         texts = self._texts[name]
-        if times and name.endswith("timestamp"):
+        if times and is_time(name):
             return [_TIMES.sub(times, text) for text in texts]
         return texts
 
@@ -172,7 +172,7 @@ def heading(name: str) -> str:
 def is_number(name: str, rows: Sequence[Row]) -> bool:
     """Whether a column holds numbers, which are aligned to the right."""
     kinds = {type(row.get(name)) for row in rows} - {type(None)}
-    return kinds == {int} and not name.endswith("timestamp")
+    return kinds == {int} and not is_time(name)
 
 
 def fitted(page: Page, room: int, *, spare: Sequence[str], whole: bool) -> Layout | None:
@@ -212,7 +212,7 @@ def _narrowed(
     for name in names:
         title, most = len(heading(name)), page.width(name, times)
         kept = _NAMES.get(name) or _TEXTS.get(name)
-        if every_text and not page.numeric[name] and not name.endswith("timestamp"):
+        if every_text and not page.numeric[name] and not is_time(name):
             kept = every_text
         wanted.append(max(title, most))
         least.append(max(title, min(most, kept or most)))

@@ -125,6 +125,11 @@ def title(name: str) -> str:
     return name.removesuffix(_MILLISECONDS)
 
 
+def is_time(name: str) -> bool:
+    """Whether a field of this name holds a time, in milliseconds."""
+    return name.endswith("timestamp") or name in _TIMES
+
+
 def cell(name: str, value: Any) -> str:
     """One value as a table shows it."""
     if value is None or value == []:
@@ -134,7 +139,7 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, int):
         if name.endswith(_MILLISECONDS) or name in _DURATIONS:
             return duration(value)
-        return iso_time(value) if name.endswith("timestamp") or name in _TIMES else str(value)
+        return iso_time(value) if is_time(name) else str(value)
     if isinstance(value, dict):
         return " ".join(parts(value))
     if isinstance(value, list | tuple):

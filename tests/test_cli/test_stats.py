@@ -238,6 +238,10 @@ def test_retries_and_dead_letters_by_group_and_how_far_the_log_reaches(
         if row["type"] == "consumer_group"
     }
     assert groups == {"late": (2, 1, 3), "dead": (0, 1, 1), "%DLQ%odd": (1, 0, 1)}
+    shown = cli("stats", store=root).out
+    assert "  2023-11-14T" in shown.partition("hour ")[2].partition("producer")[0].replace(
+        "\n", "  "
+    )
     (log,) = [row for row in rows if row["type"] == "store"]
     assert log["store"] == str(root) and log["broker"] == "broker-a"
     assert log["file_reserved_hours"] == 72 and log["messages"] == len(topics)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rmqctl.cli import statspage
+from rmqctl.cli.statspage import page
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
@@ -24,6 +29,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 HOSTILE = "<script>document.title='owned'</script>"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _HOUR = 3_600_000
+NOW = 1_795_132_800_000  # 2026-11-20 00:00 UTC
+HERE = Path(statspage.__file__).parent
 
 
 def test_numbers_are_those_of_the_log(spark: SparkSession, golden: Callable[[str], Path]) -> None:
@@ -70,8 +77,8 @@ def test_the_same_rows_without_spark(
 ) -> None:
     from rmqctl.operations.look import stats
     from rmqctl.operations.look.waiting import waiting
-    from rmqctl.spark.report.stats import statistics
     from rmqctl.rows.columns import broker_of
+    from rmqctl.spark.report.stats import statistics
 
     root = golden(name)
     with MessageStore(root, golden_data.broker_conf(name)) as store:
@@ -85,9 +92,9 @@ def test_unreadable_places_and_an_empty_store_are_the_same_without_spark(
     spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from rmqctl.operations.look import stats
+    from rmqctl.rows.columns import broker_of
     from rmqctl.rows.sections import Waiting
     from rmqctl.spark.report.stats import statistics
-    from rmqctl.rows.columns import broker_of
 
     damaged, empty = tmp_path / "broker-d" / "store", tmp_path / "broker-e" / "store"
     shutil.copytree(golden("basic"), damaged)
@@ -124,35 +131,139 @@ def rows() -> list[dict[str, Any]]:
     ]
     queues = [row | {"type": "queue", "queue_id": 0} for row in topics]
     tags = [row | {"type": "tag", "tag": HOSTILE} for row in topics]
+    brokers = [row | {"type": "broker", "broker": row["topic"]} for row in topics]
     hours = [
-        {"type": "hour", "hour": 1_795_161_600_000 + n * _HOUR, "messages": n + 1, "bytes": 1}
+        {"type": "hour", "hour": NOW + n * _HOUR, "messages": n + 1, "bytes": 1}
         for n in range(30)
+        if n != 7
     ]
+    due = [hours[n] | {"type": "due"} for n in (1, 9)]
     keys = [
         {"type": "duplicate_key", "topic": HOSTILE, "kind": "KEYS", "key": w, "messages": 2}
         for w in words
     ]
-    summary = {"type": "summary", "messages": 35, "bytes": 35_000, "retry_rate": 0.5}
-    return [*topics, *queues, *tags, *hours, *keys, summary]
+    summary = {"type": "summary", "messages": 35, "bytes": 35_000, "retry_rate": 0.5, "damages": 9}
+    stores = [store_row(word, NOW, NOW + 30 * _HOUR) for word in words]
+    groups = [
+        {"type": "consumer_group", "group": word, "retries": 3, "dead_letters": n, "bytes": 1}
+        for n, word in enumerate(words)
+    ]
+    places = [
+        {
+            "type": "unreadable",
+            "store": word,
+            "physical_offset": 77,
+            "length": None,
+            "reason": word,
+        }
+        for word in words
+    ]
+    halves = [
+        {"type": "half", "producer_group": word, "messages": 1, "oldest_born_timestamp": 1 << 62}
+        for word in [*words, None]
+    ]
+    sections = (stores, brokers, topics, queues, tags, hours, groups, places, keys, due, halves)
+    return [row for section in sections for row in section] + [summary]
+
+
+def store_row(name: str, first: int | None, last: int | None) -> dict[str, Any]:
+    return {
+        "type": "store",
+        "store": name,
+        "first_store_timestamp": first,
+        "last_store_timestamp": last,
+        "file_reserved_hours": 24,
+    }
+
+
+def scripts(text: str) -> list[str]:
+    return re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+
+
+def cards(text: str) -> dict[str, str]:
+    """What stands in each card, by its heading."""
+    found = re.findall(r"<section[^>]*><h2>([^<]*)</h2>(.*?)</section>", text, re.DOTALL)
+    return dict(found)
+
+
+def labels(card: str) -> list[str]:
+    """The first and the last column of a card's bars."""
+    return re.findall(r"<span>(.*?)</span>", card)
 
 
 def test_a_page_holds_words_as_text_and_needs_nothing() -> None:
-    from rmqctl.cli.statspage import page
-
     text = page(rows(), HOSTILE)
-    assert "<script" not in text
-    assert "<img" not in text
+    own = [(HERE / name).read_text() for name in ("uPlot.iife.min.js", "page.js")]
+    assert scripts(text) == own
+    assert text.count("<script") == len(own) + text.count('<script type="application/json">') == 4
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    hashes = [b64encode(sha256(script.encode()).digest()).decode() for script in own]
+    assert policy.startswith("default-src 'none'; ")
+    assert re.findall(r"script-src ([^;]*);", policy) == [
+        " ".join(f"'sha256-{digest}'" for digest in hashes)
+    ]
+    for data in re.findall(r'<script type="application/json">(.*?)</script>', text):
+        assert re.fullmatch(r"[0-9,\[\]]+", data)
+    assert "<img" not in text and " src=" not in text.replace("img src=x", "")
     assert "&lt;script&gt;" in text
     assert "\x1b" not in text
-    assert "http://" not in text and "https://" not in text
+    assert re.findall(r"https?://[^\s\"']*", text) == ["https://github.com/leeoniya/uPlot"]
     assert "prefers-color-scheme" in text
     assert text.count("<svg") > 20
 
 
 def test_a_page_of_nothing_is_a_page() -> None:
-    from rmqctl.cli.statspage import page
+    summary = dict.fromkeys(("messages", "bytes", "topics", "queues", "damages"), 0)
+    text = page([{"type": "summary"} | summary, store_row("empty", None, None)], "empty")
+    assert labels(cards(text)["Messages"]) == [] and "none" in cards(text)["Messages"]
+    assert "<figure" not in text and text.count("<dt>") == 10
 
-    assert "none" in page([{"type": "summary", "messages": 0}], "empty")
+
+def test_bytes_stand_by_bytes_and_bars_are_no_more_than_asked_for() -> None:
+    topics = [
+        {"type": "topic", "topic": "many", "messages": 90, "bytes": 90},
+        {"type": "topic", "topic": "some", "messages": 50, "bytes": 50},
+        {"type": "topic", "topic": "large", "messages": 1, "bytes": 3 << 20},
+    ]
+    found = cards(page([*topics, {"type": "summary", "messages": 141}], "x", 2))
+    assert labels(found["Messages by topic"]) == ["many", "90", "some", "50"]
+    assert labels(found["Bytes by topic"]) == ["large", "3 MiB", "many", "90 B"]
+
+
+def test_one_hour_is_a_sentence_and_odd_hours_are_told() -> None:
+    hour = {"type": "hour", "hour": NOW, "messages": 900, "bytes": 1 << 20}
+    summary = {"type": "summary", "messages": 900}
+    (said,) = re.findall("<h2>Messages by hour</h2>([^<]*)<", page([hour, summary], "one"))
+    assert said == "900 messages, 1 MiB, all between 2026-11-20 00:00 and 01:00."
+    odd = [hour | {"hour": value, "messages": 4} for value in (-_HOUR, 1 << 62)]
+    later = hour | {"hour": NOW + _HOUR}
+    text = cards(page([*odd, hour, later, summary], "odd"))["Messages by hour"]
+    assert "8 more at times that no clock shows" in text
+    assert f"[[{NOW // 1000},{NOW // 1000 + 3600}],[900,900],[{1 << 20},{1 << 20}]]" in text
+    only_odd = cards(page([*odd, summary], "odd"))["Messages by hour"]
+    assert only_odd == "<p>8 more at times that no clock shows.</p>"
+
+
+def test_a_hundred_thousand_hours_are_a_page_of_some_megabytes() -> None:
+    hours = [
+        {"type": "hour", "hour": NOW + n * _HOUR, "messages": 2, "bytes": n} for n in range(100_000)
+    ]
+    text = page([*hours, {"type": "summary", "messages": 200_000}], "long")
+    assert len(text) < 3 << 20 and text.count("<rect") == 500
+    assert "400 in 200 hours" in text and "2038-04-17 16:00" in text
+
+
+def test_the_logs_reach_is_beside_its_retention() -> None:
+    stores = [store_row("a", NOW, NOW + 48 * _HOUR), store_row("b", NOW + 36 * _HOUR, NOW)]
+    stores[1]["last_store_timestamp"] = NOW + 36 * _HOUR + 90_000
+    text = cards(page([*stores, {"type": "summary", "messages": 1}], "x"))[
+        "How far the logs reach back"
+    ]
+    bars = re.findall(r'<rect( class="old")? x="([\d.]+)" width="([\d.]+)"', text)
+    assert bars[:2] == [(' class="old"', "0.00", "500.00"), ("", "500.00", "500.00")]
+    assert bars[2][2] == "0.00" and bars[3] == ("", "750.00", "2.00")
+    assert "2026-11-20 00:00 to 2026-11-22 00:00: 2 d, kept for 1 d" in text
+    assert "12:01: 1 min, kept for 1 d" in text
 
 
 @pytest.fixture(scope="module")
@@ -168,37 +279,17 @@ def chromium() -> str:
     return found[0]
 
 
-@pytest.mark.parametrize(
-    ("width", "is_light"),
-    [(400, 1), (400, 0), (1400, 1), (1400, 0)],
-    ids=["narrow-light", "narrow-dark", "wide-light", "wide-dark"],
-)
-def test_a_browser_shows_it(chromium: str, tmp_path: Path, width: int, is_light: int) -> None:
-    from rmqctl.cli.statspage import page
-
-    path = tmp_path / "page.html"
-    # The script is the test's: it tells whether anything is wider than the window or its card, and
-    # how light the ground is.
-    measure = (
-        "<script>const wide = [...document.querySelectorAll('html, section')]"
-        ".some(e => e.scrollWidth > e.clientWidth + 1);"
-        "const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] > 127;"
-        "document.title = !wide && document.querySelectorAll('rect').length > 40"
-        " && !document.querySelector('img') && document.scripts.length == 1"
-        " ? 'fits, ' + (ground ? 'light' : 'dark') : 'too wide'</script></body>"
-    )
-    text = page(rows(), HOSTILE).replace("default-src 'none'; ", "")
-    path.write_text(text.replace("</body>", measure), "utf-8")
+def opened(chromium: str, path: Path, *options: str) -> str:
+    """What the browser has made of a page."""
     command = [
         chromium,
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={width},900",
-        f"--blink-settings=preferredColorScheme={is_light}",
+        f"--user-data-dir={path.parent / 'profile'}",
+        *options,
     ]
     # It keeps settings in a home directory, and without one in the working directory.
-    environment = os.environ | {"HOME": str(tmp_path)}
+    environment = os.environ | {"HOME": str(path.parent)}
     done = subprocess.run(
         [*command, "--dump-dom", path.as_uri()],
         env=environment,
@@ -206,12 +297,88 @@ def test_a_browser_shows_it(chromium: str, tmp_path: Path, width: int, is_light:
         text=True,
         timeout=60,
     )
-    assert f"<title>fits, {'light' if is_light else 'dark'}</title>" in done.stdout
-    picture = tmp_path / "page.png"
-    subprocess.run(
-        [*command, f"--screenshot={picture}", path.as_uri()],
-        env=environment,
-        capture_output=True,
-        timeout=60,
-    )
-    assert picture.stat().st_size > 10_000
+    return done.stdout
+
+
+#: These scripts are the tests': what is wider than the window or its card, how light the ground is,
+#: and what stands in the charts.
+MEASURE = """
+const wide = [...document.querySelectorAll('html, section')].some(
+  (one) => one.scrollWidth > one.clientWidth + 1);
+const ground = getComputedStyle(document.body).backgroundColor.match(/\\d+/g)[0] > 127;
+const holes = [...document.querySelectorAll('.tiles div')].map((one) => one.offsetTop);
+const row = holes.filter((top) => top === holes[0]).length;
+document.title = [
+  wide ? 'too wide' : 'fits', ground ? 'light' : 'dark', holes.length % row,
+  document.querySelectorAll('rect').length > 40, document.querySelectorAll('img').length,
+  document.querySelectorAll('.drawn canvas').length].join(' ');
+"""
+#: A pointer over the third hour, a drag over some of the time, and the way back.
+USE = """
+const figure = document.querySelector('figure'), over = figure.querySelector('.u-over');
+const box = over.getBoundingClientRect(), told = [];
+const at = (type, part, target = over) => target.dispatchEvent(new MouseEvent(type, {
+  clientX: box.left + box.width * part, clientY: box.top + 50, movementX: 1, bubbles: true,
+  view: window }));
+const tip = figure.querySelector('.tip'), back = figure.querySelector('button');
+const pause = () => new Promise((done) => setTimeout(done, 60));
+(async () => {
+  await pause();
+  at('mouseenter', 2.5 / 30); at('mousemove', 2.5 / 30); await pause();
+  told.push(tip.hidden, tip.textContent, back.hidden);
+  at('mousemove', 7.5 / 30); await pause();
+  told.push(tip.hidden);
+  at('mousedown', 0.2); await pause(); at('mousemove', 0.5); await pause();
+  at('mouseup', 0.5, document); await pause();
+  told.push(back.hidden);
+  back.click(); await pause();
+  told.push(back.hidden);
+  document.title = told.join(' | ');
+})();
+"""
+
+
+def with_script(text: str, script: str) -> str:
+    """The page with a script of the test's, which its policy would refuse."""
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    return text.replace("</body>", f"<script>{script}</script></body>")
+
+
+@pytest.mark.parametrize(
+    ("width", "is_light"),
+    [(500, 1), (500, 0), (1400, 1), (1400, 0)],
+    ids=["narrow-light", "narrow-dark", "wide-light", "wide-dark"],
+)
+def test_a_browser_shows_it(chromium: str, tmp_path: Path, width: int, is_light: int) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(with_script(page(rows(), HOSTILE), MEASURE), "utf-8")
+    window = (f"--window-size={width},900", f"--blink-settings=preferredColorScheme={is_light}")
+    shown = opened(chromium, path, *window)
+    assert f"<title>fits {'light' if is_light else 'dark'} 0 true 0 2</title>" in shown
+
+
+def test_a_phones_width_is_enough(chromium: str, tmp_path: Path) -> None:
+    """A window of the browser is never this narrow, a frame is."""
+    frame = tmp_path / "page.html"
+    measure = MEASURE.replace("document.title =", "parent.document.title =")
+    frame.write_text(with_script(page(rows(), HOSTILE), measure), "utf-8")
+    path = tmp_path / "phone.html"
+    path.write_text(f'<iframe width="390" height="900" src="{frame.as_uri()}"></iframe>')
+    shown = opened(chromium, path, "--allow-file-access-from-files", "--disable-web-security")
+    assert "<title>fits light 0 true 0 2</title>" in shown
+
+
+def test_a_chart_tells_what_is_under_the_pointer_and_zooms(chromium: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(with_script(page(rows(), HOSTILE), USE), "utf-8")
+    shown = opened(chromium, path, "--window-size=1200,900", "--virtual-time-budget=5000")
+    title = re.findall("<title>(.*?)</title>", shown)[0]
+    first = "2026-11-20 02:00: 3 messages, 1 B"
+    assert title == f"false | {first} | true | true | false | true"
+
+
+def test_its_own_scripts_run_under_its_policy_and_no_other(chromium: str, tmp_path: Path) -> None:
+    path, intruder = tmp_path / "page.html", "<script>document.title = 'owned'</script>"
+    path.write_text(page(rows(), "t").replace("</main>", f"</main>{intruder}"), "utf-8")
+    shown = opened(chromium, path)
+    assert "<title>t</title>" in shown and shown.count("<canvas") == 2

@@ -77,7 +77,7 @@ def command(
 
         names = [shown(store) for store in settings.stores]
         title = ", ".join(names) if len(names) < 4 else f"{len(names)} stores"
-        _write(html, page(rows, title))
+        _write(html, page(rows, title, top))
     _print(settings, rows, format)
     return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
 

@@ -16,9 +16,9 @@ from formats.constants import (
     RETRY_GROUP_TOPIC_PREFIX,
 )
 from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
+from rmqctl.rows.columns import broker_of
 from rmqctl.rows.sections import BY_BYTES_TOO, BY_VALUE, DELAYS, HOUR, SECTIONS, Waiting, most
 from rmqctl.spark.remote.urls import shown
-from rmqctl.rows.columns import broker_of
 from rmqctl.spark.source.datasource import broker_config, scan
 
 if TYPE_CHECKING:

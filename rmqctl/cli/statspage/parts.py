@@ -1,0 +1,82 @@
+"""What the page is made of: cards, bars, and a store's words and numbers as text.
+
+Every word of a store is text: it is escaped, and control characters are shown as escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
+
+NONE = '<span class="none">none</span>'
+#: Years that a chart has room for; clocks of stores say others, too.
+_LATEST = 253_402_300_800_000
+
+
+def card(title: str, content: str, kind: str = "") -> str:
+    attribute = f' class="{kind}"' if kind else ""
+    return f"<section{attribute}><h2>{escape(title)}</h2>{content}</section>"
+
+
+def bars(
+    title: str, rows: list[Row], label: Callable[[Row], object], measure: str = "messages"
+) -> str:
+    """One line a row: its name, a bar, its number."""
+    return card(title, bar_lines(rows, label, (measure,)) if rows else NONE)
+
+
+def bar_lines(rows: list[Row], label: Callable[[Row], object], measures: tuple[str, ...]) -> str:
+    """The lines of :func:`bars`; of several measures one bar has the parts."""
+    show = size if measures == ("bytes",) else count
+    most = max(sum(row[name] for name in measures) for row in rows) or 1
+    lines = []
+    for row in rows:
+        parts, start = [], 0.0
+        for name, kind in zip(measures, ("", ' class="second"'), strict=False):
+            width = max(100 * row[name] / most, 0.5) if row[name] else 0.0
+            parts.append(f'<rect{kind} x="{start:.2f}" width="{width:.2f}" height="10"/>')
+            start += width
+        lines.append(
+            f"<span>{text(label(row))}</span>"
+            '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+            f"{''.join(parts)}</svg>"
+            f"<span>{' + '.join(text(show(row[name])) for name in measures)}</span>"
+        )
+    return f'<div class="bars {measures[0]}">{"".join(lines)}</div>'
+
+
+def text(value: object) -> str:
+    """A value as text of the page; what is no character to show is shown as its escape."""
+    shown = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value)
+    )
+    return escape(shown)
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def size(number: int) -> str:
+    length, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if length < 1024 or unit == "TiB":
+            break
+        length /= 1024
+    return f"{int(length):,} {unit}" if length == int(length) else f"{length:,.1f} {unit}"
+
+
+def is_moment(milliseconds: int | None) -> bool:
+    """Whether it is a time that a clock may show: of 1970 to 9999."""
+    return milliseconds is not None and 0 <= milliseconds < _LATEST
+
+
+def moment(milliseconds: int) -> str:
+    if not is_moment(milliseconds):
+        return f"{milliseconds} ms"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")
