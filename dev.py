@@ -3,6 +3,8 @@
     python3 dev.py demo [ARGS]    install rmqctl into .venv and run `rmqctl demo`
     python3 dev.py test [ARGS]    install the development tools too, and run every check;
                                   ARGS go to pytest (paths count from the project's directory)
+    python3 dev.py docs           install what makes the documentation a site, and make it in
+                                  build/site; a link that leads nowhere fails it
 
 The first run creates .venv beside this file; later runs reuse it until pyproject.toml or the
 compiled kernel's sources change. Where cargo is found (PATH, ~/.cargo/bin), the kernel is built and
@@ -33,6 +35,9 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "rmqctl-dev-stamp"
 KERNEL = ROOT / "rmqctl" / "kernel"
 
+#: What .venv may hold: the project, its tools, and what makes the site of the documentation.
+SETS = (".", ".[dev]", ".[dev,docs]")
+
 CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
     "ruff format": ["-m", "ruff", "format", "--check", "."],
@@ -49,6 +54,8 @@ def main(arguments: list[str]) -> int:
         return demo(rest)
     if command == "test":
         return test(rest)
+    if command == "docs":
+        return docs(rest)
     asked = command in ("-h", "--help")
     print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
@@ -75,6 +82,14 @@ def test(pytest_arguments: list[str]) -> int:
     return 0
 
 
+def docs(arguments: list[str]) -> int:
+    set_up(".[dev,docs]")
+    code = run([PYTHON, ROOT / "docs" / "build.py", *arguments])
+    if code == 0:
+        say(f"the documentation is {ROOT / 'build' / 'site' / 'index.html'}")
+    return code
+
+
 def kernel_checks() -> dict[str, list[str | Path]]:
     """What cargo checks of the compiled kernel: nothing where it was not built."""
     cargo = find_cargo()
@@ -97,7 +112,9 @@ def find_cargo() -> str | None:
 def set_up(requirement: str) -> None:
     """Make .venv hold `requirement`, at the cost of one small process when it already does."""
     usable = is_usable()
-    if usable and STAMP.is_file() and STAMP.read_text() in (stamp(requirement), stamp(".[dev]")):
+    # What holds more does as well.
+    enough = [stamp(one) for one in dict.fromkeys([requirement, *SETS]) if holds(one, requirement)]
+    if usable and STAMP.is_file() and STAMP.read_text() in enough:
         return
     if not usable:
         create_venv()
@@ -111,6 +128,11 @@ def set_up(requirement: str) -> None:
     )
     STAMP.write_text(stamp(requirement))
     say_engine()
+
+
+def holds(whole: str, part: str) -> bool:
+    """Whether one requirement has the extras of another."""
+    return set(part.strip(".[]").split(",")) - {""} <= set(whole.strip(".[]").split(","))
 
 
 def say_engine() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import json
 import re
 import shlex
@@ -371,3 +372,23 @@ def test_tables_show_fields_that_rows_have() -> None:
     for chosen in (tables.TABLE_COLUMNS, tables.SPARE_COLUMNS, pages.TITLES):
         for row, columns in chosen.items():
             assert set(columns) <= fields[row], row
+
+
+def test_the_site_has_every_page_and_its_links_lead_somewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Sphinx is given; `python3 dev.py docs` makes the site of it."""
+    spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    build.lay_out()
+    laid_out = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.md")}
+    overview = (ROOT / "docs" / "README.md").read_text()
+    listed = [page for _, pages in build.sections(overview) for page in pages]
+    assert sorted([*listed, "index.md"]) == sorted(laid_out), "docs/README.md lists every page"
+    for page in tmp_path.rglob("*.md"):
+        test_relative_links_lead_somewhere(page)
+    first = (tmp_path / "index.md").read_text()
+    assert first.startswith("# rmqctl\n") and first.count("## Documentation") == 1
