@@ -115,7 +115,8 @@ def _record_prefixes() -> dict[int, Layout]:
 def kernel_layouts() -> str:
     """Return the text of `rmqctl/kernel/src/layouts.rs`."""
     tails = {magic_code: tail_of(version) for magic_code, version in commitlog.VERSIONS.items()}
-    return layouts_rs(_record_prefixes(), tails)
+    structures = {name: layout_of(_LAYOUTS[name], name) for name in ("QUEUE_UNIT", "INDEX_ITEM")}
+    return layouts_rs(_record_prefixes(), tails, structures)
 
 
 def _prefix_class(layout: Layout) -> str:

@@ -1,8 +1,9 @@
 """The layouts as the compiled kernel reads them: `rmqctl/kernel/src/layouts.rs`.
 
 Only what the kernel's loops look at: a record's prefix for each kind of hosts, what follows the
-body by magic code, and the names of the properties that dispatch needs. All of it comes from the
-schemas and constants of this package, so that a layout is written once.
+body by magic code, the names of the properties that dispatch needs, and the structures that are
+made of records. All of it comes from the schemas and constants of this package, so that a layout is
+written once.
 """
 
 from formats import constants
@@ -48,8 +49,11 @@ _PROPERTIES = (
 _CHARACTERS = ("NAME_VALUE_SEPARATOR", "PROPERTY_SEPARATOR", "KEY_SEPARATOR")
 
 
-def layouts_rs(prefixes: dict[int, Layout], tails: dict[int, Tail]) -> str:
-    """Return the text of `layouts.rs`; `prefixes` are by sys flags, `tails` by magic code."""
+def layouts_rs(
+    prefixes: dict[int, Layout], tails: dict[int, Tail], structures: dict[str, Layout]
+) -> str:
+    """Return the text of `layouts.rs`; `prefixes` are by sys flags, `tails` by magic code, and
+    `structures`, of one size each, by their names."""
     names = [field.name for field in next(iter(prefixes.values())).fields]
     parts = [_HEAD, *(f"    pub {name}: usize,\n" for name in names), "}\n\n", _LENGTHS]
     mask, shift = constants.HOST_V6_MASK, min(flags for flags in prefixes if flags).bit_length() - 1
@@ -68,6 +72,12 @@ def layouts_rs(prefixes: dict[int, Layout], tails: dict[int, Tail]) -> str:
     parts += ["];\n\n"]
     parts += [f"pub const {name}: u8 = {ord(getattr(constants, name))};\n" for name in _CHARACTERS]
     parts += [f'pub const {name}: &[u8] = b"{getattr(constants, name)}";\n' for name in _PROPERTIES]
+    for name, layout in structures.items():
+        parts += [f"\npub const {name}_BYTES: usize = {layout.size};\n"]
+        parts += [
+            f"pub const {name}_{field.name.upper()}: usize = {field.offset};\n"
+            for field in layout.fields
+        ]
     return "".join(parts)
 
 

@@ -39,6 +39,26 @@ class Scanner:
         list[tuple[int, bytes]],
     ]: ...
 
+class Slots:
+    def __init__(self, count: int) -> None: ...
+    @property
+    def used(self) -> int: ...
+    def pack(
+        self,
+        key_hash: object,
+        physical_offset: object,
+        store_timestamp: object,
+        *,
+        first: int,
+        begin_timestamp: int,
+        first_diff: int | None,
+    ) -> bytearray: ...
+    def wrong_links(self, items: object, first: int) -> tuple[bytearray, bytearray]: ...
+    def stored(self) -> bytearray: ...
+
+def units_by_queue(
+    batches: list[list[object]],
+) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...
 def link_items(
     slot: object, number: object, newest_of_slot: object, big_endian: bool, count: int
 ) -> tuple[bytearray, bytearray, bytearray, int]: ...

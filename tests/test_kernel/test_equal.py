@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
@@ -14,10 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats import constants
+from formats import constants, consumequeue
 from rmqctl import kernel
 from rmqctl.engine.derive.writer import group_by_queue
-from rmqctl.engine.index.links import _links_by_sorting, link_items
+from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
+from rmqctl.engine.dispatch.byqueue import UnitsOfQueue, units_by_queue
+from rmqctl.engine.index.links import item_dtype, link_items, links_by_sorting
+from rmqctl.engine.index.newslots import CompiledSlots, NewSlots, PureSlots
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan.backend import backends
@@ -177,7 +181,7 @@ def test_links_of_index_items(slot: list[int], newest: list[int], count: int) ->
     number = np.arange(count, count + len(slot), dtype=np.int32)
     for dtype in (np.dtype("=i4"), np.dtype(">i4")):
         asked = np.array(slot, np.int64), number, np.array(newest, dtype), count
-        found, expected = link_items(*asked), _links_by_sorting(*asked)
+        found, expected = link_items(*asked), links_by_sorting(*asked)
         order = np.argsort(found.slot)
         assert found.previous.tolist() == expected.previous.tolist()
         assert found.slot[order].tolist() == expected.slot.tolist()
@@ -196,3 +200,91 @@ def test_rows_by_queue(queues: list[tuple[int, int]]) -> None:
             found = group_by_queue(columns[:, 0], columns[:, 1])
             groups.append([(topic, queue, rows.tolist()) for topic, queue, rows in found])
     assert groups[0] == groups[1]
+
+
+longs = st.integers(-(2**63), 2**63 - 1)
+keys = st.tuples(st.integers(0, 2**31 - 1) | st.integers(0, 9), longs, longs | st.integers(0, 9**9))
+
+
+@settings(logs.quick)
+@given(
+    st.lists(st.lists(keys, max_size=40), max_size=4),
+    st.integers(-1, 2000),
+    st.none() | st.integers(0, 2**31 - 1),
+)
+def test_items_of_new_index_files(
+    batches: list[list[tuple[int, int, int]]], begin: int, first_diff: int | None
+) -> None:
+    said = []
+    for slots in (PureSlots(17), CompiledSlots(compiled_module().Slots(17))):
+        packed, first = [], 1
+        for batch in batches:
+            hashes, places, times_of = np.array(batch, np.int64).reshape(-1, 3).T.copy()
+            keys = KeyBatch(hashes.astype(np.int32), places, times_of)
+            packed.append(bytes(slots.pack(keys, first, begin, first_diff)))
+            first += len(batch)
+        said.append((packed, slots.used, slots.array().tolist()))
+    assert said[0] == said[1]
+
+
+@settings(logs.quick)
+@given(st.binary(max_size=2000), st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99))))
+def test_links_of_stored_items(data: bytes, links: list[tuple[int, int]]) -> None:
+    size = item_dtype().itemsize
+    items = np.frombuffer(data[: len(data) // size * size], item_dtype()).copy()
+    for (row, previous), item in zip(links, items, strict=False):
+        item["key_hash"], item["prev_index_no"] = row % 5, previous % 9
+    said = []
+    slots: NewSlots
+    for slots in (PureSlots(7), CompiledSlots(compiled_module().Slots(7))):
+        wrong: list[tuple[list[int], list[int]]] = []
+        for part in (items[: len(items) // 2], items[len(items) // 2 :]):
+            rows, before = slots.wrong_links(part, 1 if not wrong else 1 + len(items) // 2)
+            wrong.append((rows.tolist(), before.tolist()))
+        said.append((wrong, slots.used, slots.array().tolist()))
+    assert said[0] == said[1]
+
+
+units = st.tuples(
+    st.integers(0, 3),
+    st.integers(0, 2**31 - 1) | st.integers(0, 2),
+    st.integers(0, 9) | st.integers(0, 2**63 - 1),
+    st.integers(0, 9) | st.integers(0, 2**63 - 1),
+    st.integers(0, 2**31 - 1),
+    longs,
+)
+
+
+@settings(logs.quick)
+@given(st.lists(st.lists(units, max_size=40), max_size=4), st.booleans())
+def test_units_by_queue(batches: list[list[tuple[int, ...]]], in_order: bool) -> None:
+    columns = [UnitBatch(*np.array(b, np.int64).reshape(-1, 6).T.copy()) for b in batches]
+    if in_order:
+        for number, one in enumerate(columns):
+            one.queue_offset[:] = one.physical_offset[:] = 99 * number + np.arange(len(one.size))
+    said = []
+    for choice in ("compiled", "pure"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(kernel.VARIABLE, choice)
+            said.append([seen_units(queue) for queue in units_by_queue(columns)])
+    assert said[0] == said[1]
+
+
+def seen_units(queue: UnitsOfQueue) -> tuple[Any, ...]:
+    """All that is said of a queue's units; the schema agrees with their bytes."""
+    rows = [column.tolist() for column in queue.columns()]
+    schema = [
+        consumequeue.UNIT.build({"physical_offset": at, "size": size, "tags_code": code})
+        for at, size, code in zip(*rows[3:], strict=True)
+    ]
+    assert b"".join(schema) == bytes(queue.stored)
+    assert queue.first == (rows[2][0], rows[3][0])
+    steps = list(zip(pairwise(rows[2]), pairwise(rows[3]), strict=True))
+    assert queue.is_run == all(b == a + 1 and d > c for (a, b), (c, d) in steps)
+    return queue.topic_id, queue.queue_id, rows, queue.rows.tolist(), bytes(queue.stored)
+
+
+def compiled_module() -> ModuleType:
+    module = kernel.usable().module
+    assert module is not None
+    return module

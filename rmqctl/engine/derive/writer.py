@@ -6,7 +6,7 @@ harmless: queues and index know how far they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.dispatch.rules import Dispatcher
@@ -85,7 +85,7 @@ class Reput:
 
         units = unit_batch(batch, self.dispatcher)
         self.put_units(
-            units,
+            [units],
             batch.topics,
             self.ext_timestamps(batch, units),
             restoring=restoring,
@@ -102,36 +102,36 @@ class Reput:
 
     def put_units(
         self,
-        units: UnitBatch,
+        batches: Sequence[UnitBatch],
         topics: TopicTable,
         ext_timestamps: NDArray[np.int64] | None = None,
         *,
         restoring: bool = False,
         max_gap: int = 0,
     ) -> int:
-        """Units of a batch, or of several in log order; to how many queues they went.
+        """Units of some batches in log order; to how many queues they went.
 
         :param max_gap: units that damage may have swallowed: so long a gap in a queue is filled.
         """
+        from rmqctl.engine.dispatch.byqueue import units_by_queue
+
         count = 0
         if self.queues is None:
             return count
-        for topic_id, queue_id, rows in group_by_queue(units.topic_id, units.queue_id):
-            queue = self.queues.find_or_create(topics.names[topic_id], queue_id)
-            columns = (
-                units.physical_offset[rows],
-                units.size[rows],
-                units.tags_code[rows],
-                units.queue_offset[rows],
-            )
+        for units in units_by_queue(batches):
+            queue = self.queues.find_or_create(topics.names[units.topic_id], units.queue_id)
+            count += 1
+            if not restoring and units.is_run and queue.put_run(*units.first, units.stored):
+                continue
+            column = units.columns()
+            columns = column.physical_offset, column.size, column.tags_code, column.queue_offset
             if restoring:
                 queue.restore_units(*columns)
             queue.put_units(
                 *columns,
                 max_gap=max_gap,
-                store_timestamp=None if ext_timestamps is None else ext_timestamps[rows],
+                store_timestamp=None if ext_timestamps is None else ext_timestamps[units.rows],
             )
-            count += 1
         return count
 
     def put_keys(self, keys: KeyBatch, last_record: int) -> None:

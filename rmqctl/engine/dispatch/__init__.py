@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.dispatch.batches`
+- :mod:`~rmqctl.engine.dispatch.byqueue`
 - :mod:`~rmqctl.engine.dispatch.multi`
 - :mod:`~rmqctl.engine.dispatch.rules`
 """

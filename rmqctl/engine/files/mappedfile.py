@@ -225,6 +225,19 @@ class MappedFile:
         self.buffer[position:end] = data  # type: ignore[index]
         self.mark_dirty(position, end)
 
+    def write_aside(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """:meth:`write`, but not through the map, and of a range that need not be reserved: for
+        files that nobody else looks at yet. A page that is stored into through a new file's map
+        costs a fault; many at once cost next to nothing so.
+
+        :raises OSError: the disk is full; a part may have been stored.
+        """
+        done = 0
+        with memoryview(data) as view:
+            while done < len(view):
+                done += os.pwrite(self.descriptor, view[done:], position + done)
+        self.mark_dirty(position, position + done)
+
     def mark_dirty(self, start: int, end: int) -> None:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
         dirty = self._dirty

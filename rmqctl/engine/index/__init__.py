@@ -6,5 +6,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.index.indexfile`
 - :mod:`~rmqctl.engine.index.indexservice`
 - :mod:`~rmqctl.engine.index.links`
+- :mod:`~rmqctl.engine.index.newslots`
 - :mod:`~rmqctl.engine.index.recovery`
 """

@@ -29,11 +29,21 @@ class QueryItem(NamedTuple):
 
 
 class IndexService:
-    """The files of ``index/`` in order of their names, opened when they are needed."""
+    """The files of ``index/`` in order of their names, opened when they are needed.
+
+    With ``is_new`` nobody else knows of the directory yet, which has no files and gets them from
+    batches: each is whole when it is full or after :meth:`flush`, its name on disk after
+    :func:`~rmqctl.engine.files.paths.sync_directories`."""
 
     def __init__(
-        self, directory: Path, geometry: Geometry, *, writable_root: Path | None = None
+        self,
+        directory: Path,
+        geometry: Geometry,
+        *,
+        writable_root: Path | None = None,
+        is_new: bool = False,
     ) -> None:
+        self._is_new = is_new
         self.directory = directory
         self.geometry = geometry
         self.root = writable_root
@@ -170,8 +180,10 @@ class IndexService:
         assert self.root is not None, "opened for reading"
         path = self.directory / self._new_name()
         head = first_header(last.header if last is not None else None).pack()
-        mapped = MappedFile.create(self.root, path, self.geometry.file_size, head=head)
-        fresh = IndexFile(mapped, self.geometry)
+        mapped = MappedFile.create(
+            self.root, path, self.geometry.file_size, head=head, durable=not self._is_new
+        )
+        fresh = self._new_file(mapped)
         if last is not None:
             self.before_flush()
             last.flush()
@@ -179,6 +191,13 @@ class IndexService:
         self.paths.append(path)
         self._last = fresh
         return fresh
+
+    def _new_file(self, mapped: MappedFile) -> IndexFile:
+        if not self._is_new:
+            return IndexFile(mapped, self.geometry)
+        from rmqctl.engine.index.newindexfile import NewIndexFile
+
+        return NewIndexFile(mapped, self.geometry)
 
     def _new_name(self) -> str:
         """A name of the current local time, after every existing one."""

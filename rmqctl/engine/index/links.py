@@ -48,7 +48,7 @@ def link_items(
     """
     kernel = compiled()
     if kernel is None:
-        return _links_by_sorting(slot, number, newest_of_slot, count)
+        return links_by_sorting(slot, number, newest_of_slot, count)
     big_endian = newest_of_slot.dtype.byteorder == ">"
     columns = (column.view(np.uint8) for column in (slot, number, newest_of_slot))
     previous, touched, newest, fresh_slots = kernel.link_items(*columns, big_endian, count)
@@ -60,13 +60,13 @@ def link_items(
     )
 
 
-def _links_by_sorting(
+def links_by_sorting(
     slot: NDArray[np.int64],
     number: NDArray[np.int32],
     newest_of_slot: NDArray[np.int32],
     count: int,
 ) -> Links:
-    """:func:`link_items` in numpy."""
+    """:func:`link_items` in numpy: the same of int64, int32 and int32."""
     order = stable_order(slot)
     sorted_slot, sorted_number = slot[order], number[order]
     first = np.empty(len(order), bool)

@@ -168,6 +168,27 @@ class ConsumeQueueWriter(ConsumeQueue):
             # A full disk may have cut it off at a file's end.
             self.max_physical_offset = self._max_physical_offset()
 
+    def put_run(self, queue_offset: int, physical_offset: int, stored: bytes | memoryview) -> bool:
+        """Stores the bytes of units that go on by one, of records each behind the one before, when
+        they go on where the queue ends, in a queue without an extension. False: they do not, and
+        nothing is stored.
+
+        :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
+        """
+        goes_on = (
+            self.ext is None
+            and bool(self.files.entries)
+            and queue_offset == self.max_offset
+            and physical_offset >= self.max_physical_offset
+        )
+        if goes_on:
+            try:
+                self._append(bytes(stored))
+            finally:
+                # A full disk may have cut it off at a file's end.
+                self.max_physical_offset = self._max_physical_offset()
+        return goes_on
+
     def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
         store_timestamp = row[4] if row[4:] and row[4] != NO_EXT else None
         self.put_message_position_info(*row[:4], max_gap=max_gap, store_timestamp=store_timestamp)
@@ -269,8 +290,11 @@ class ConsumeQueueWriter(ConsumeQueue):
             assert mapped is not None, "a queue's first file comes with its first unit"
             position = self._wrote - mapped.file_from_offset
             piece = data[: mapped.size - position]
-            mapped.reserve(position, len(piece))
-            _store_units(mapped, position, piece)
+            if self.files.is_durable:
+                mapped.reserve(position, len(piece))
+                _store_units(mapped, position, piece)
+            else:  # Nobody looks at it yet.
+                mapped.write_aside(position, piece)
             self._wrote += len(piece)
             data = data[len(piece) :]
 

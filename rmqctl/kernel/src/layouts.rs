@@ -164,3 +164,14 @@ pub const PROPERTY_UNIQ_KEY: &[u8] = b"UNIQ_KEY";
 pub const PROPERTY_DELAY_TIME_LEVEL: &[u8] = b"DELAY";
 pub const PROPERTY_INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
 pub const PROPERTY_CRC32: &[u8] = b"__CRC32#";
+
+pub const QUEUE_UNIT_BYTES: usize = 20;
+pub const QUEUE_UNIT_PHYSICAL_OFFSET: usize = 0;
+pub const QUEUE_UNIT_SIZE: usize = 8;
+pub const QUEUE_UNIT_TAGS_CODE: usize = 12;
+
+pub const INDEX_ITEM_BYTES: usize = 20;
+pub const INDEX_ITEM_KEY_HASH: usize = 0;
+pub const INDEX_ITEM_PHYSICAL_OFFSET: usize = 4;
+pub const INDEX_ITEM_TIME_DIFF_SECONDS: usize = 12;
+pub const INDEX_ITEM_PREV_INDEX_NO: usize = 16;

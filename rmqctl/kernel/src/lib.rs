@@ -16,8 +16,12 @@ mod links;
 mod properties;
 mod record;
 mod scan;
+mod slots;
 mod topics;
+mod units;
 
+#[cfg(feature = "python")]
+mod pyderived;
 #[cfg(feature = "python")]
 mod python;
 

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 
 /// A table from a key to the place of its first use, a power of two wide and never full. Its hash is
 /// another one each time, so that no store can be made whose keys are all in each other's way.
-struct Places {
+pub struct Places {
     factor: u64,
     keys: Vec<(i64, i64)>,
     /// 1 + place; 0 where nothing stands.
@@ -15,7 +15,7 @@ struct Places {
 }
 
 impl Places {
-    fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         let width = (2 * most.max(4)).next_power_of_two();
         let factor = RandomState::new().hash_one(0) | 1;
         Places { factor, keys: Vec::new(), places: vec![0; width], mask: width - 1 }
@@ -23,7 +23,7 @@ impl Places {
 
     /// The place of a key among those seen, and whether it is new.
     #[inline]
-    fn place_of(&mut self, key: (i64, i64)) -> (usize, bool) {
+    pub fn place_of(&mut self, key: (i64, i64)) -> (usize, bool) {
         let mixed = (key.0 as u64).wrapping_mul(self.factor) ^ (key.1 as u64);
         let mut at = (mixed.wrapping_mul(self.factor) >> 32) as usize & self.mask;
         loop {
@@ -38,6 +38,11 @@ impl Places {
             }
             at = (at + 1) & self.mask;
         }
+    }
+
+    /// The keys by their places.
+    pub fn into_keys(self) -> Vec<(i64, i64)> {
+        self.keys
     }
 }
 
@@ -75,7 +80,7 @@ pub fn link_items(
             links.newest[place] = number;
         }
     }
-    links.slot = places.keys.into_iter().map(|(slot, _)| slot).collect();
+    links.slot = places.into_keys().into_iter().map(|(slot, _)| slot).collect();
     links
 }
 
@@ -92,7 +97,7 @@ pub fn group_by_queue(
         }
         rows[place].push(row as i64);
     }
-    let mut groups: Vec<_> = places.keys.into_iter().zip(rows).collect();
+    let mut groups: Vec<_> = places.into_keys().into_iter().zip(rows).collect();
     groups.sort_unstable_by_key(|(queue, _)| *queue);
     groups
 }

@@ -15,6 +15,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 use crate::columns::{Columns, INT_COLUMNS};
 use crate::layouts::VERSIONS;
 use crate::links;
+use crate::pyderived::{PySlots, units_by_queue};
 use crate::scan::{Scan, Stop, Wanted, Window};
 use crate::topics::Topic;
 
@@ -26,7 +27,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 2;
+const INTERFACE: u32 = 3;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -41,7 +42,7 @@ static PLACE: Mutex<String> = Mutex::new(String::new());
 /// leads out of the slice. A file that shrinks under its map ends the process with SIGBUS, as it
 /// does when Python looks there.
 #[allow(unsafe_code)]
-fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
+pub fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
     if buffer.len_bytes() == 0 || !buffer.is_c_contiguous() {
         return &[];
     }
@@ -50,7 +51,7 @@ fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
 }
 
 /// A panic as an exception, so that it ends a command like any other bug: never the process.
-fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+pub fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|cause| {
         let place = PLACE.lock().map(|place| place.clone()).unwrap_or_default();
         Err(KernelPanic::new_err(format!("{} at {place}", said(&*cause))))
@@ -147,11 +148,11 @@ fn batch<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyTuple
         .into_pyobject(py)
 }
 
-fn longs<'py>(py: Python<'py>, values: &[i64]) -> PyResult<Bound<'py, PyByteArray>> {
+pub fn longs<'py>(py: Python<'py>, values: &[i64]) -> PyResult<Bound<'py, PyByteArray>> {
     numbers_of(py, values, i64::to_ne_bytes)
 }
 
-fn numbers_of<'py, T: Copy, const N: usize>(
+pub fn numbers_of<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     values: &[T],
     bytes: impl Fn(T) -> [u8; N],
@@ -217,7 +218,7 @@ fn group_by_queue<'py>(
     groups.iter().map(|((topic, queue), rows)| Ok((*topic, *queue, longs(py, rows)?))).collect()
 }
 
-fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
+pub fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];
     array.copy_from_slice(bytes);
     array
@@ -246,6 +247,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     });
     module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
     module.add_class::<Scanner>()?;
+    module.add_class::<PySlots>()?;
+    module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(panic, module)?)

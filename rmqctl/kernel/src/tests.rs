@@ -7,7 +7,9 @@ use crate::layouts::{PREFIXES, VERSIONS};
 use crate::properties;
 use crate::record::{Found, read};
 use crate::scan::{Scan, Stop, Wanted, Window};
+use crate::slots::{Items, Slots};
 use crate::topics::Topic;
+use crate::units::{Queue, Unit, by_queue};
 
 /// Where a file of these tests lies in its log.
 const FILE: i64 = 1 << 30;
@@ -176,4 +178,54 @@ fn hashes_are_those_of_java() {
         assert_eq!(hash_code(text, 0, text.len(), 0), code);
     }
     assert_eq!([index_hash(5), index_hash(!4), index_hash(1 << 31)], [5, 5, 0]);
+}
+
+#[test]
+fn items_hang_on_their_slots() {
+    let items = Items { first: 1, begin_timestamp: 1000, first_diff: Some(7) };
+    let keys = [(5, 10, 1000), (15, 20, 3999), (6, 30, 0), (i32::MAX, i64::MIN, i64::MAX)];
+    let (mut slots, mut stored) = (Slots::new(10), [0; 80]);
+    slots.pack(keys.into_iter(), items, &mut stored);
+    let ints = |at: usize| -> Vec<i32> {
+        let fields = stored.chunks_exact(20).map(|item| &item[at..at + 4]);
+        fields.map(|field| i32::from_be_bytes(field.try_into().expect("four bytes"))).collect()
+    };
+    assert_eq!(ints(0), [5, 15, 6, i32::MAX]);
+    assert_eq!(ints(12), [7, 2, 0, i32::MAX]);
+    assert_eq!(ints(16), [0, 1, 0, 0]);
+    assert_eq!(slots.used, 3);
+    let mut again = Slots::new(10);
+    assert_eq!(again.wrong_links(&stored, 1), (vec![], vec![]));
+    assert!(again.stored().eq(slots.stored()));
+    stored[39] = 9;
+    assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));
+}
+
+#[test]
+fn any_items_are_looked_at() {
+    let mut lots = Lots(4);
+    for round in 1..500 {
+        let length = lots.below(400);
+        let stored = lots.bytes(length);
+        let (rows, previous) = Slots::new(round).wrong_links(&stored, 1);
+        assert!(rows.len() == previous.len() && rows.len() <= length / 20);
+    }
+}
+
+#[test]
+fn units_are_sorted_by_queue() {
+    let unit = |topic, queue, queue_offset, physical_offset| Unit {
+        topic,
+        queue,
+        queue_offset,
+        physical_offset,
+        size: 91,
+        tags_code: -1,
+    };
+    let units = [unit(1, 0, 4, 0), unit(0, 9, 0, 91), unit(1, 0, 5, 182), unit(0, 9, 2, 273)];
+    let found = by_queue(units.into_iter(), units.len());
+    let queue = |topic, queue, start, is_run| Queue { topic, queue, start, is_run };
+    assert_eq!(found.queues, [queue(0, 9, 0, false), queue(1, 0, 2, true)]);
+    assert_eq!(found.rows, [1, 3, 0, 2]);
+    assert_eq!(found.stored[60..80], [&[0; 7][..], &[182, 0, 0, 0, 91], &[255; 8]].concat());
 }

@@ -205,7 +205,10 @@ class _Builder:
             )
         if plan.index:
             index = IndexService(
-                output / paths.INDEX, plan.config.index_geometry, writable_root=output
+                output / paths.INDEX,
+                plan.config.index_geometry,
+                writable_root=output,
+                is_new=True,
             )
         self._queues, self._index = queues, index
         self._reput = Reput(self._dispatcher, queues, index)
@@ -266,6 +269,8 @@ class _Builder:
         import numpy as np
 
         plan = self._plan
+        if plan.topic is None and plan.queue_id is None:
+            return units
         keep = np.ones(len(units.size), bool)
         if plan.topic is not None:
             keep &= units.topic_id == scanner.topics.id_of(plan.topic)
@@ -278,12 +283,13 @@ class _Builder:
 
         if not self._pending:
             return
-        columns = zip(*self._pending, strict=True)
-        bulk = type(self._pending[0])(*(np.concatenate(parts) for parts in columns))
+        pending, count = self._pending, self._pending_units
         ext = np.concatenate(self._pending_ext) if self._pending_ext else None
         self._pending, self._pending_ext, self._pending_units = [], [], 0
-        self._queue_count = self._reput.put_units(bulk, scanner.topics, ext, max_gap=self._max_gap)
-        self._summary.units += len(bulk.size)
+        self._queue_count = self._reput.put_units(
+            pending, scanner.topics, ext, max_gap=self._max_gap
+        )
+        self._summary.units += count
 
     def _finish(self, scanner: Scanner) -> RebuildSummary:
         allowed = scanner.topics.allowed_array()

@@ -18,7 +18,8 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexHeader
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
-from rmqctl.engine.index.links import item_dtype, link_items
+from rmqctl.engine.index.links import item_dtype
+from rmqctl.engine.index.newslots import NewSlots, new_slots
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 
@@ -45,8 +46,9 @@ class IndexCursor:
         self._service = service
         self._paths = iter(service.paths)
         self._file: IndexFile | None = None
-        self._newest = np.zeros(0, np.int32)
-        self._used_slots = 0
+        self._slots: NewSlots = new_slots(0)
+        # The number of the first of some items, and they.
+        self._peeked: tuple[int, NDArray[np.void]] = (0, np.empty(0, item_dtype()))
         self._last_offset: int | None = None
         self._last_stamp: int | None = None
         self._findings: list[Finding] = []
@@ -72,17 +74,27 @@ class IndexCursor:
             if self._file is None and not self._open_next():
                 return np.empty(0, item_dtype())
             assert self._file is not None
-            items = self._file.items(self.next_no, min(count, _WINDOW))
+            items = self._items(min(count, _WINDOW))
             if len(items):
                 return items
             self._close_file()
+
+    def _items(self, count: int) -> NDArray[np.void]:
+        """Up to ``count`` next items of the current file; those that were looked at last are not
+        read again."""
+        assert self._file is not None
+        first, items = self._peeked
+        if first != self.next_no or len(items) < count:
+            items = self._file.items(self.next_no, count)
+            self._peeked = self.next_no, items
+        return items[:count]
 
     def take(self, count: int, store_timestamp: int | None = None) -> None:
         """Goes on by ``count`` items of the current file; ``store_timestamp`` is that of the last
         one's record, when it is known."""
         assert self._file is not None
         while count > 0:
-            items = self._file.items(self.next_no, min(count, _WINDOW))
+            items = self._items(min(count, _WINDOW))
             if self.next_no == 1:
                 self._check_header("begin_phy_offset", int(items["physical_offset"][0]))
             self._check_links(items)
@@ -105,33 +117,29 @@ class IndexCursor:
                 self.skipped += 1
                 continue
             self.next_no = 1
-            self._newest = np.zeros(self._service.geometry.hash_slot_num, np.int32)
-            self._used_slots = 0
+            self._peeked = 0, np.empty(0, item_dtype())
+            self._slots = new_slots(self._service.geometry.hash_slot_num)
             self._last_offset = self._last_stamp = None
             return True
         return False
 
     def _check_links(self, items: NDArray[np.void]) -> None:
-        number = np.arange(self.next_no, self.next_no + len(items), dtype=np.int32)
-        slot = np.maximum(items["key_hash"].astype(np.int64), 0) % len(self._newest)
-        links = link_items(slot, number, self._newest, self.next_no)
-        self._newest[links.slot] = links.newest
-        self._used_slots += links.fresh_slots
-        stored = items["prev_index_no"].astype(np.int32)
-        for row, count in neighbours(np.flatnonzero(stored != links.previous)):
+        rows, previous = self._slots.wrong_links(items, self.next_no)
+        for first, count in neighbours(rows):
+            row = int(np.searchsorted(rows, first))
             self._find(
                 "index-prev-mismatch",
-                position=self.position(int(number[row])),
-                physical_offset=int(items["physical_offset"][row]),
-                expected=int(links.previous[row]),
-                found=f"{stored[row]}" + and_more(count),
+                position=self.position(self.next_no + first),
+                physical_offset=int(items["physical_offset"][first]),
+                expected=int(previous[row]),
+                found=f"{items['prev_index_no'][first]}" + and_more(count),
             )
 
     def _close_file(self) -> None:
         """At the end of a file: its slots, its header, what stands behind its items."""
         assert self._file is not None
         file, geometry = self._file, self._file.geometry
-        slots = file.slot_array().astype(np.int32)
+        slots, newest = file.slot_array(), self._slots.array()
         uncounted = file.uncounted_items()
         self.unclean = self.unclean or file.has_grown or (self._root / paths.ABORT).exists()
         if uncounted:
@@ -145,16 +153,17 @@ class IndexCursor:
             )
             if self.unclean:
                 # The last of them may have no slot yet, and the header may count only some.
+                slots = slots.astype(np.int32)
                 self._undo_uncounted(file, slots)
-        for slot, count in neighbours(np.flatnonzero(slots != self._newest)):
+        for slot, count in neighbours(np.flatnonzero(slots != newest)):
             self._find(
                 "index-slot-mismatch",
                 position=geometry.slot_position(slot),
-                expected=int(self._newest[slot]),
+                expected=int(newest[slot]),
                 found=f"{slots[slot]}" + and_more(count),
             )
         if not (uncounted and self.unclean):
-            self._check_header("hash_slot_count", self._used_slots)
+            self._check_header("hash_slot_count", self._slots.used)
             if self._last_offset is not None:
                 self._check_header("end_phy_offset", self._last_offset)
             if self._last_stamp is not None:

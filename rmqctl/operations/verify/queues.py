@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
-from rmqctl.engine.derive.writer import bulk_units, group_by_queue
+from rmqctl.engine.derive.writer import bulk_units
 from rmqctl.engine.dispatch.batches import UnitBatch
+from rmqctl.engine.dispatch.byqueue import units_by_queue
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.log.commitlog import CommitLog
@@ -29,7 +28,7 @@ from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
-from rmqctl.operations.verify.queueunits import ExpectedUnits, UnitChecker
+from rmqctl.operations.verify.queueunits import UnitChecker
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.topics import is_deleted, known_topics
 
@@ -110,21 +109,12 @@ class QueueChecker:
     # --- queues --------------------------------------------------------------------------
 
     def _check_pending(self) -> Iterator[Finding]:
-        if not self._pending:
-            return
-        bulk = UnitBatch(*(np.concatenate(columns) for columns in zip(*self._pending, strict=True)))
-        self._pending, self._pending_units = [], 0
-        for topic_id, queue_id, rows in group_by_queue(bulk.topic_id, bulk.queue_id):
-            if self._unread(self._topics.names[topic_id]):
+        pending, self._pending, self._pending_units = self._pending, [], 0
+        for units in units_by_queue(pending):
+            if self._unread(self._topics.names[units.topic_id]):
                 continue
-            state = self._state(self._topics.names[topic_id], queue_id)
-            expected = ExpectedUnits(
-                bulk.queue_offset[rows],
-                bulk.physical_offset[rows],
-                bulk.size[rows],
-                bulk.tags_code[rows],
-            )
-            yield from self._unless_removed(state, self._records.check(state, expected))
+            state = self._state(self._topics.names[units.topic_id], units.queue_id)
+            yield from self._unless_removed(state, self._records.check(state, units))
 
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Findings of a queue, up to where a broker's retention removes what is to be read."""

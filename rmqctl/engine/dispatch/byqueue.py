@@ -1,0 +1,122 @@
+"""Units queue by queue, as they are stored: what queues are made from, and compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import layouts
+from formats.derive import dtype_of
+from rmqctl.engine.dispatch.batches import UnitBatch
+from rmqctl.engine.scan.sorting import stable_order
+from rmqctl.kernel import module as compiled
+
+_SIZE = layouts.QUEUE_UNIT.size
+
+
+class UnitsOfQueue:
+    """The units of one queue in a bulk, in log order; never none.
+
+    ``rows`` (int64) are their numbers in the bulk, ``stored`` their bytes in a queue's file when
+    that has no extension. ``is_run``: queue offsets go on by one, and every record lies behind the
+    one before it.
+    """
+
+    __slots__ = ("_bulk", "is_run", "queue_id", "rows", "stored", "topic_id")
+
+    def __init__(
+        self,
+        bulk: _Bulk,
+        topic_id: int,
+        queue_id: int,
+        rows: NDArray[np.int64],
+        stored: memoryview,
+        is_run: bool,
+    ) -> None:
+        self._bulk = bulk
+        self.topic_id, self.queue_id = topic_id, queue_id
+        self.rows, self.stored, self.is_run = rows, stored, is_run
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Queue offset and physical offset of the first unit."""
+        return self._bulk.unit(int(self.rows[0]))
+
+    def columns(self) -> UnitBatch:
+        """The units as columns, of shape ``(len(self),)``."""
+        return UnitBatch(*(column[self.rows] for column in self._bulk.columns))
+
+
+class _Bulk:
+    """Batches of units one after the other; they are joined when somebody wants columns."""
+
+    def __init__(self, batches: Sequence[UnitBatch]) -> None:
+        self._batches = batches
+        self._ends = np.cumsum([len(batch.size) for batch in batches])
+
+    @cached_property
+    def columns(self) -> UnitBatch:
+        return UnitBatch(*(np.concatenate(column) for column in zip(*self._batches, strict=True)))
+
+    def unit(self, row: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self._ends, row, "right"))
+        batch = self._batches[number]
+        at = row - int(self._ends[number])  # From the end.
+        return int(batch.queue_offset[at]), int(batch.physical_offset[at])
+
+
+class _Sorted(NamedTuple):
+    """A bulk by topic and queue: where each queue's units begin, and which and what they are."""
+
+    queues: list[tuple[int, int, int, bool]]
+    rows: NDArray[np.int64]
+    stored: memoryview
+
+
+def units_by_queue(batches: Sequence[UnitBatch]) -> Iterator[UnitsOfQueue]:
+    """The units of batches in log order, by topic number and queue id. Topics and queue ids are not
+    negative."""
+    filled = [batch for batch in batches if len(batch.size)]
+    if not filled:
+        return
+    bulk, kernel = _Bulk(filled), compiled()
+    found = _sorted_by_kernel(filled) if kernel is not None else _sorted(bulk.columns)
+    ends = [queue[2] for queue in found.queues[1:]] + [len(found.rows)]
+    for (topic_id, queue_id, start, is_run), end in zip(found.queues, ends, strict=True):
+        stored = found.stored[_SIZE * start : _SIZE * end]
+        yield UnitsOfQueue(bulk, topic_id, queue_id, found.rows[start:end], stored, is_run)
+
+
+def _sorted_by_kernel(batches: Sequence[UnitBatch]) -> _Sorted:
+    kernel = compiled()
+    assert kernel is not None
+    columns = [
+        [np.ascontiguousarray(column).view(np.uint8) for column in batch] for batch in batches
+    ]
+    queues, rows, stored = kernel.units_by_queue(columns)
+    return _Sorted(queues, np.frombuffer(rows, np.int64), memoryview(stored))
+
+
+def _sorted(units: UnitBatch) -> _Sorted:
+    """The same in numpy."""
+    code = units.topic_id * (int(units.queue_id.max()) + 1) + units.queue_id
+    order = stable_order(code)
+    is_first = np.diff(code[order], prepend=-1) != 0
+    starts = np.flatnonzero(is_first)
+    goes_on = np.diff(units.queue_offset[order], prepend=0) == 1
+    goes_on &= np.diff(units.physical_offset[order], prepend=0) > 0
+    is_run = np.logical_and.reduceat(goes_on | is_first, starts)
+    stored = np.empty(len(order), dtype_of(layouts.QUEUE_UNIT))
+    for name in ("physical_offset", "size", "tags_code"):
+        stored[name] = getattr(units, name)[order]
+    firsts = order[starts]
+    numbers = units.topic_id[firsts], units.queue_id[firsts], starts, is_run
+    queues = list(zip(*(column.tolist() for column in numbers), strict=True))
+    return _Sorted(queues, order, memoryview(stored.tobytes()))

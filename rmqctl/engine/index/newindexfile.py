@@ -1,0 +1,76 @@
+"""An index file that nobody looks at before it is whole: of an index that is made anew.
+
+Its items go to the file as they come, its slots and its header when it is full or flushed: until
+then a kill leaves a file that the directory it lies in is thrown away with. Slots are touched in no
+order, and to store into them through the map costs a page fault each; here they are 20 MB of memory
+(by the default geometry) and one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from formats.geometry import Geometry
+from rmqctl.engine.dispatch.batches import KeyBatch
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.header import IndexHeader, time_diff_seconds
+from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.newslots import new_slots
+
+#: Slots that are looked at together: of those that are all empty nothing is stored.
+_PIECE = 1 << 14
+
+
+class NewIndexFile(IndexFile):
+    """A new index file; see the module. :meth:`flush` makes it whole."""
+
+    def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
+        super().__init__(mapped, geometry)
+        self._slots = new_slots(geometry.hash_slot_num)
+
+    def put_keys(
+        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
+    ) -> int:
+        """:meth:`IndexFile.put_keys`; errors as of :meth:`put_key_batch`."""
+        offsets = np.full(len(key_hashes), physical_offset, np.int64)
+        stamps = np.full(len(key_hashes), store_timestamp, np.int64)
+        return self.put_key_batch(KeyBatch(np.array(key_hashes, np.int32), offsets, stamps), 0)
+
+    def put_key_batch(self, keys: KeyBatch, start: int) -> int:
+        """:meth:`IndexFile.put_key_batch`. :raises OSError: the disk is full; the file is of no
+        use."""
+        header = self.header
+        end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
+        if end <= start:
+            return start
+        stamps, offsets = keys.store_timestamp[start:end], keys.physical_offset[start:end]
+        fitting = KeyBatch(keys.key_hash[start:end], offsets, stamps)
+        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        first_diff, count = None, header.index_count
+        if count <= 1:
+            first_diff = time_diff_seconds(int(stamps[0]), begin_time)
+            begin_time, begin_offset = int(stamps[0]), int(offsets[0])
+        items = self._slots.pack(fitting, count, begin_time, first_diff)
+        self.mapped.write_aside(self.geometry.item_position(count), items)
+        self.header = IndexHeader(
+            begin_time,
+            int(stamps[-1]),
+            begin_offset,
+            int(offsets[-1]),
+            self._slots.used,
+            count + end - start,
+        )
+        return end
+
+    def flush(self) -> None:
+        """Stores slots and header, and forces the file to disk. :raises OSError: the disk failed,
+        or is full."""
+        slots = self._slots.array()
+        for slot in range(0, len(slots), _PIECE):
+            piece = slots[slot : slot + _PIECE]
+            if piece.any():
+                self.mapped.write_aside(self.geometry.slot_position(slot), piece.tobytes())
+        self.mapped.write_aside(0, self.header.pack())
+        self.mapped.flush()

@@ -1,0 +1,130 @@
+"""The slots of an index file whose items come in order from the first on: of one that is made anew,
+or looked at as if it were.
+
+Both engines say the same; the compiled one hangs items on slots one after the other, the pure one
+sorts them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from formats import layouts
+from formats.derive import dtype_of
+from rmqctl.engine.dispatch.batches import KeyBatch
+from rmqctl.engine.index.links import links_by_sorting, time_diff_array
+from rmqctl.kernel import module as compiled
+
+if TYPE_CHECKING:
+    from rmqctl.kernel import _kernel
+
+_SLOT = np.dtype(f">{layouts.INDEX_SLOT.fields[0].code}")
+
+
+class NewSlots(Protocol):
+    """Slots, empty at first; ``used`` says how many are not."""
+
+    @property
+    def used(self) -> int: ...
+
+    def pack(
+        self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
+    ) -> bytes | bytearray:
+        """The items of keys as they are stored, numbered from ``first`` on. Times count from
+        ``begin_timestamp`` (ms), but that of the first item, where ``first_diff`` (seconds) is
+        given."""
+
+    def wrong_links(
+        self, items: NDArray[np.void], first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Takes stored items, numbered from ``first`` on: the rows of those that name another item
+        before them on their slot than there is (int64, ascending) and, parallel to them, the
+        number of the right one (int32), 0 where there is none."""
+
+    def array(self) -> NDArray[np.int32]:
+        """The newest item of each slot, 0 where there is none: big-endian int32 by slot number."""
+
+
+def new_slots(count: int) -> NewSlots:
+    """So many empty slots, of the engine that :mod:`rmqctl.kernel` chooses."""
+    kernel = compiled()
+    return PureSlots(count) if kernel is None else CompiledSlots(kernel.Slots(count))
+
+
+class PureSlots:
+    """:class:`NewSlots` in numpy."""
+
+    def __init__(self, count: int) -> None:
+        self.used = 0
+        self._newest = np.zeros(count, np.int32)
+
+    def _previous(self, key_hash: NDArray[np.int32], first: int) -> NDArray[np.int32]:
+        number = np.arange(first, first + len(key_hash), dtype=np.int32)
+        slot = np.maximum(key_hash.astype(np.int64), 0) % len(self._newest)
+        links = links_by_sorting(slot, number, self._newest, first)
+        self._newest[links.slot] = links.newest
+        self.used += links.fresh_slots
+        return links.previous
+
+    def pack(
+        self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
+    ) -> bytes:
+        """See :class:`NewSlots`."""
+        items = np.zeros(len(keys.key_hash), dtype_of(layouts.INDEX_ITEM))
+        items["key_hash"], items["physical_offset"] = keys.key_hash, keys.physical_offset
+        items["time_diff_seconds"] = time_diff_array(keys.store_timestamp, begin_timestamp)
+        if first_diff is not None and len(items):
+            items["time_diff_seconds"][0] = first_diff
+        if len(items):
+            items["prev_index_no"] = self._previous(keys.key_hash, first)
+        return items.tobytes()
+
+    def wrong_links(
+        self, items: NDArray[np.void], first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """See :class:`NewSlots`: int64 rows, int32 numbers."""
+        if not len(items):
+            return np.empty(0, np.int64), np.empty(0, np.int32)
+        previous = self._previous(items["key_hash"].astype(np.int32), first)
+        rows = np.flatnonzero(items["prev_index_no"].astype(np.int32) != previous)
+        return rows, previous[rows]
+
+    def array(self) -> NDArray[np.int32]:
+        """See :class:`NewSlots`: big-endian int32."""
+        return self._newest.astype(_SLOT)
+
+
+class CompiledSlots:
+    """:class:`NewSlots` of the kernel."""
+
+    def __init__(self, slots: _kernel.Slots) -> None:
+        self._slots = slots
+
+    @property
+    def used(self) -> int:
+        """See :class:`NewSlots`."""
+        return self._slots.used
+
+    def pack(
+        self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
+    ) -> bytearray:
+        """See :class:`NewSlots`."""
+        columns = (np.ascontiguousarray(column).view(np.uint8) for column in keys)
+        return self._slots.pack(
+            *columns, first=first, begin_timestamp=begin_timestamp, first_diff=first_diff
+        )
+
+    def wrong_links(
+        self, items: NDArray[np.void], first: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """See :class:`NewSlots`: int64 rows, int32 numbers."""
+        stored = np.ascontiguousarray(items).view(np.uint8)
+        rows, previous = self._slots.wrong_links(stored, first)
+        return np.frombuffer(rows, np.int64), np.frombuffer(previous, np.int32)
+
+    def array(self) -> NDArray[np.int32]:
+        """See :class:`NewSlots`: big-endian int32."""
+        return np.frombuffer(self._slots.stored(), _SLOT)

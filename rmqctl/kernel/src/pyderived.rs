@@ -1,0 +1,128 @@
+//! What Python sees of units and index items: they are made of whole batches, without the
+//! interpreter's lock.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyTuple};
+
+use crate::layouts::INDEX_ITEM_BYTES;
+use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+use crate::slots::{Items, Slots};
+use crate::units::{self, Unit};
+
+/// The slots of an index file that is filled, or looked at, from its first item on.
+#[pyclass(name = "Slots")]
+pub struct PySlots(Slots);
+
+#[pymethods]
+impl PySlots {
+    #[new]
+    fn new(count: usize) -> Self {
+        PySlots(Slots::new(count))
+    }
+
+    /// How many slots have an item.
+    #[getter]
+    fn used(&self) -> usize {
+        self.0.used
+    }
+
+    /// Consecutive items as they are stored. Hashes are 32-bit, offsets and times 64-bit numbers of
+    /// this machine; times count from `begin_timestamp`, but that of the first item, if it is given.
+    #[expect(clippy::too_many_arguments, reason = "three columns, and what they begin with")]
+    #[pyo3(signature = (key_hash, physical_offset, store_timestamp, *, first, begin_timestamp,
+        first_diff))]
+    fn pack<'py>(
+        &mut self,
+        py: Python<'py>,
+        key_hash: PyBuffer<u8>,
+        physical_offset: PyBuffer<u8>,
+        store_timestamp: PyBuffer<u8>,
+        first: i32,
+        begin_timestamp: i64,
+        first_diff: Option<i32>,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let (hashes, slots) = (bytes_of(&key_hash), &mut self.0);
+        let (offsets, stamps) = (bytes_of(&physical_offset), bytes_of(&store_timestamp));
+        let items = Items { first, begin_timestamp, first_diff };
+        let hashes = hashes.chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
+        let keys = hashes.zip(numbers(offsets)).zip(numbers(stamps));
+        let keys = keys.map(|((hash, at), time)| (hash, at, time));
+        PyByteArray::new_with(py, keys.len() * INDEX_ITEM_BYTES, |stored| {
+            py.detach(|| {
+                guarded(|| {
+                    slots.pack(keys, items, stored);
+                    Ok(())
+                })
+            })
+        })
+    }
+
+    /// Hangs stored items on their slots, the first one of number `first`: `(rows, previous)` of
+    /// those that name another item before them than there is, in 64 and 32 bits.
+    fn wrong_links<'py>(
+        &mut self,
+        py: Python<'py>,
+        items: PyBuffer<u8>,
+        first: i32,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+        let (stored, slots) = (bytes_of(&items), &mut self.0);
+        let (rows, previous) = py.detach(|| guarded(|| Ok(slots.wrong_links(stored, first))))?;
+        Ok((longs(py, &rows)?, numbers_of(py, &previous, i32::to_ne_bytes)?))
+    }
+
+    /// The slots as they are stored.
+    fn stored<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        let slots = self.0.stored();
+        PyByteArray::new_with(py, 4 * slots.len(), |array| {
+            for (place, slot) in array.chunks_exact_mut(4).zip(slots) {
+                place.copy_from_slice(&slot);
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The columns of a batch of units, 64-bit numbers of this machine.
+type UnitColumns = [PyBuffer<u8>; 6];
+
+/// `units_by_queue` of `rmqctl/engine/dispatch/byqueue.py`: `(queues, rows, units)`, of which
+/// `queues` are `(topic id, queue id, start, is a run)`; of several batches as if they were one.
+#[pyfunction]
+pub fn units_by_queue<'py>(
+    py: Python<'py>,
+    batches: Vec<UnitColumns>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let columns: Vec<[&[u8]; 6]> = batches
+        .iter()
+        .map(|batch| std::array::from_fn(|column| bytes_of(&batch[column])))
+        .collect();
+    let found = py.detach(|| {
+        guarded(|| {
+            let count = columns.iter().map(|batch| batch[0].len() / 8).sum();
+            let units = columns.iter().flat_map(|batch| {
+                let mut values = batch.map(numbers);
+                std::iter::from_fn(move || {
+                    let [topic, queue, queue_offset, physical_offset, size, tags_code] =
+                        values.each_mut().map(Iterator::next);
+                    Some(Unit {
+                        topic: topic?,
+                        queue: queue?,
+                        queue_offset: queue_offset?,
+                        physical_offset: physical_offset?,
+                        size: size?,
+                        tags_code: tags_code?,
+                    })
+                })
+            });
+            Ok(units::by_queue(units, count))
+        })
+    })?;
+    let queues: Vec<_> =
+        found.queues.iter().map(|q| (q.topic, q.queue, q.start, q.is_run)).collect();
+    (queues, longs(py, &found.rows)?, PyByteArray::new(py, &found.stored)).into_pyobject(py)
+}
+
+fn numbers(bytes: &[u8]) -> impl ExactSizeIterator<Item = i64> + Clone {
+    bytes.chunks_exact(8).map(|number| i64::from_ne_bytes(array_of(number)))
+}
