@@ -261,6 +261,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "config/topics.json").unlink()
     (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
+    yield from stores_by_name(root, capsys)
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body hex")
     yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body hex --decompress")
@@ -303,6 +304,20 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("walk queue", code=1)
     yield from rows("pull", "--topic orders --queue-id 0 --body hex")
     yield from rows("rebuild", f"all --output {root}/new", code=1)
+
+
+def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """One with all that it may have, and one that is not there."""
+    (root / "rmqctl").mkdir()
+    conf = f'broker_conf = "{root}/broker.conf"'
+    (root / "rmqctl" / "config.toml").write_text(
+        f'[stores.a]\nstore = "{root}/store"\n{conf}\n[stores.b]\n{conf}\n'
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(root))
+        assert run(["config", "stores", "--format", "ndjson"]) == 1
+    for text in capsys.readouterr().out.splitlines():
+        yield "config stores", json.loads(text)
 
 
 def a_changed_body(

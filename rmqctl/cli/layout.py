@@ -49,6 +49,7 @@ _NAMES = {
     "producer_group": 16,
     "path": 24,
     "store": 16,
+    "broker_conf": 16,
     "tag": 8,
     "key": 12,
     "keys": 10,
@@ -65,6 +66,7 @@ _TEXTS = {
     "expected": 10,
     "found": 10,
     "error": 20,
+    "problem": 20,
 }
 _TIMES = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{3})[+-]\d\d:\d\d(:\d\d)?")
 #: What is shown of a time: all of it, without the zone, without milliseconds.

@@ -16,6 +16,7 @@ import click
 
 from rmqctl.cli import pager
 from rmqctl.cli.output import FORMATS
+from rmqctl.cli.place import place_of
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
 
@@ -67,7 +68,7 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         envvar="RMQCTL_STORE",
         show_envvar=True,
         type=StorePath(file_okay=False),
-        help="The broker's storePathRootDir, where broker.conf does not name it.",
+        help="The broker's storePathRootDir, where broker.conf does not name it, or @NAME.",
     )
     @click.option(
         "--broker-conf",
@@ -77,6 +78,31 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         type=click.Path(),
         help="The broker's broker.conf, for sizes other than the defaults.",
     )
+    @_output_options
+    @functools.wraps(function)
+    def run(
+        root: Path | str | None, broker_conf: str | None, told: Settings, **options: Any
+    ) -> int | None:
+        where, conf = place_of(root, broker_conf)
+        return function(told._replace(root=where, broker_conf=conf), **options)
+
+    return run
+
+
+def without_store(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Gives a command that looks at no store the other options that all have."""
+
+    @_output_options
+    @functools.wraps(function)
+    def run(told: Settings, **options: Any) -> int | None:
+        return function(told, **options)
+
+    return run
+
+
+def _output_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """How to print, as one argument ``told``: settings of no store yet."""
+
     @click.option(
         "--format",
         metavar="FORMAT",
@@ -89,8 +115,6 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     @no_pager_option
     @functools.wraps(function)
     def run(
-        root: Path | None,
-        broker_conf: str | None,
         format: str | None,
         as_json: bool,
         quiet: bool,
@@ -101,32 +125,10 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
         if as_json and format not in (None, "json"):
             raise click.UsageError(f"--json and --format {format} exclude each other.")
         chosen = "json" if as_json else format or "table"
-        where = root_of(broker_conf) if root is None else root
-        paged = pager.is_wanted(no_pager)
-        return function(Settings(where, broker_conf, chosen, quiet, verbose, paged), **options)
+        told = Settings(Path(), None, chosen, quiet, verbose, pager.is_wanted(no_pager))
+        return function(told=told, **options)
 
     return run
-
-
-def root_of(broker_conf: str | None) -> Path:
-    """The store that a ``broker.conf`` names, for a command that is not told of one.
-
-    :raises UsageError: it names none. :raises BrokerConfError: it cannot be read.
-    """
-    if broker_conf:
-        from rmqctl.engine.settings.storeconfig import load_broker_conf
-
-        named = load_broker_conf(broker_conf).store_path_root_dir
-        if named:
-            return Path(named)
-        raise click.UsageError(
-            f"Missing option '--store': {broker_conf} has no storePathRootDir (RMQCTL_STORE saves "
-            "the option)."
-        )
-    raise click.UsageError(
-        "Missing option '--store': the broker's storePathRootDir (RMQCTL_STORE saves the option), "
-        "or --broker-conf with a file that names it."
-    )
 
 
 def offset_range(function: F) -> F:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from rmqctl.cli.options import no_pager_option, root_of
+from rmqctl.cli.options import no_pager_option
 from rmqctl.cli.output import FORMATS, RowWriter
 from rmqctl.cli.pager import is_wanted
+from rmqctl.cli.place import places_of
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import StorePath
 
@@ -60,7 +61,12 @@ class StoreName(StorePath):
     name = "store"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return str(value) if "://" in str(value) else str(super().convert(value, param, ctx))
+        if "://" in str(value):
+            return str(value)
+        found = super().convert(value, param, ctx)
+        if isinstance(found, Path) and str(found).startswith("@"):
+            return f"./{found}"  # A directory that is called so, and no name.
+        return str(found)
 
     def split_envvar_value(self, rv: str) -> list[str]:
         return rv.split() if "://" in rv else rv.split(os.pathsep)
@@ -164,7 +170,7 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         envvar="RMQCTL_STORE",
         show_envvar=True,
         type=StoreName(),
-        help="A broker's storePathRootDir, a pattern of several, or a URL (repeatable).",
+        help="A broker's storePathRootDir, a pattern of several, a URL, or @NAME (repeatable).",
     )
     @click.option(
         "--broker-conf",
@@ -186,14 +192,14 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         no_pager: bool,
         **options: Any,
     ) -> int | None:
-        stores = _expanded(roots or (str(root_of(broker_conf)),))
+        named, conf = places_of(roots, broker_conf)
         paged = is_wanted(no_pager)
-        return function(SparkSettings(stores, broker_conf, quiet, verbose, paged), **options)
+        return function(SparkSettings(_expanded(named), conf, quiet, verbose, paged), **options)
 
     return run
 
 
-def _expanded(roots: tuple[str, ...]) -> list[str]:
+def _expanded(roots: Sequence[str]) -> list[str]:
     """The stores that names, patterns and URLs mean, each once.
 
     :raises StoreNotFound, NotAStore: one is none. :raises RemoteUnreadable: no answer.

@@ -41,11 +41,16 @@ QUEUE_ID = Whole(0, INT_MAX)
 
 
 class StorePath(click.Path):
-    """A directory's name; an empty one is a variable that was not set, and not ``.``."""
+    """A directory's name, or a store's own: ``@name``, which stays a text. An empty one is a
+    variable that was not set, and not ``.``."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
         if value == "":
             self.fail("it is empty", param, ctx)
+        if str(value).startswith("@"):
+            return str(value)
         return Path(value)
 
 

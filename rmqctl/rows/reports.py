@@ -165,6 +165,16 @@ class DiskRow(TypedDict):
     allocated_bytes: Annotated[int, BYTES, "disk space that they take: holes take none"]
 
 
+class NamedStoreRow(TypedDict):
+    """A store that has a name of its own: `--store @name`."""
+
+    type: Literal["named_store"]
+    name: Annotated[str, "its name, without the `@`"]
+    store: Annotated[str | None, "directory, pattern or URL; null where broker.conf names none"]
+    broker_conf: Annotated[str | None, "its broker.conf"]
+    problem: Annotated[str | None, "why it cannot be used; null where nothing is wrong"]
+
+
 KINDS = (
     Kind(
         "field",
@@ -186,4 +196,5 @@ KINDS = (
     Kind("progress", ProgressRow, printed_by=("clean",)),
     Kind("usage", UsageRow, printed_by=("du",)),
     Kind("disk", DiskRow, printed_by=("du", "du --disk")),
+    Kind("named_store", NamedStoreRow, printed_by=("config stores",)),
 )

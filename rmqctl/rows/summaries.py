@@ -136,6 +136,15 @@ class ConfigCheckSummary(TypedDict):
     infos: Annotated[int, "findings of severity info"]
 
 
+class ConfigStoresSummary(TypedDict):
+    """Of `config stores`."""
+
+    type: Literal["summary"]
+    path: Annotated[str, "the user's file that names them"]
+    stores: Annotated[int, "stores that it names; 0 also where there is no such file"]
+    problems: Annotated[int, "those with a problem"]
+
+
 class WalkCommitlogSummary(TypedDict):
     type: Literal["summary"]
     messages: Annotated[int, MESSAGES, "messages printed"]
@@ -335,6 +344,7 @@ KINDS = (
     Kind("summary (du)", DuSummary),
     Kind("summary (du --disk)", DuDiskSummary),
     Kind("summary (config check)", ConfigCheckSummary),
+    Kind("summary (config stores)", ConfigStoresSummary),
     Kind("summary (walk commitlog)", WalkCommitlogSummary),
     Kind("summary (walk commitlog --follow)", WalkCommitlogFollowSummary),
     Kind("summary (walk queue)", WalkQueueSummary),

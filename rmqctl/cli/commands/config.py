@@ -1,16 +1,16 @@
-"""``rmqctl config check``."""
+"""``rmqctl config check`` and ``rmqctl config stores``."""
 
 from __future__ import annotations
 
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
-from rmqctl.cli.options import common
+from rmqctl.cli.options import common, without_store
 from rmqctl.cli.settings import Settings
 
 
-@group("config", examples=["rmqctl config check --store DIR"])
+@group("config", examples=["rmqctl config check --store DIR", "rmqctl config stores"])
 def command() -> None:
-    """Look at the files of config/: topics, groups, offsets."""
+    """Look at config/ of a store, and list stores by name."""
 
 
 @make(
@@ -47,4 +47,42 @@ def check(settings: Settings) -> int:
     return int(not summary.is_clean)
 
 
+@make(
+    "stores",
+    examples=["rmqctl config stores", "rmqctl config stores --format ndjson"],
+    exits={1: "a store has a problem"},
+)
+@without_store
+def stores(settings: Settings) -> int:
+    """List the stores that have names: --store @NAME.
+
+    The names stand in rmqctl/config.toml below XDG_CONFIG_HOME, or ~/.config: a table for each,
+    such as [stores.prod-a], with the paths `store`, `broker_conf` or both. Prints rows of type
+    named_store, then a summary. Nothing of a store is read.
+    """
+    from rmqctl.cli.place import named_stores, problem_of, root_or_none, user_config
+
+    path, problems = user_config(), 0
+    found = named_stores()
+    with settings.writer("named_store") as writer:
+        for name in sorted(found):
+            row = {
+                "type": "named_store",
+                "name": name,
+                "store": root_or_none(found[name]),
+                "broker_conf": found[name].broker_conf,
+                "problem": problem_of(found[name]),
+            }
+            problems += row["problem"] is not None
+            writer.row(row)
+        writer.summary(path=str(path), stores=len(found), problems=problems)
+    if not found:
+        settings.note(
+            f"note: {path} names no store. Two lines name one: [stores.prod-a] and "
+            'store = "/data/rocketmq/store"; a third its broker_conf.'
+        )
+    return int(problems > 0)
+
+
 command.add_command(check)
+command.add_command(stores)
