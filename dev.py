@@ -43,7 +43,8 @@ CHECKS = {
     "ruff format": ["-m", "ruff", "format", "--check", "."],
     "mypy": ["-m", "mypy"],
     "generated files": ["-m", "rmqctl.reference", "--check"],
-    # loadgroup: all tests on Spark share one session, so one process runs them.
+    # loadgroup: all tests on Spark share one session, so one process runs them, as do those of an
+    # engine. How many processes "auto" is, tests/conftest.py says.
     "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup"],
 }
 

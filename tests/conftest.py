@@ -48,6 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = seeds.seed()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Workers of ``-n auto``: two more than there are cores. Tests of the engine and of Spark, a
+    half of the time, mostly wait: for starts, stops and deaths of what runs beside them."""
+    if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return None  # xdist reads it.
+    return len(os.sched_getaffinity(0)) + 2
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nightly tests run when they are asked for; then all that draw lots are among them."""
