@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
-from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.settings.filesizes import (
@@ -32,6 +31,7 @@ from rmqctl.engine.store import KeyMatch, Store
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.lock import StoreLock
+    from rmqctl.engine.index.indexwriter import IndexServiceWriter
     from rmqctl.engine.log.logwriter import CommitLogWriter
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
@@ -161,6 +161,7 @@ class WritableStore(MessageStore):
 
     writable = True
     commit_log: CommitLogWriter
+    index: IndexServiceWriter
 
     def __init__(
         self,
@@ -232,9 +233,11 @@ class WritableStore(MessageStore):
             log_range=self._log_range,
         )
 
-    def _open_index(self) -> IndexService:
+    def _open_index(self) -> IndexServiceWriter:
+        from rmqctl.engine.index.indexwriter import IndexServiceWriter
+
         geometry = self.config.index_geometry
-        return IndexService(self.root / paths.INDEX, geometry, writable_root=self.root)
+        return IndexServiceWriter(self.root / paths.INDEX, geometry, self.root)
 
     def _start_writing(self, undo: ExitStack, catches_up: bool, progress: Progress) -> None:
         # A store that is read has no use for them.

@@ -14,7 +14,7 @@ from formats.indexfile import HEADER
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexfile import IndexFile
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.index.mending import repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
@@ -41,9 +41,9 @@ def messages_in_log_order(draw: st.DrawFn) -> list[Message]:
     return found
 
 
-def service_at(root: Path) -> IndexService:
+def service_at(root: Path) -> IndexServiceWriter:
     root.mkdir(exist_ok=True)
-    return IndexService(root / "index", GEOMETRY, writable_root=root)
+    return IndexServiceWriter(root / "index", GEOMETRY, root)
 
 
 def batch_of(messages: list[Message]) -> KeyBatch:
@@ -183,7 +183,7 @@ def test_repair_knows_a_slot_of_which_a_part_was_stored(
     """Beyond 255 items a cut value is neither the former nor the new one: by the put, or by an
     earlier repair."""
     geometry = Geometry(7, 600)
-    service = IndexService(tmp_path / "index", geometry, writable_root=tmp_path)
+    service = IndexServiceWriter(tmp_path / "index", geometry, tmp_path)
     service.put_message([3], 1, 1000)
     for number in range(2, 400):
         service.put_message([4], number, 1000)

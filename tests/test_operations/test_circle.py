@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import zlib
 from collections.abc import Iterable, Iterator
 from itertools import count
@@ -26,7 +27,7 @@ from rmqctl.operations.look.pull import pull
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.operations.verify import verify
 from rmqctl.rows import Row
-from tests import golden_data
+from tests import golden_data, random_messages
 from tests.conftest import Golden
 from tests.seeds import times
 
@@ -145,6 +146,33 @@ def test_pull_put_gives_the_same_messages(sent: list[MessageExtBrokerInner], spe
             for at, rows in pulled.items():
                 again = list(pull(new, *at, max_messages=99, body=spelling))
                 assert kept(again) == kept(rows)
+
+
+def test_ten_thousand_messages_go_round(chance: random.Random, tmp_path: Path) -> None:
+    """walk → put → walk, and pull → put → pull, of one store."""
+    old, new, pulled = (new_store(tmp_path / name) for name in ("old", "new", "pulled"))
+    with old, new, pulled:
+        sent = list(random_messages.messages(chance, 10_000))
+        assert all(result.is_ok for bulk in old.put_stream(sent) for result in bulk)
+        rows = walked(old)
+        assert put_rows(new, rows).stored == len(sent)
+        assert kept(walked(new)) == kept(rows)
+        for where in old.queues.directories():
+            at = where.topic, where.queue_id
+            of_queue = pulled_whole(old, *at)
+            put_rows(pulled, of_queue)
+            assert kept(pulled_whole(pulled, *at)) == kept(of_queue)
+
+
+def pulled_whole(store: MessageStore, topic: str, queue_id: int) -> list[Row]:
+    """All messages of a queue, pull by pull."""
+    rows: list[Row] = []
+    while True:
+        found = list(pull(store, topic, queue_id, offset=len(rows), max_messages=999, body="utf8"))
+        messages = [row for row in found if row["type"] == "message"]
+        if not messages:
+            return rows
+        rows += messages
 
 
 @settings(max_examples=times(30))

@@ -10,7 +10,7 @@ import pytest
 
 from formats import layouts
 from formats.text import index_key_hash
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import HOSTS_V6_MASK, PREFIXES, Record
@@ -49,7 +49,7 @@ def test_a_second_item_of_a_key_is_no_damage_but_one_of_no_key_is(
     """After a kill the engine indexes the last message of the file before once more."""
     record = last_keyed(store)
     key_hash = index_key_hash(record.topic, key or record.properties["UNIQ_KEY"])
-    service = IndexService(store / "index", GEOMETRY, writable_root=store)
+    service = IndexServiceWriter(store / "index", GEOMETRY, store)
     file = service.last()
     assert file is not None
     assert file.put_keys([key_hash], record.physical_offset, record.store_timestamp) == 1
@@ -76,7 +76,7 @@ def test_a_message_indexed_again_across_two_files_is_no_damage(tmp_path: Path) -
     second.unlink()
     record = last_record(root)
     hashes = [index_key_hash("TopicA", key) for key in record.properties["KEYS"].split()]
-    service = IndexService(root / "index", GEOMETRY, writable_root=root)
+    service = IndexServiceWriter(root / "index", GEOMETRY, root)
     file = service.last_or_new()
     assert file.put_keys(hashes, record.physical_offset, record.store_timestamp) == 4
     service.close()
@@ -87,7 +87,7 @@ def test_a_message_indexed_again_across_two_files_is_no_damage(tmp_path: Path) -
 
 def test_an_index_file_that_has_no_item_yet_counts_none(store: Path) -> None:
     """The engine stores the count, which starts at 1, with the first item."""
-    service = IndexService(store / "index", GEOMETRY, writable_root=store)
+    service = IndexServiceWriter(store / "index", GEOMETRY, store)
     last = service.last()
     assert last is not None
     service.close()

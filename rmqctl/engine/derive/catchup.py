@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.derive.writer import Reput
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.record.record import Record
@@ -37,7 +37,11 @@ class DispatchTail:
     """
 
     def __init__(
-        self, log: CommitLogWriter, queues: ConsumeQueueTable, index: IndexService, reput: Reput
+        self,
+        log: CommitLogWriter,
+        queues: ConsumeQueueTable,
+        index: IndexServiceWriter,
+        reput: Reput,
     ) -> None:
         self._log = log
         self._queues = queues

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.queue.queuewriter import NO_EXT
 from rmqctl.engine.record.record import Record
@@ -39,7 +39,7 @@ class Reput:
         self,
         dispatcher: Dispatcher,
         queues: ConsumeQueueTable | None,
-        index: IndexService | None,
+        index: IndexServiceWriter | None,
     ) -> None:
         self.dispatcher = dispatcher
         self.queues = queues

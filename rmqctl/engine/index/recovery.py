@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.index.indexfile import ITEMS_AT_ONCE, IndexFile
 from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.index.mending import is_linked, keep
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def _sound_items(items: NDArray[np.void], newest: int, log_end: int) -> int:
 
 
 def apply_cuts(
-    index: IndexService,
+    index: IndexServiceWriter,
     cuts: tuple[IndexCut, ...],
     store_timestamp_at: Callable[[int], int | None],
 ) -> None:

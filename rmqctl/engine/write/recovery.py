@@ -18,7 +18,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
 from rmqctl.engine.record.record import Record
@@ -46,7 +46,7 @@ class Recovery:
     """Does a plan to a store whose lock is held."""
 
     def __init__(
-        self, plan: StartPlan, parts: StoreParts, index: IndexService, flusher: StoreFlusher
+        self, plan: StartPlan, parts: StoreParts, index: IndexServiceWriter, flusher: StoreFlusher
     ) -> None:
         self._plan = plan
         self._parts = parts

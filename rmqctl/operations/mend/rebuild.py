@@ -19,7 +19,7 @@ from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.newdirectory import new_directory
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.record.record import Damage, End
@@ -204,11 +204,8 @@ class _Builder:
                 is_new=True,
             )
         if plan.index:
-            index = IndexService(
-                output / paths.INDEX,
-                plan.config.index_geometry,
-                writable_root=output,
-                is_new=True,
+            index = IndexServiceWriter(
+                output / paths.INDEX, plan.config.index_geometry, output, is_new=True
             )
         self._queues, self._index = queues, index
         self._reput = Reput(self._dispatcher, queues, index)

@@ -28,6 +28,7 @@ from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
@@ -159,7 +160,7 @@ class NewStore:
                 ),
                 writable_root=root,
             ),
-            IndexService(root / paths.INDEX, config.index_geometry, writable_root=root)
+            IndexServiceWriter(root / paths.INDEX, config.index_geometry, root)
             if config.message_index_enable
             else None,
         )

@@ -1,0 +1,189 @@
+"""The writing half of :mod:`rmqctl.engine.index.indexservice`: messages get their items, and full
+files a next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats.geometry import Geometry
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import remove_file
+from rmqctl.engine.index.header import IndexHeader, first_header
+from rmqctl.engine.index.indexfile import IndexFile
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.mending import repair
+
+if TYPE_CHECKING:
+    from rmqctl.engine.dispatch.batches import KeyBatch
+
+
+class IndexServiceWriter(IndexService):
+    """The index of a store that is open for writing; its newest file stays open.
+
+    :param root: the directory below which no link is followed.
+    :param is_new: nobody else knows of the directory yet, which has no files and gets them from
+        batches: each is whole when it is full or after :meth:`flush`, its name on disk after
+        :func:`~rmqctl.engine.files.paths.sync_directories`.
+    """
+
+    is_growing = True
+
+    def __init__(
+        self, directory: Path, geometry: Geometry, root: Path, *, is_new: bool = False
+    ) -> None:
+        super().__init__(directory, geometry)
+        self._is_new = is_new
+        self.root = root
+        #: Called before a full file is forced to disk: what it speaks of must be there first.
+        self.before_flush: Callable[[], object] = lambda: None
+        self._last: IndexFile | None = None
+
+    def last(self) -> IndexFile | None:
+        """The newest file, open for writing; None when there is none."""
+        if self._last is None and self.paths:
+            mapped = MappedFile.open_writable(self.root, self.paths[-1])
+            self._last = IndexFile(mapped, self.geometry)
+        return self._last
+
+    def open_writable(self, path: Path) -> IndexFile:
+        """Opens one file for writing, which nobody else of this service has open; the caller closes
+        it."""
+        self.close()
+        return IndexFile(MappedFile.open_writable(self.root, path), self.geometry)
+
+    def remove(self, path: Path) -> None:
+        """Removes a file for good; errors as of :func:`~rmqctl.engine.files.paths.remove_file`."""
+        self.close()
+        remove_file(self.root, path)
+        self.paths.remove(path)
+
+    def recover(self, store_timestamp_at: Callable[[int], int | None]) -> None:
+        """Undoes what a killed writer did not finish (:meth:`IndexFile.repair`)."""
+        last = self.last()
+        if last is None:
+            return
+        previous = None
+        if len(self.paths) > 1:
+            before = self.open(self.paths[-2])
+            previous = before.header
+            before.close()
+        repair(last, store_timestamp_at, previous)
+
+    def last_or_new(self) -> IndexFile:
+        """The file for the next item (``IndexService#getAndCreateLastIndexFile``).
+
+        :raises CannotWrite: a new one is needed and cannot be made.
+        """
+        last = self.last()
+        if last is not None and not last.is_full:
+            return last
+        path = self.directory / self._new_name()
+        head = first_header(last.header if last is not None else None).pack()
+        mapped = MappedFile.create(
+            self.root, path, self.geometry.file_size, head=head, durable=not self._is_new
+        )
+        fresh = self._new_file(mapped)
+        if last is not None:
+            self.before_flush()
+            last.flush()
+            last.close()
+        self.paths.append(path)
+        self._last = fresh
+        return fresh
+
+    def _new_file(self, mapped: MappedFile) -> IndexFile:
+        if not self._is_new:
+            return IndexFile(mapped, self.geometry)
+        from rmqctl.engine.index.newindexfile import NewIndexFile
+
+        return NewIndexFile(mapped, self.geometry)
+
+    def _new_name(self) -> str:
+        """A name of the current local time, after every existing one."""
+        name = datetime.now().strftime("%Y%m%d%H%M%S%f")[:17]
+        newest = max([p.name for p in self.paths], default="")
+        return name if name > newest else str(int(newest) + 1)
+
+    def put_message(
+        self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
+    ) -> list[int]:
+        """Indexes one message (``IndexService#buildIndex``); end timestamps of files it filled.
+
+        A message without keys makes the file that its items would go to, too. One that the index
+        already ends with gets only the items that are missing, and makes no file for none.
+        """
+        filled: list[int] = []
+        pending = list(key_hashes)
+        end = self._end_phy_offset()
+        if physical_offset == end:
+            pending = pending[self._items_of_last_message() :]
+        if physical_offset < end or (physical_offset == end and not pending):
+            return filled
+        file = self.last_or_new()
+        while pending:
+            pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+            if pending:
+                file = self.last_or_new()
+        return filled
+
+    def _items_of_last_message(self) -> int:
+        """How many items the message at the end of the index has already, in however many files."""
+        count = 0
+        for path in reversed(self.paths):
+            file = self._last if self._last is not None and self._last.path == path else None
+            opened = file or self.open(path)
+            try:
+                own = opened.items_of_last_message()
+                count += own
+                if own < opened.item_count:
+                    break
+            finally:
+                if file is None:
+                    opened.close()
+        return count
+
+    def put_batch(self, keys: KeyBatch, last_record: int) -> list[int]:
+        """:meth:`put_message` for a batch; end timestamps of files that it filled.
+
+        ``last_record`` is the physical offset of the batch's last record: without a key it still
+        makes the next file when the one before is full.
+        """
+        import numpy as np
+
+        filled: list[int] = []
+        end = self._end_phy_offset()
+        at = int(np.searchsorted(keys.physical_offset, end, "left"))
+        if at < len(keys.key_hash) and keys.physical_offset[at] == end:
+            at += self._items_of_last_message()
+        while at < len(keys.key_hash):
+            file = self.last_or_new()
+            at = file.put_key_batch(keys, at)
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+        if last_record > self._end_phy_offset():
+            self.last_or_new()
+        return filled
+
+    def _end_phy_offset(self) -> int:
+        """Where the last message with items lies; -1 without a file."""
+        last = self.last()
+        return -1 if last is None else last.header.end_phy_offset
+
+    def flush(self) -> None:
+        if self._last is not None:
+            self._last.flush()
+
+    def close(self) -> None:
+        if self._last is not None:
+            self._last.close()
+            self._last = None
+
+    def _header(self, path: Path) -> IndexHeader | None:
+        if self._last is not None and self._last.path == path:
+            return self._last.header
+        return super()._header(path)
