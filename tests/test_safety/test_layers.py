@@ -22,6 +22,7 @@ ROOMS = {
     "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.kernel"},
     "rmqctl/operations": {
         "formats",
+        "rmqctl.arrow",
         "rmqctl.engine",
         "rmqctl.errors",
         "rmqctl.operations",

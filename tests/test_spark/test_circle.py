@@ -20,6 +20,7 @@ from rmqctl.errors import UsageError
 from rmqctl.operations.change.putstream import BulkPut, put_lines
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.rows import Row
+from rmqctl.rows.exported import exported_columns
 from tests import random_messages
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def damage(path: Path) -> None:
 def exported(spark: SparkSession, path: Path, to: Path, kind: str) -> tuple[int, int, int]:
     from rmqctl.spark.report import export as report
 
-    columns = report.check_columns(None)
+    columns = exported_columns()
     rows = report.selected(spark, [str(path)], {}, columns)
     return report.export(rows, columns, str(to), kind)
 
@@ -144,13 +145,13 @@ def test_import_takes_what_the_command_prints(
 
 
 def test_put_takes_what_export_writes(spark: SparkSession, store: Path, tmp_path: Path) -> None:
-    """The directory has the topic, so that is told."""
+    """A line is a message of its own, and says its topic as its directory does."""
     from rmqctl.operations.change.messagemaker import MessageMaker
 
     assert exported(spark, store, tmp_path / "out", "ndjson") == (len(BODIES), 0, 0)
     lines = list(lines_of(tmp_path / "out"))
     assert {json.loads(line)["body_encoding"] for line in lines} == {"base64"}
-    maker = MessageMaker({"topic": "orders"})
+    maker = MessageMaker()
     with MessageStore(tmp_path / "new", SMALL, writable=True, create=True) as new:
         for bulk in put_lines(new, [*lines], BulkPut("export"), maker=maker):
             list(bulk)
@@ -165,10 +166,11 @@ def test_a_body_has_its_former_name_on_request(
     from rmqctl.spark.report import export as report
     from rmqctl.spark.sink import importer
 
-    columns = report.check_columns("topic,body_base64")
+    columns = exported_columns("topic,body_base64")
     rows = report.selected(spark, [str(store)], {}, columns)
     assert report.export(rows, columns, str(tmp_path / "out"), "ndjson").messages == len(BODIES)
-    assert all(list(json.loads(line)) == ["body_base64"] for line in lines_of(tmp_path / "out"))
+    names = ["type", "topic", "body_base64"]
+    assert all(list(json.loads(line)) == names for line in lines_of(tmp_path / "out"))
     found = importer.read(spark, str(tmp_path / "out"), "ndjson").collect()
     assert sorted(bytes(row["body"]) for row in found) == sorted(BODIES)
 

@@ -24,6 +24,7 @@ from rmqctl.operations.mend import rebuild as in_process
 from rmqctl.operations.verify import inparts, verify
 from rmqctl.reference.rows import KINDS
 from rmqctl.rows import onspark
+from rmqctl.rows.exported import exported_columns
 from rmqctl.rows.field import fields_of
 from tests import golden_data
 from tests.test_docs import misfits
@@ -216,7 +217,7 @@ def test_export_and_import(spark: SparkSession, golden: Golden, tmp_path: Path, 
     from rmqctl.spark.sink import importer
 
     root, config = golden("ipv6"), golden_data.broker_conf("ipv6")
-    columns = export.check_columns(None)
+    columns = exported_columns()
     rows = export.selected(spark, [str(root)], {}, columns)
     to = tmp_path / "exported"
     assert export.export(rows, columns, str(to), kind) == (200, 0, 0)
@@ -277,11 +278,9 @@ def test_import_refuses_what_is_cut_off(
 
 
 def test_columns_that_make_no_file_are_refused() -> None:
-    from rmqctl.spark.report import export
-
-    with pytest.raises(UsageError, match="needs another column"):
-        export.check_columns("topic, topic")
-    assert export.check_columns("topic,body") == ["topic", "body"]
+    with pytest.raises(ValueError, match="needs another column"):
+        exported_columns("topic, topic")
+    assert exported_columns("topic,body") == ["topic", "body"]
 
 
 def _messages(root: Path, config: MessageStoreConfig) -> list[object]:

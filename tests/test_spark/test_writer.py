@@ -13,6 +13,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import QueueFilesTooSmall
 from rmqctl.operations.verify import Finding, verify
+from rmqctl.rows.exported import exported_columns
 from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, broker_conf_text
@@ -260,8 +261,8 @@ def test_import_of_every_golden_store(spark: SparkSession, golden: Golden, tmp_p
     from rmqctl.spark.sink import importer
 
     roots = sorted((golden(name) for name in golden_data.STORES if name != "defaults"), key=str)
-    frame = export.selected(spark, [str(root) for root in roots], {}, export.check_columns(None))
-    messages, *_ = export.export(frame, export.check_columns(None), f"{tmp_path}/out", "parquet")
+    frame = export.selected(spark, [str(root) for root in roots], {}, exported_columns())
+    messages, *_ = export.export(frame, exported_columns(), f"{tmp_path}/out", "parquet")
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 18, max_hash_slot_num=1000)
     rows = importer.read(spark, f"{tmp_path}/out", "parquet")
     assert importer.load(rows, f"{tmp_path}/new", config) == messages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +17,10 @@ from rmqctl.cli.spark_options import (
     spark_options,
     spark_session,
 )
+
+if TYPE_CHECKING:
+    from rmqctl.cli.output import RowWriter
+    from rmqctl.rows.exported import Exported
 
 
 @make(
@@ -50,7 +56,7 @@ from rmqctl.cli.spark_options import (
 @click.option("--columns", metavar="A,B,…", help="Only these columns.")
 @topic_option()
 @time_range
-@spark_options(LOCAL)
+@spark_options()
 @several_stores
 def command(
     settings: SparkSettings,
@@ -63,28 +69,77 @@ def command(
     """Write messages as Parquet, NDJSON or CSV files.
 
     There is a directory for each topic and day. Columns are the fields of `rmqctl walk commitlog
-    --body`. The directory appears when all of it is written. Runs on Apache Spark, on this machine
-    unless --master says otherwise. The stores are only read.
+    --body`; lines of NDJSON go into `rmqctl put --from -` as they are. The directory appears when
+    all of it is written. Parquet needs pyarrow. Runs on Apache Spark with --master, and where a
+    store or DIR is a URL, with the same rows. The stores are only read.
     """
+    from rmqctl.rows.exported import exported_columns
+
+    try:
+        wanted = exported_columns(columns)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    places = (*settings.named, to.removeprefix("file://"))
+    with_spark = options["master"] or options["conf"] or any("://" in one for one in places)
+    with settings.writer("json" if as_json else "table") as writer:
+        if with_spark:
+            master = options["master"] or LOCAL
+            done = _on_spark(settings, writer, to, kind, wanted, options | {"master": master})
+        else:
+            done = _here(settings, writer, to, kind, wanted, options)
+        writer.summary(output=to, format=kind, **done.row())
+    mismatches = settings.settings().note_bodies(done.row())
+    return int(bool(done.damages) or mismatches or not done.messages)
+
+
+def _here(
+    settings: SparkSettings,
+    writer: RowWriter,
+    to: str,
+    kind: str,
+    columns: list[str],
+    options: dict[str, Any],
+) -> Exported:
+    from rmqctl.engine.scan.choice import Choice
+    from rmqctl.operations.look.export import StoreToExport, export
+    from rmqctl.rows.columns import Source, broker_of
+
+    choice = Choice(options["topic"], options["since"], options["until"])
+    with ExitStack() as stack:
+        stores = []
+        for name in settings.named:
+            one = settings.settings(store=name)
+            place = str(one.root.absolute())
+            given = one.config.broker_name if len(settings.named) == 1 else ""
+            source = Source(place, given or broker_of(place))
+            stores.append(StoreToExport(stack.enter_context(one.open()), source))
+        size = sum(one.store.max_offset - one.store.min_offset for one in stores)
+        advance = stack.enter_context(settings.settings().progress("export", size, writer))
+        return export(stores, columns, Path(to.removeprefix("file://")), kind, choice, advance)
+
+
+def _on_spark(
+    settings: SparkSettings,
+    writer: RowWriter,
+    to: str,
+    kind: str,
+    columns: list[str],
+    options: dict[str, Any],
+) -> Exported:
     source = settings.source_options
     with (
-        settings.writer("json" if as_json else "table") as writer,
         settings.settings().progress("export", 1000, writer, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
         from rmqctl.spark.report import export
 
-        wanted = export.check_columns(columns)
         rows = export.selected(
             spark,
             settings.stores,
             source,
-            wanted,
+            columns,
             topic=options["topic"],
             since=options["since"],
             until=options["until"],
         )
-        done = export.export(rows, wanted, to, kind)
-        writer.summary(output=to, format=kind, **done.row())
-    mismatches = settings.settings().note_bodies(done.row())
-    return int(bool(done.damages) or mismatches or not done.messages)
+        return export.export(rows, columns, to, kind)

@@ -4,6 +4,7 @@ Other rooms use:
 
 - :mod:`~rmqctl.operations.look.du`
 - :mod:`~rmqctl.operations.look.dump`
+- :mod:`~rmqctl.operations.look.export`
 - :mod:`~rmqctl.operations.look.find`
 - :mod:`~rmqctl.operations.look.follow`
 - :mod:`~rmqctl.operations.look.groups`

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rmqctl.engine.record.fields import MESSAGE
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH
-from rmqctl.errors import UsageError
-from rmqctl.rows.columns import STRUCTURES
+from rmqctl.rows.exported import BASE64, NO_DAY, SUFFIXES, Exported, file_columns
 from rmqctl.spark.session.session import runs_here
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
 from rmqctl.spark.source.datasource import scan
@@ -18,24 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS = {"parquet": "parquet", "ndjson": "json", "csv": "csv"}
-_KNOWN = [column.name for column in STRUCTURES["commitlog"]]
-#: A former name of the body, in base64.
-_BASE64 = "body_base64"
 _NEEDED = ("topic", "store_time", "status")
-
-
-def check_columns(text: str | None) -> list[str]:
-    """The columns that ``--columns`` names, every one without it.
-
-    :raises UsageError: there is no such column, or no file would have one.
-    """
-    wanted = list(_KNOWN) if text is None else [name.strip() for name in text.split(",")]
-    unknown = [name for name in wanted if name not in (*_KNOWN, _BASE64)]
-    if unknown:
-        raise UsageError(reason=f"there is no column {unknown[0]!r}: {', '.join(_KNOWN)}.")
-    if set(wanted) == {"topic"}:
-        raise UsageError(reason="--columns needs another column: the directories say the topic.")
-    return list(dict.fromkeys(wanted))
+#: What only a line of NDJSON says beside its directory.
+_IN_LINES = ("type", "topic")
 
 
 def selected(
@@ -56,26 +42,11 @@ def selected(
         ("store_timestamp", "<=", until),
     ]
     where = [limit for limit in limits if limit[2] is not None]
-    columns = ["body" if name == _BASE64 else name for name in columns]
+    columns = ["body" if name == BASE64 else name for name in columns]
     wanted = list(dict.fromkeys([*columns, *_NEEDED]))
     if not {"body", "status"}.isdisjoint(columns):
         options = {"checkCrc": "true"} | options
     return scan(spark, stores, "commitlog", wanted, where, **options)
-
-
-class Exported(NamedTuple):
-    """How many messages were written, how many damaged places there were, and of how many messages
-    the body is not what was stored."""
-
-    messages: int
-    damages: int
-    body_crc_mismatches: int
-
-    def row(self) -> dict[str, int]:
-        """The fields of a summary: mismatches where there are any."""
-        return {
-            name: count for name, count in self._asdict().items() if count or "body" not in name
-        }
 
 
 def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
@@ -94,19 +65,29 @@ def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:
         F.sum((~damaged).cast("bigint")).alias("messages"),
         F.sum(mismatch.cast("bigint")).alias("mismatches"),
     )
-    day = F.coalesce(F.date_format("store_time", "yyyy-MM-dd"), F.lit("unknown"))
-    named = counted.where("status <> 'damage'").select(
-        [*_written(columns, kind), F.col("topic"), day.alias("day")]
-    )
+    day = F.coalesce(F.date_format("store_time", "yyyy-MM-dd"), F.lit(NO_DAY)).alias("day")
+    sound = counted.where("status <> 'damage'")
     with in_new_directory(to) as place:
         if not is_remote(place) and not runs_here(rows.sparkSession):
-            named = named.where(_is_seen(place)(F.col("topic")))
-        writer = named.write.partitionBy("topic", "day").mode(
+            sound = sound.where(_is_seen(place)(F.col("topic")))
+        written = _written(columns, kind)
+        # A column by which files are parted is in no file, but in a line that is text already.
+        are_lines = "topic" in written and not is_remote(place)
+        if are_lines:
+            line = F.to_json(F.struct(*(one.alias(name) for name, one in written.items())))
+            sound = sound.select(line.alias("value"), F.col("topic"), day)
+        else:
+            of_file = [one.alias(name) for name, one in written.items() if name not in _IN_LINES]
+            sound = sound.select(*of_file, F.col("topic"), day)
+        writer = sound.write.partitionBy("topic", "day").mode(
             "errorifexists" if place == to else "overwrite"
         )
         if kind == "csv":
-            writer = writer.option("header", "true").option("escape", '"')
-        writer.format(FORMATS[kind]).save(place)
+            spaces = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+            writer = writer.options(header="true", escape='"', **spaces)
+        writer.format("text" if are_lines else FORMATS[kind]).save(place)
+        if are_lines:
+            _named_as_lines(Path(place))
     told = seen.get
     return Exported(*(told[name] or 0 for name in ("messages", "damage", "mismatches")))
 
@@ -124,20 +105,24 @@ def _is_seen(place: str) -> Any:
     return arrow_udf(look, "boolean")  # type: ignore[call-overload]
 
 
-def _written(columns: list[str], kind: str) -> list[Column]:
+def _written(columns: list[str], kind: str) -> dict[str, Column]:
     """Columns as a format can hold them: bodies as Base64 in text, properties as JSON in CSV."""
     from pyspark.sql import functions as F
 
-    written: list[Column] = []
-    for name in columns:
-        if name == "topic":
-            continue  # The directory says it.
-        if name == _BASE64 or (name == "body" and kind != "parquet"):
-            written.append(F.translate(F.base64("body"), "\r\n", "").alias(name))
-            if name == "body":
-                written.append(F.lit("base64").alias("body_encoding"))
-        elif name == "properties" and kind == "csv":
-            written.append(F.to_json("properties").alias(name))
-        else:
-            written.append(F.col(name))
-    return written
+    base64 = F.translate(F.base64("body"), "\r\n", "")
+    made = {"type": F.lit(MESSAGE), BASE64: base64, "body_encoding": F.lit("base64")}
+    if kind != "parquet":
+        made["body"] = base64
+    if kind == "csv":
+        made["properties"] = F.to_json("properties")
+    names = file_columns(columns, kind)
+    return {name: made[name] if name in made else F.col(name) for name in names}
+
+
+def _named_as_lines(directory: Path) -> None:
+    """Gives files of lines the name of JSON, and their checksums theirs."""
+    for path in directory.rglob("part-*.txt"):
+        checksums = path.with_name(f".{path.name}.crc")
+        path = path.rename(path.with_suffix(SUFFIXES["ndjson"]))
+        if checksums.exists():
+            checksums.rename(path.with_name(f".{path.name}.crc"))

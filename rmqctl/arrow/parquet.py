@@ -1,0 +1,85 @@
+"""Parquet files of messages, a directory a topic and day."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqctl.arrow.arrays import arrow_schema, message_batch
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.rows.columns import Source
+from rmqctl.rows.exported import BASE64, SUFFIXES, file_columns
+
+#: Gives the directories of a batch, and the rows that go there.
+Partitions = Callable[[Batch], Iterator[tuple[str, Any]]]
+#: So much is held before it is written: each file gets a row group of its share.
+_HELD_BYTES = 64 << 20
+#: Files that are open at once; one that was closed cannot be gone on with.
+_OPEN = 256
+
+
+class ParquetFiles:
+    """Parquet below ``directory``. Rows wait in memory until there are enough of them for row
+    groups that are worth it, whichever topics they are of; then all are written."""
+
+    def __init__(self, directory: Path, columns: list[str], partitions: Partitions) -> None:
+        self._directory = directory
+        self._partitions = partitions
+        self._columns = file_columns(columns, "parquet")
+        read = dict.fromkeys("body" if name == BASE64 else name for name in self._columns)
+        self._read = arrow_schema("commitlog", read)
+        self._held: dict[str, list[pa.RecordBatch]] = {}
+        self._held_bytes = 0
+        self._open: dict[str, pq.ParquetWriter] = {}
+        self._files: dict[str, int] = {}
+
+    def write(self, batch: Batch, source: Source) -> None:
+        """Takes the messages of a batch, in its order. :raises OSError: the disk failed."""
+        rows = message_batch(batch, self._read, source)
+        for directory, chosen in self._partitions(batch):
+            part = rows.take(pa.array(chosen)) if len(chosen) < len(rows) else rows
+            self._held.setdefault(directory, []).append(part)
+            self._held_bytes += part.nbytes
+        if self._held_bytes >= _HELD_BYTES:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        for directory, parts in self._held.items():
+            table = self._named(pa.Table.from_batches(parts))
+            self._writer(directory, table.schema).write_table(table, row_group_size=len(table))
+        self._held, self._held_bytes = {}, 0
+
+    def _named(self, table: pa.Table) -> pa.Table:
+        """The columns in the order in which they are asked for."""
+        if BASE64 in self._columns:
+            texts = [b64encode(body).decode() for body in table["body"].to_pylist()]
+            table = table.append_column(BASE64, pa.array(texts, pa.string()))
+        return table.select(self._columns)
+
+    def _writer(self, directory: str, schema: pa.Schema) -> pq.ParquetWriter:
+        writer = self._open.pop(directory, None)
+        if writer is None:
+            if len(self._open) >= _OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            number = self._files[directory] = self._files.get(directory, -1) + 1
+            place = self._directory / directory
+            place.mkdir(parents=True, exist_ok=True)
+            path = place / f"part-{number:05d}{SUFFIXES['parquet']}"
+            writer = pq.ParquetWriter(path, schema)
+        self._open[directory] = writer  # The last one used is the last one closed.
+        return writer
+
+    def close(self) -> None:
+        """Writes what is held. :raises OSError: the disk failed."""
+        self._write_held()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Lets go of the files."""
+        while self._open:
+            self._open.popitem()[1].close()

@@ -1,0 +1,98 @@
+"""export: messages as Parquet, NDJSON or CSV files, a directory a topic and day.
+
+One pass of the scanner; nothing is held but what goes into the next files. The rows, and the layout
+of the files, are those of the same export on Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.record.record import Damage
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.operations.look.exportfiles import TextFiles, partitions
+from rmqctl.rows.exported import BASE64, Exported
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.scan.choice import Choice
+    from rmqctl.rows.columns import Source
+
+#: What tells others that an export is whole, as Hadoop's committer leaves it.
+_WHOLE = "_SUCCESS"
+
+
+class StoreToExport(NamedTuple):
+    """A store that is open, and what its rows say of it."""
+
+    store: MessageStore
+    source: Source
+
+
+class _Files(Protocol):
+    def write(self, batch: Batch, source: Source) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def export(
+    stores: list[StoreToExport],
+    columns: list[str],
+    to: Path,
+    kind: str,
+    choice: Choice,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Exported:
+    """Writes the chosen messages of some stores to a new directory, which appears whole, or not at
+    all. Damaged places are left out and counted; bodies that are wanted are checked.
+
+    :param columns: of :func:`~rmqctl.rows.exported.exported_columns`. :param kind: ``parquet``,
+        ``ndjson`` or ``csv``. :param progress: told of the bytes of all logs that are read.
+    :raises ArrowMissing: Parquet is wanted, and there is no pyarrow.
+    :raises OutputExists, OutputInUse, CannotWrite: as of
+        :func:`~rmqctl.engine.files.newdirectory.new_directory`.
+    """
+    if kind == "parquet":
+        from rmqctl.arrow.present import check_arrow
+
+        check_arrow()
+    checks = not {"body", BASE64, "status"}.isdisjoint(columns)
+    messages = damages = mismatches = done = 0
+    with new_directory(to) as building, ExitStack() as closing:
+        files = _files(building, columns, kind, closing)
+        for one in stores:
+            store, before = one.store, done
+            for entry in Scanner(store.commit_log, check=checks, properties=False).scan():
+                damages += isinstance(entry, Damage)
+                if not isinstance(entry, Batch):
+                    continue
+                progress(before + entry.end_offset - store.min_offset)
+                batch = choice.of(entry)
+                if batch is not None:
+                    files.write(batch, one.source)
+                    messages += len(batch)
+                    mismatches += len(batch) - int(np.count_nonzero(batch.crc_matches))
+            done += store.max_offset - store.min_offset
+        files.close()
+        (building / _WHOLE).touch()
+    return Exported(messages, damages, mismatches)
+
+
+def _files(building: Path, columns: list[str], kind: str, closing: ExitStack) -> _Files:
+    """What writes the files; closed with ``closing`` also where the export fails."""
+    if kind != "parquet":
+        text = TextFiles(building, columns, kind)
+        closing.callback(text.close)
+        return text
+    from rmqctl.arrow.parquet import ParquetFiles
+
+    parquet = ParquetFiles(building, columns, partitions)
+    closing.callback(parquet.abandon)
+    return parquet

@@ -1,0 +1,140 @@
+"""The files of an export: ``topic=…/day=…/part-…``, as Spark lays them out, and lines of text.
+
+Names come from data: what Spark escapes in a directory's name is escaped here
+(``ExternalCatalogUtils#escapePathName``), and NUL, at which Spark fails.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK
+from rmqctl.operations.look.rows import message_row
+from rmqctl.rows.exported import NO_DAY, SUFFIXES, file_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.rows.columns import Source
+
+DAY = 86_400_000
+_NOT_IN_NAMES = re.compile("[\0-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
+_EMPTY = "__HIVE_DEFAULT_PARTITION__"
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+#: Days of the years 1 to 9999.
+_DAYS = range(-719_162, 2_932_897)
+#: Files that are open at once.
+_OPEN = 64
+#: At an end of a cell, or all of it.
+_EDGES = (" ", "")
+_QUOTED = re.compile('[",\r\n]')
+
+
+def partition(topic: str, day: int) -> str:
+    """The directory of a topic and day (days since 1970), below that of the export."""
+    name = _NOT_IN_NAMES.sub(lambda found: f"%{ord(found[0]):02X}", topic) or _EMPTY
+    moment = _EPOCH + timedelta(days=day) if day in _DAYS else None
+    told = NO_DAY if moment is None else f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
+    return f"topic={name}/day={told}"
+
+
+def partitions(batch: Batch) -> Iterator[tuple[str, Any]]:
+    """The directories of a batch, with the rows (ascending) that go there."""
+    day = batch.store_timestamp // DAY
+    keys, number = np.unique(np.stack([batch.topic_id, day], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    edges = np.searchsorted(number[order], np.arange(len(keys) + 1))
+    for at, (topic_id, days) in enumerate(keys.tolist()):
+        yield partition(batch.topics.names[topic_id], days), order[edges[at] : edges[at + 1]]
+
+
+class TextFiles:
+    """Lines of NDJSON or CSV below ``directory``, a file a topic and day; few are open at once."""
+
+    def __init__(self, directory: Path, columns: list[str], kind: str) -> None:
+        self._directory = directory
+        self._suffix = SUFFIXES[kind]
+        self._columns = file_columns(columns, kind)
+        self._line: Callable[[dict[str, Any]], bytes] = json_line if kind == "ndjson" else csv_line
+        self._head = b"" if kind == "ndjson" else csv_line({n: n for n in self._columns})
+        self._open: dict[str, IO[bytes]] = {}
+        self._begun: set[str] = set()
+
+    def write(self, batch: Batch, source: Source) -> None:
+        """Appends the messages of a batch, in its order. :raises OSError: the disk failed."""
+        for directory, rows in partitions(batch):
+            file = self._file(directory)
+            for row in rows.tolist():
+                file.write(self._line(self._values(batch, row, source)))
+
+    def _file(self, directory: str) -> IO[bytes]:
+        file = self._open.pop(directory, None)
+        if file is None:
+            if len(self._open) >= _OPEN:
+                self._open.pop(next(iter(self._open))).close()
+            path = self._directory / directory / f"part-00000{self._suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("ab")
+            if directory not in self._begun:
+                self._begun.add(directory)
+                file.write(self._head)
+        self._open[directory] = file  # The last one used is the last one closed.
+        return file
+
+    def _values(self, batch: Batch, row: int, source: Source) -> dict[str, Any]:
+        """The columns of a message as a file has them."""
+        record = batch.record(row)
+        values: dict[str, Any] = dict(message_row(record))
+        values |= {"damage": None, "status": OK, **source._asdict()}
+        if not batch.crc_matches[row]:
+            values["status"] = BODY_CRC_MISMATCH
+        for name in ("born", "store"):
+            values[f"{name}_time"] = _time_text(values[f"{name}_timestamp"])
+        if "body" in self._columns or "body_base64" in self._columns:
+            body = batch.mapped.read(record.body_position, record.body_length)
+            values["body"] = values["body_base64"] = b64encode(body).decode()
+            values["body_encoding"] = "base64"
+        return {name: values[name] for name in self._columns}
+
+    def close(self) -> None:
+        """:raises OSError: the disk failed."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def json_line(values: dict[str, Any]) -> bytes:
+    """One object a line; what is null is left out, as Spark does it."""
+    told = {name: value for name, value in values.items() if value is not None}
+    return orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def csv_line(values: dict[str, Any]) -> bytes:
+    """One record, quoted where it must be; null is nothing, and an empty text is quoted."""
+    cells = []
+    for value in values.values():
+        text = "" if value is None else str(value)
+        if isinstance(value, dict):
+            text = orjson.dumps(value).decode()
+        is_quoted = value is not None and (text[:1] in _EDGES or text[-1:] in _EDGES)
+        if is_quoted or _QUOTED.search(text):
+            text = '"' + text.replace('"', '""') + '"'
+        cells.append(text)
+    return (",".join(cells) + "\n").encode()
+
+
+def _time_text(timestamp: int) -> str | None:
+    """ISO 8601 in UTC; None where no calendar has the time."""
+    try:
+        moment = _EPOCH + timestamp * _MILLISECOND
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,118 @@
+"""export on Spark and in its own process: the same rows in the same directories."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.scan.choice import Choice
+from rmqctl.operations.look.export import StoreToExport
+from rmqctl.operations.look.export import export as export_here
+from rmqctl.rows.columns import Source, broker_of
+from rmqctl.rows.exported import Exported, exported_columns
+from tests import golden_data
+from tests.conftest import Golden
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
+pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'rmqctl[spark]'")
+
+STORES = ("ipv6", "broker", "sqlfilter", "transaction")
+
+
+def stores(golden: Golden) -> list[str]:
+    return [name for name in STORES if name in golden_data.STORES]
+
+
+def here(golden: Golden, names: list[str], to: Path, kind: str, columns: list[str]) -> Exported:
+    opened = []
+    for name in names:
+        root = golden(name)
+        store = MessageStore(root, golden_data.broker_conf(name))
+        opened.append(StoreToExport(store, Source(str(root), broker_of(str(root)))))
+    done = export_here(opened, columns, to, kind, Choice())
+    for one in opened:
+        one.store.close()
+    return done
+
+
+def plain(value: bytes | datetime) -> str:
+    """Spark writes timestamps without a zone (INT96)."""
+    return value.hex() if isinstance(value, bytes) else str(value.replace(tzinfo=None))
+
+
+def contents(directory: Path) -> dict[str, list[str]]:
+    """What the files of each directory hold, in any order; nor have properties one."""
+    found: dict[str, set[str]] = {}
+    for path in directory.rglob("part-*"):
+        if path.suffix == ".parquet":
+            rows = pq.ParquetFile(path).read().to_pylist()
+            for row in rows:
+                row["properties"] = dict(row["properties"])
+        elif path.suffix == ".json":
+            rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        else:
+            rows = list(csv.DictReader(path.open(encoding="utf-8", newline="")))
+            for row in rows:
+                row["properties"] = json.loads(row["properties"])
+        told = {json.dumps(sorted(row.items()), default=plain, sort_keys=True) for row in rows}
+        assert all(list(row) == list(rows[0]) for row in rows) or path.suffix == ".json"
+        assert len(told) == len(rows)
+        found.setdefault(str(path.parent.relative_to(directory)), set()).update(told)
+    return {name: sorted(rows) for name, rows in found.items()}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])
+def test_both_write_the_same(
+    spark: SparkSession, golden: Golden, tmp_path: Path, kind: str
+) -> None:
+    from rmqctl.spark.report import export
+
+    names, columns = stores(golden), exported_columns()
+    roots = [str(golden(name)) for name in names]
+    rows = export.selected(spark, roots, {}, columns)
+    on_spark = export.export(rows, columns, str(tmp_path / "spark"), kind)
+    assert here(golden, names, tmp_path / "here", kind, columns) == on_spark
+    assert on_spark.messages > 500 and on_spark.damages == 0
+    one, other = contents(tmp_path / "spark"), contents(tmp_path / "here")
+    assert one.keys() == other.keys()
+    for directory, told in one.items():
+        assert other[directory] == told, directory
+    for place in ("spark", "here"):
+        assert (tmp_path / place / "_SUCCESS").exists()
+        suffixes = {path.suffix for path in (tmp_path / place).rglob("part-*")}
+        assert suffixes == {{"ndjson": ".json"}.get(kind, f".{kind}")}
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])
+def test_import_takes_what_was_exported_here(
+    spark: SparkSession, golden: Golden, tmp_path: Path, kind: str
+) -> None:
+    from rmqctl.spark.sink import importer
+
+    done = here(golden, ["ipv6"], tmp_path / "out", kind, exported_columns())
+    messages = importer.read(spark, str(tmp_path / "out"), kind)
+    config = golden_data.broker_conf("ipv6")
+    assert importer.load(messages, str(tmp_path / "new"), config) == done.messages == 200
+    with (
+        MessageStore(golden("ipv6"), config) as old,
+        MessageStore(tmp_path / "new", config) as new,
+    ):
+        kept = [
+            [
+                (one.topic, one.queue_id, one.properties, store.body(one), one.born_timestamp)
+                for one in store.commit_log.walk()
+                if isinstance(one, Record)
+            ]
+            for store in (old, new)
+        ]
+    assert kept[0] == kept[1]
