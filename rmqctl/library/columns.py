@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.arrow.present import check_arrow
-from rmqctl.library.damage import warn_of_damage, warn_of_log
+from rmqctl.library.damage import DamageTeller
 from rmqctl.rows.columns import Source, broker_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def of_log(store: Store, schema: pa.Schema, choice: Choice) -> Iterator[pa.Recor
     """Messages in the order of the log."""
     from rmqctl.arrow.reader import log_batches
 
-    log = store.engine.commit_log
-    return log_batches(log, schema, _source(store), choice, warn_of_log, _warn_of_bodies)
+    log, damage = store.engine.commit_log, DamageTeller()
+    return log_batches(log, schema, _source(store), choice, damage.of_log, damage.of_bodies)
 
 
 def of_records(
@@ -52,13 +52,7 @@ def of_records(
     from rmqctl.arrow.reader import record_batches
 
     log = store.engine.commit_log
-    return record_batches(log, records, schema, _source(store), _warn_of_bodies)
-
-
-def _warn_of_bodies(count: int) -> None:
-    warn_of_damage(
-        f"{count} bodies of a batch are not what was stored: the column status names them"
-    )
+    return record_batches(log, records, schema, _source(store), DamageTeller().of_bodies)
 
 
 def _source(store: Store) -> Source:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.record import Damage, End, Record
-from rmqctl.library.damage import warn_of_log
+from rmqctl.library.damage import DamageTeller
 from rmqctl.library.message import Message
 from rmqctl.library.times import Moment, milliseconds
 
@@ -116,12 +116,13 @@ class LogMessages(Messages):
         return LogMessages(self._store, since, until)
 
     def _records(self) -> Iterator[Record]:
+        damage = DamageTeller()
         for entry in self._store.engine.commit_log.walk():
             if isinstance(entry, Record):
                 if self._shows(entry):
                     yield entry
             elif isinstance(entry, Damage):
-                warn_of_log(entry)
+                damage.of_log(entry)
             elif isinstance(entry, End):
                 return
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, overload
 from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 from rmqctl.engine.record.record import Record
 from rmqctl.errors import MessageUnreadable
-from rmqctl.library.damage import warn_of_damage
+from rmqctl.library.damage import DamageTeller
 from rmqctl.library.message import Message
 from rmqctl.library.messages import Messages
 
@@ -69,6 +69,7 @@ class QueueMessages(Messages):
         queue = self._queue()
         if queue is None:
             return
+        damage = DamageTeller()
         unread: list[int] = []
         for queue_offset in self._within_times(queue):
             record = self._record(queue, queue_offset)
@@ -76,12 +77,12 @@ class QueueMessages(Messages):
                 unread = [*unread[:1], queue_offset]
                 continue
             if unread:
-                self._warn(unread)
+                damage.of_queue(self._topic, self._queue_id, unread)
                 unread = []
             if self._shows(record):
                 yield record
         if unread:
-            self._warn(unread)
+            damage.of_queue(self._topic, self._queue_id, unread)
 
     def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The record of a queue offset; None when there is none that its unit can mean."""
@@ -90,13 +91,6 @@ class QueueMessages(Messages):
             return None
         record = self._store.engine.commit_log.find_record(unit.physical_offset)
         return None if record is None or record.total_size != unit.size else record
-
-    def _warn(self, unread: list[int]) -> None:
-        offsets = " to ".join(str(offset) for offset in unread)
-        warn_of_damage(
-            f"the messages of {self._topic!r} queue {self._queue_id} at queue offset {offsets} "
-            "cannot be read"
-        )
 
     def __repr__(self) -> str:
         told = f"<Messages of {self._topic!r} queue {self._queue_id}"

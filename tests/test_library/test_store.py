@@ -349,3 +349,23 @@ def test_messages_go_from_store_to_store(root: Path, tmp_path: Path) -> None:
         with pytest.raises(errors.UsageError, match="ignore_body_crc=True takes it"):
             new.put_all(old)
         assert new.put_all(old, ignore_body_crc=True) == 41
+
+
+def test_a_log_that_is_nothing_but_damage_warns_a_hundred_times(root: Path) -> None:
+    with MessageStore(root, CONFIG, writable=True) as engine:
+        assert all(one.is_ok for one in engine.put_messages([message(n) for n in range(300)]))
+        places = [
+            one.physical_offset for one in engine.commit_log.walk() if isinstance(one, Record)
+        ]
+    for place in places[1::2]:
+        file, position = divmod(place, CONFIG.mapped_file_size_commit_log)
+        name = f"{file * CONFIG.mapped_file_size_commit_log:020d}"
+        with (root / "commitlog" / name).open("r+b") as log:
+            log.seek(position)
+            log.write(b"\xff" * 8)
+    with (
+        rmqctl.open(root, broker_conf=CONFIG) as opened,
+        pytest.warns(rmqctl.DamageWarning) as told,
+    ):
+        assert len(list(opened)) < len(places) * 2 // 3
+        assert len(told) == 101 and "verify() names all" in str(told[-1].message)
