@@ -2,7 +2,7 @@
 
 Control characters (C0, DEL, C1), invisible and direction-changing ones and lone surrogates are
 shown as ``\\x1b`` or ``\\u202e``. Times are shown as ISO 8601 in the local zone, durations as
-``1m30s``.
+``1m30s``, sizes as ``1.2 GiB``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
+_SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+#: From here on a size is shown in larger units than bytes.
+_LONG_NUMBER = 10_000
 #: Bytes that mean themselves inside ``$'…'``.
 _PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\")
 
@@ -99,6 +102,17 @@ def duration(milliseconds: int) -> str:
     return ("-" if milliseconds < 0 else "") + ("".join(parts) or "0ms")
 
 
+def human_size(count: int) -> str:
+    """Bytes as ``1.2 GiB``; a number that is read at a glance, below ten thousand, as it is."""
+    if abs(count) < _LONG_NUMBER:
+        return str(count)
+    size, unit = float(count), 0
+    while abs(size) >= 1024 and unit < len(_SIZE_UNITS):
+        size, unit = size / 1024, unit + 1
+    digits = 0 if size == int(size) or abs(size) >= 100 else 1
+    return f"{size:.{digits}f} {_SIZE_UNITS[unit - 1]}"
+
+
 def shell_line(words: Sequence[str]) -> str:
     """Words as one command line for a shell, on which nothing of them has another meaning; what a
     terminal would obey stands there as an escape that the shell takes back (``$'\\033'``)."""
@@ -139,6 +153,10 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, int):
         if name.endswith(_MILLISECONDS) or name in _DURATIONS:
             return duration(value)
+        if name.endswith("bytes"):
+            return human_size(value)
+        if name.endswith("_file_size"):  # To be compared with a broker.conf.
+            return str(value) if value < _LONG_NUMBER else f"{value} ({human_size(value)})"
         return iso_time(value) if is_time(name) else str(value)
     if isinstance(value, dict):
         return " ".join(parts(value))

@@ -435,6 +435,22 @@ def test_times() -> None:
         -5000: "-5s",
     }
     assert {span: text.duration(span) for span in spans} == spans
+    sizes = {
+        0: "0",
+        9_999: "9999",
+        10_000: "9.8 KiB",
+        1 << 20: "1 MiB",
+        6_000_000: "5.7 MiB",
+        420_000_040: "401 MiB",
+        (1 << 30) + (1 << 29): "1.5 GiB",
+        1 << 40: "1 TiB",
+        2**63 - 1: "8 EiB",
+        -20_480: "-20 KiB",
+    }
+    assert {size: text.human_size(size) for size in sizes} == sizes
+    assert text.cell("allocated_bytes", 6_000_000) == "5.7 MiB"
+    assert text.cell("commitlog_file_size", 1 << 30) == "1073741824 (1 GiB)"
+    assert text.cell("bytes", "0c") == "0c" and text.cell("total_size", 1 << 20) == "1048576"
     assert re.fullmatch(
         r"2023-11-1\dT\d\d:\d\d:20.000[+-]\d\d:\d\d", text.iso_time(1_700_000_000_000)
     )
