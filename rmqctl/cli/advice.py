@@ -106,6 +106,7 @@ COMMANDS: dict[str, Command | None] = {
     "queue-offset-repeated": _OF_QUEUE,
     # index
     "index-missing": _INDEX_ADDED,
+    "index-sizes-unusual": None,
     "index-behind": _INDEX_ADDED,
     "index-starts-late": _INDEX_ANEW,
     "key-not-indexed": _INDEX_ANEW,

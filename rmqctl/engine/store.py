@@ -111,7 +111,10 @@ class Store:
         )
 
     def _open_index(self) -> IndexService:
-        return IndexService(self.root / paths.INDEX, self.config.index_geometry)
+        from rmqctl.engine.index.geometry import known_geometry
+
+        directory = self.root / paths.INDEX
+        return IndexService(directory, known_geometry(directory, self.config))
 
     def _log_range(self) -> tuple[int, int]:
         return self.min_offset, self.max_offset

@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from tests.conftest import Golden
-from tests.test_cli.conftest import BORN, CONFIG, Cli, message, state
+from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Cli, message, state
 
 NDJSON = ("--format", "ndjson")
 Rows = list[dict[str, Any]]
@@ -165,3 +165,31 @@ def test_walk_by_key(cli: Cli, store: Path) -> None:
     assert [row["properties"]["KEYS"] for row in rows[:-1]] == ["order-7 all"]
     assert cli("walk", "commitlog", "--key", "all", "-q", store=store).code == 0
     assert cli("walk", "commitlog", "--key", "order-7 all", "-q", store=store).code == 1
+
+
+def test_a_scan_needs_no_geometry_of_the_index(cli: Cli, tmp_path: Path) -> None:
+    """One message proves no geometry: only a broker.conf tells it, or nobody has to ask."""
+    store, conf = tmp_path / "s", tmp_path / "broker.conf"
+    conf.write_text(BROKER_CONF)
+    put = ("put", "--create", "--topic", "t", "--key", "k", "--body", "x")
+    assert cli(*put, "--store", store, "--broker-conf", conf).code == 0
+    assert cli("find", "k", "--store", store).code == 5
+    done = cli("find", "k", "--scan", "--store", store, "--format", "ndjson")
+    assert done.code == 0 and done.rows[0]["found_by"] == "key"
+    assert done.rows[-1]["not_searched"] == []
+
+
+def test_an_index_of_other_sizes_is_read_without_a_broker_conf(cli: Cli, store: Path) -> None:
+    for line in (
+        ("find", "order-7"),
+        ("find", "order-7", "--scan"),
+        ("index", "query", "--topic", "orders", "--key", "order-7"),
+    ):
+        done = cli(*line, "--store", store, "--format", "ndjson")
+        assert (done.code, done.rows[-1]["messages"]) == (0, 1), done.err
+    done = cli("info", "--store", store, "--format", "ndjson")
+    assert done.rows[0]["max_hash_slot_num"] == 50 and done.rows[0]["max_index_num"] == 200
+    assert cli("walk", "index", "--store", store).code == 0
+    assert cli("verify", "--store", store).out.startswith("OK: 60 messages, 3 queues, 1 index file")
+    done = cli("put", "--topic", "t", "--key", "k", "--body", "x", "--store", store)
+    assert done.code == 5 and "--broker-conf" in done.err, "who writes must know"

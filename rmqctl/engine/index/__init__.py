@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.index.geometry`
 - :mod:`~rmqctl.engine.index.header`
 - :mod:`~rmqctl.engine.index.indexfile`
 - :mod:`~rmqctl.engine.index.indexservice`

@@ -44,6 +44,7 @@ class IndexService:
             else:
                 self.foreign.append(name)
         self._irregular: dict[Path, int] | None = None
+        self._is_of_other_geometry = False
 
     @property
     def irregular(self) -> dict[Path, int]:
@@ -53,14 +54,26 @@ class IndexService:
         that may be wrong, and none is here: opening one tells.
         """
         if self._irregular is None:
-            sizes = {}
-            for path in self.paths:
-                with suppress(OSError):  # Opening tells of those.
-                    sizes[path] = path.stat().st_size
-            wrong = {path: size for path, size in sizes.items() if size != self.geometry.file_size}
-            is_known = len(wrong) < len(sizes) or not any(wrong.values())
-            self._irregular = wrong if is_known else {}
+            self._look_at_lengths()
+            assert self._irregular is not None
         return self._irregular
+
+    @property
+    def is_of_other_geometry(self) -> bool:
+        """Whether some files hold something, and none is as long as the geometry says: none of
+        them can be read."""
+        if self._irregular is None:
+            self._look_at_lengths()
+        return self._is_of_other_geometry
+
+    def _look_at_lengths(self) -> None:
+        sizes = {}
+        for path in self.paths:
+            with suppress(OSError):  # Opening tells of those.
+                sizes[path] = path.stat().st_size
+        wrong = {path: size for path, size in sizes.items() if size != self.geometry.file_size}
+        self._is_of_other_geometry = len(wrong) == len(sizes) and any(wrong.values())
+        self._irregular = {} if self._is_of_other_geometry else wrong
 
     def open(self, path: Path) -> IndexFile:
         """Opens one file for reading; the caller closes it."""

@@ -134,6 +134,14 @@ DERIVED_CODES: dict[str, Code] = {
     "index-missing": Code(
         ERROR, "index", "no index file, though messages have keys", _NOT_INDEXED + REBUILD_INDEX
     ),
+    "index-sizes-unusual": Code(
+        INFO,
+        "index",
+        "the index files have other numbers of slots and items than a broker's defaults, as the "
+        "links in them prove",
+        "They are read so. A broker whose broker.conf does not say these sizes finds nothing in "
+        "them; commands that write want that broker.conf (--broker-conf).",
+    ),
     "index-behind": Code(
         ERROR,
         "index",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from formats.geometry import Geometry
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
@@ -105,6 +106,13 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")
+    if config.index_geometry != Geometry() and not config.explicit:
+        yield finding(
+            "index-sizes-unusual",
+            path=paths.INDEX,
+            expected=_named(Geometry()),
+            found=_named(config.index_geometry),
+        )
     yield from check_ext_directory(root, config)
     for name, what in not_understood(root):
         yield finding("not-understood", path=name, found=what)
@@ -127,6 +135,11 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
             )
     elif snapshot.log_min:
         yield finding("log-starts-late", physical_offset=snapshot.log_min)
+
+
+def _named(geometry: Geometry) -> str:
+    """A geometry as ``broker.conf`` says it."""
+    return f"maxHashSlotNum={geometry.hash_slot_num}, maxIndexNum={geometry.index_num}"
 
 
 def _run(

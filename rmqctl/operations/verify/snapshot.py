@@ -3,12 +3,13 @@ any process."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_paths
+from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
@@ -62,6 +63,10 @@ class Snapshot:
 
         :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
         """
+        geometry = known_geometry(root / paths.INDEX, config)
+        config = replace(
+            config, max_hash_slot_num=geometry.hash_slot_num, max_index_num=geometry.index_num
+        )
         log_size = commit_log_file_size(root, config)
         queue_size = consume_queue_file_size(root, config)
         unclean = (root / paths.ABORT).exists()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.arrow.arrays import ARROW_TYPES, problem_batch, times
 from rmqctl.engine.files import paths
+from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
@@ -179,7 +180,7 @@ def open_index_file(store: str, name: str, config: MessageStoreConfig) -> IndexF
     if is_remote(store):
         return remote.RemoteStore(store, config).index_file(name)
     directory = Path(store) / paths.INDEX
-    return IndexService(directory, config.index_geometry).open(directory / name)
+    return IndexService(directory, known_geometry(directory, config)).open(directory / name)
 
 
 def _items(
