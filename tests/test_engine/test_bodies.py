@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rmqctl.engine.record.bodies import Body, decompress
 from rmqctl.engine.record.status import BodyStatus
+from rmqctl.installed import install_command
 from tests.seeds import times
 
 COMPRESSED = 1
@@ -143,4 +144,4 @@ def test_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     body = decompress(stored, flag)
     assert (body.data, body.compression, body.status) == (None, compression, BodyStatus.NO_CODEC)
-    assert "rmqctl[codecs]" in body.reason
+    assert install_command("codecs") in body.reason

@@ -40,7 +40,7 @@ def why_not() -> str | None:
         import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        return f"{error.name} is not installed: pip install 'rmqctl[spark]'"
+        return f"{error.name} is not installed: pip install '.[spark]'"
     home = os.environ.get("JAVA_HOME")
     if not (home and Path(home, "bin/java").exists()) and shutil.which("java") is None:
         return "there is no Java: Spark needs version 17 or later"

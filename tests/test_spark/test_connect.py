@@ -23,7 +23,7 @@ from tests.test_spark.conftest import (
     why_not,
 )
 
-pytest.importorskip("grpc", reason="pip install 'rmqctl[test]'")
+pytest.importorskip("grpc", reason="pip install '.[test]'")
 
 pytestmark = [
     pytest.mark.xdist_group("spark-processes"),

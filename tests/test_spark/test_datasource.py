@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,8 @@ from tests.golden_data import (
     damage_case,
 )
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 import numpy as np
 import pyarrow as pa
@@ -108,6 +109,25 @@ def test_the_plain_reader(spark: SparkSession, golden: Golden) -> None:
         spark.conf.set("spark.sql.python.filterPushdown.enabled", pushes)
         assert frame.where("topic = 'TopicA'").count() == wanted
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+def test_workers_here_are_this_python_unless_another_is_chosen(
+    spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``python3`` of PATH is what PySpark takes, and of an environment that is not activated it has
+    no package."""
+    context = spark.sparkContext
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setattr(context, "pythonExec", "python3")
+    assert scan(spark, str(golden("basic")), columns=["topic"]).count() > 0
+    assert context.pythonExec == sys.executable
+    for chosen, master in (("/opt/python", "local[*]"), ("python3", "spark://node:7077")):
+        monkeypatch.setattr(context, "pythonExec", chosen)
+        monkeypatch.setattr(context, "master", master)
+        assert RocketMQDataSource.name() == "rocketmq" and context.pythonExec == chosen
+    monkeypatch.setattr(context, "master", "local[*]")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    assert RocketMQDataSource.name() == "rocketmq" and context.pythonExec == "python3"
 
 
 def test_counting_needs_no_column(spark: SparkSession, golden: Golden) -> None:

@@ -20,8 +20,8 @@ from rmqctl.operations.mend import rebuild
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 import pyarrow as pa
 

@@ -28,8 +28,8 @@ from tests.golden_data import (
     damage_case,
 )
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 from pyspark.sql import datasource as sources
 

@@ -24,8 +24,8 @@ from tests.golden_data import (
     tree_content,
 )
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 from rmqctl.rows.columns import STRUCTURES, broker_of
 from rmqctl.spark import scan

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.installed import install_command
 from rmqctl.spark.session import failures, session
 from tests import golden_data
 from tests.conftest import Golden
@@ -56,7 +57,7 @@ def test_without_spark_it_says_how_to_install(tmp_path: Path, golden: object) ->
     done = run("sql", "--store", str(store), "SELECT 1", PYTHONPATH=str(tmp_path))
     assert done.returncode == 5
     assert "pyspark is not installed" in done.stderr
-    assert "pip install 'rmqctl[spark]'" in done.stderr
+    assert install_command("spark") in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

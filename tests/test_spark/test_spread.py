@@ -14,7 +14,7 @@ from tests.test_engine.test_multipath import write
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows, verdict
 from tests.test_spark.test_commands import assert_rebuilt_alike, run
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 

@@ -16,8 +16,8 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType

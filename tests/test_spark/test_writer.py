@@ -18,8 +18,8 @@ from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, broker_conf_text
 
-pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
-pytest.importorskip("pyarrow", reason="pip install 'rmqctl[spark]'")
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 
 import pyarrow as pa
 from pyspark import TaskContext

@@ -139,11 +139,17 @@ def _zlib(stored: bytes, limit: int) -> Iterator[bytes]:
         yield piece
 
 
+def _no_codec(compression: str, package: str) -> _NoCodec:
+    from rmqctl.installed import install_command
+
+    return _NoCodec(f"{compression} needs the package {package}: `{install_command('codecs')}`")
+
+
 def _lz4(stored: bytes, limit: int) -> Iterator[bytes]:
     try:
         from lz4.frame import LZ4FrameDecompressor
     except ImportError as error:
-        raise _NoCodec("LZ4 needs the package lz4: `pip install rmqctl[codecs]`") from error
+        raise _no_codec("LZ4", "lz4") from error
     decoder = LZ4FrameDecompressor()
     at = 0
     while at < len(stored) or not decoder.eof:
@@ -166,7 +172,7 @@ def _zstd(stored: bytes, limit: int) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        raise _NoCodec("ZSTD needs the package zstandard: `pip install rmqctl[codecs]`") from error
+        raise _no_codec("ZSTD", "zstandard") from error
     window = max(limit, _LEAST_WINDOW)
     context = zstandard.ZstdDecompressor(max_window_size=window)
     decoder = context.decompressobj()

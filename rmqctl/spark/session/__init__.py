@@ -4,6 +4,7 @@ Other rooms use:
 
 - :mod:`~rmqctl.spark.session.failures`
 - :mod:`~rmqctl.spark.session.jobs`
+- :mod:`~rmqctl.spark.session.ownpython`
 - :mod:`~rmqctl.spark.session.progress`
 - :mod:`~rmqctl.spark.session.session`
 - :mod:`~rmqctl.spark.session.staging`

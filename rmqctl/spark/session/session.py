@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 10
 #: So long Java has to end and to remove what it made before it had a directory of its own.
 _END_SECONDS = 60
-_INSTALL = "Install it with `pip install 'rmqctl[spark]'`."
 _TOP = Path(__file__).parents[3]
 _PACKAGES = ("rmqctl", "formats")
 
@@ -50,16 +49,20 @@ def check_spark() -> None:
         import pyarrow  # noqa: F401
         import pyspark
     except ImportError as error:
-        raise SparkMissing(reason=f"{error.name} is not installed", advice=_INSTALL) from error
+        raise _missing(f"{error.name} is not installed") from error
     found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
     if found < (4, 2):
-        raise SparkMissing(
-            reason=f"pyspark {pyspark.__version__} is older than 4.2", advice=_INSTALL
-        )
+        raise _missing(f"pyspark {pyspark.__version__} is older than 4.2")
     try:
         import pandas  # noqa: F401
     except ImportError as error:
-        raise SparkMissing(reason="pandas is not installed", advice=_INSTALL) from error
+        raise _missing("pandas is not installed") from error
+
+
+def _missing(reason: str) -> SparkMissing:
+    from rmqctl.installed import install_command
+
+    return SparkMissing(reason=reason, advice=f"Install it with `{install_command('spark')}`.")
 
 
 def is_local(master: str) -> bool:

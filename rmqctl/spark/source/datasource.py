@@ -41,6 +41,7 @@ from rmqctl.engine.settings.storeconfig import (
 )
 from rmqctl.rows import columns
 from rmqctl.spark.remote.stores import expand, expand_each
+from rmqctl.spark.session.ownpython import use_own_python
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.sink.writer import RocketMQWriter
 from rmqctl.spark.source import pushdown, split, splits
@@ -111,6 +112,8 @@ class RocketMQDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        # Asked for when the source is registered, before it is told which Python runs it.
+        use_own_python()
         return NAME
 
     def schema(self) -> str:
