@@ -89,7 +89,9 @@ def main() -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; raises nothing."""
     if "_RMQCTL_COMPLETE" in os.environ:
-        cli.main(prog_name="rmqctl")
+        from rmqctl.cli.completing import answer
+
+        answer(cli)
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()

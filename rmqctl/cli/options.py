@@ -154,14 +154,36 @@ def time_range(function: F) -> F:
     )(function)
 
 
+def completed(names: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """What the shell completes a value with: a function of :mod:`~rmqctl.cli.completing`, which is
+    loaded when the shell asks."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        from rmqctl.cli import completing
+
+        found: list[Any] = getattr(completing, names)(ctx, param, incomplete)
+        return found
+
+    return complete
+
+
 def topic_option(*, required: bool = False) -> Callable[[F], F]:
     text = "Topic." if required else "Only this topic."
-    return click.option("--topic", metavar="TOPIC", required=required, help=text)
+    return click.option(
+        "--topic", metavar="TOPIC", required=required, shell_complete=completed("topics"), help=text
+    )
 
 
 def queue_id_option(*, required: bool = False) -> Callable[[F], F]:
     text = "Queue of the topic." if required else "Only this queue."
-    return click.option("--queue-id", metavar="N", type=QUEUE_ID, required=required, help=text)
+    return click.option(
+        "--queue-id",
+        metavar="N",
+        type=QUEUE_ID,
+        required=required,
+        shell_complete=completed("queue_ids"),
+        help=text,
+    )
 
 
 def limit_option(function: F) -> F:

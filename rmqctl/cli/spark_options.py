@@ -169,7 +169,7 @@ def several_stores(function: Callable[..., int | None]) -> Callable[..., int | N
         multiple=True,
         envvar="RMQCTL_STORE",
         show_envvar=True,
-        type=StoreName(),
+        type=StoreName(file_okay=False),
         help="A broker's storePathRootDir, a pattern of several, a URL, or @NAME (repeatable).",
     )
     @click.option(

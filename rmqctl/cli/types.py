@@ -53,6 +53,16 @@ class StorePath(click.Path):
             return str(value)
         return Path(value)
 
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[Any]:
+        from rmqctl.cli.completing import stores
+
+        named = stores(incomplete)
+        if incomplete.startswith("@"):
+            return named
+        return [*super().shell_complete(ctx, param, incomplete), *named]
+
 
 #: Milliseconds: what is less is a date of early 1970, and no other way to write a time.
 _EARLIEST = 10_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, limit_option, time_range, topic_option
+from rmqctl.cli.options import common, completed, limit_option, time_range, topic_option
 from rmqctl.cli.settings import Settings
 
 
@@ -24,6 +24,7 @@ from rmqctl.cli.settings import Settings
 @click.option(
     "--by",
     metavar="FIELD[,FIELD]",
+    shell_complete=completed("usage_fields"),
     default="topic",
     show_default=True,
     help="Some of topic, queue, tag, producer-host, day.",

@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.command import Group, command_first, group
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, decompress_options
+from rmqctl.cli.options import common, completed, decompress_options
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Whole
 
@@ -96,8 +96,8 @@ def record(settings: Settings, offset: int, decompress_limit: int | None) -> int
 
 
 @make("unit", examples=["rmqctl dump unit orders 0 17 --store DIR"], exits=_EXITS)
-@click.argument("topic")
-@click.argument("queue_id", type=QUEUE_ID)
+@click.argument("topic", shell_complete=completed("topics"))
+@click.argument("queue_id", type=QUEUE_ID, shell_complete=completed("queue_ids"))
 @click.argument("queue_offset", type=OFFSET)
 @common
 def unit(settings: Settings, topic: str, queue_id: int, queue_offset: int) -> int:
@@ -108,7 +108,7 @@ def unit(settings: Settings, topic: str, queue_id: int, queue_offset: int) -> in
 
 
 @make("index-header", examples=["rmqctl dump index-header 20240501120000000"], exits=_EXITS)
-@click.argument("file")
+@click.argument("file", shell_complete=completed("index_files"))
 @common
 def index_header(settings: Settings, file: str) -> int:
     """Explain the header of one index file."""
@@ -118,7 +118,7 @@ def index_header(settings: Settings, file: str) -> int:
 
 
 @make("index-item", examples=["rmqctl dump index-item 20240501120000000 1"], exits=_EXITS)
-@click.argument("file")
+@click.argument("file", shell_complete=completed("index_files"))
 @click.argument("index_no", type=Whole(1, INT_MAX))
 @common
 def index_item(settings: Settings, file: str, index_no: int) -> int:

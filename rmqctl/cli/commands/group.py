@@ -9,7 +9,7 @@ import click
 
 from rmqctl.cli.command import EXIT_CODES, group
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option, queue_id_option, topic_option
+from rmqctl.cli.options import common, completed, dry_run_option, queue_id_option, topic_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import OFFSET, Time
 
@@ -49,7 +49,7 @@ def command() -> None:
     ],
     exits={code: EXIT_CODES[code] for code in (4, 6)},
 )
-@click.argument("group_name", metavar="GROUP")
+@click.argument("group_name", metavar="GROUP", shell_complete=completed("groups"))
 @topic_option(required=True)
 @click.option(
     "--to",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, topic_option
+from rmqctl.cli.options import common, completed, topic_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.watching import watch as keep_watching
 from rmqctl.cli.watching import watch_options
@@ -28,7 +28,12 @@ if TYPE_CHECKING:
     ],
     exits={1: "--group or --topic was given and nothing matched"},
 )
-@click.option("--group", metavar="GROUP", help="Only this consumer group.")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    shell_complete=completed("groups"),
+    help="Only this consumer group.",
+)
 @topic_option()
 @click.option("--queues", "per_queue", is_flag=True, help="One row a queue.")
 @watch_options

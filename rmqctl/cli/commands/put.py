@@ -10,7 +10,7 @@ import click
 
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import Option, common, dry_run_option
+from rmqctl.cli.options import Option, common, completed, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Time, Whole
@@ -36,8 +36,19 @@ if TYPE_CHECKING:
     exits=WRITING_EXITS
     | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
 )
-@click.option("--topic", metavar="TOPIC", help="Topic; with --from: of lines that name none.")
-@click.option("--queue-id", metavar="N", type=QUEUE_ID, help="Queue of the topic.  [default: 0]")
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    shell_complete=completed("topics"),
+    help="Topic; with --from: of lines that name none.",
+)
+@click.option(
+    "--queue-id",
+    metavar="N",
+    type=QUEUE_ID,
+    shell_complete=completed("queue_ids"),
+    help="Queue of the topic.  [default: 0]",
+)
 @click.option(
     "--tag", "tags", cls=Option, formerly=("--tags",), metavar="TAG", help="Tag (property TAGS)."
 )

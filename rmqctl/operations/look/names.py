@@ -1,0 +1,58 @@
+"""Names that a store has, for who types one: quickly, and as far as they can be had.
+
+Only directories are listed, and one file of config/ is looked through without being understood: a
+store that is broken has names, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from rmqctl.engine.files.paths import CONSUME_QUEUE, INDEX, is_queue_id
+from rmqctl.engine.state.brokerjson import CONFIG, CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET
+
+#: Entries of a directory, and bytes of a file, that are looked at: a tenth of a second's worth.
+MOST_ENTRIES = 50_000
+MOST_BYTES = 4 << 20
+#: A key of an offset table: ``"topic@group"``.
+_OFFSETS_OF = re.compile(rb'"([^"@\\\n]{1,300})@([^"@\\\n]{1,300})"\s*:')
+
+
+def topics(root: Path) -> Iterator[str]:
+    """Topics with queues, in no order. :raises OSError: they cannot be listed."""
+    return _names(root / CONSUME_QUEUE)
+
+
+def queue_ids(root: Path, topic: str) -> Iterator[str]:
+    """Queues of a topic, in no order. :raises OSError: as above."""
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+        return iter(())
+    return filter(is_queue_id, _names(root / CONSUME_QUEUE / topic))
+
+
+def index_files(root: Path) -> Iterator[str]:
+    """Names of index files, in no order. :raises OSError: as above."""
+    return _names(root / INDEX)
+
+
+def groups(root: Path) -> set[str]:
+    """Consumer groups that have offsets. :raises OSError: a file cannot be read."""
+    found: set[str] = set()
+    for name in (CONSUMER_OFFSET, LMQ_CONSUMER_OFFSET):
+        try:
+            with (root / CONFIG / name).open("rb") as file:
+                data = file.read(MOST_BYTES)
+        except FileNotFoundError:
+            continue
+        found.update(group.decode("utf-8", "replace") for _, group in _OFFSETS_OF.findall(data))
+    return found
+
+
+def _names(directory: Path) -> Iterator[str]:
+    with os.scandir(directory) as entries:
+        for entry in islice(entries, MOST_ENTRIES):
+            yield entry.name
