@@ -1,4 +1,4 @@
-"""Builds the compiled kernel into the package where cargo is found.
+"""Builds the compiled kernel into the package where cargo is found, and the manual pages.
 
 Called by hatchling for every wheel, an editable one too. Where cargo or anything that it needs is
 missing, the package is built without: rmqctl then runs on its pure engine, and says so where it is
@@ -22,13 +22,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 KERNEL = Path("rmqctl") / "kernel"
 MODULE = KERNEL / "_kernel.abi3.so"
 TARGET = Path("build") / "kernel"
+MANUAL = Path("build") / "man"
 LOG = TARGET / "cargo.log"
 #: A build takes half a minute; a registry that does not answer must not keep anybody much longer.
 MOST_SECONDS = 600
 
 
 class NotBuilt(Exception):
-    """Why there is no kernel, in some words."""
+    """Why there is no kernel, or no manual, in some words."""
 
 
 class KernelHook(BuildHookInterface[Any]):
@@ -39,6 +40,8 @@ class KernelHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel":
             return
+        if version != "editable":
+            self._add_manual(build_data)
         try:
             build(Path(self.root))
         except NotBuilt as problem:
@@ -51,6 +54,32 @@ class KernelHook(BuildHookInterface[Any]):
             build_data["pure_python"] = False
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"cp311-abi3-{platform}"
+
+    def _add_manual(self, build_data: dict[str, Any]) -> None:
+        """The manual pages, where the commands that they tell of can be loaded."""
+        try:
+            directory = write_manual(Path(self.root))
+        except NotBuilt as problem:
+            self.app.display_warning(f"rmqctl is built without manual pages: {problem}")
+            return
+        build_data["shared_data"][str(directory)] = "share/man/man1"
+
+
+def write_manual(root: Path) -> Path:
+    """Writes the manual pages into a directory of their own; :raises NotBuilt: they cannot be."""
+    directory = root / MANUAL
+    shutil.rmtree(directory, ignore_errors=True)
+    command = [sys.executable, "-m", "rmqctl.reference.man", str(directory)]
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise NotBuilt(f"`python -m rmqctl.reference.man` failed: {done.stderr.strip()[-300:]}")
+    return directory
 
 
 def build(root: Path) -> None:

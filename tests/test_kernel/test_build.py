@@ -89,3 +89,11 @@ def test_it_was_built_from_the_sources_beside_it(compiled: ModuleType, hatch_bui
     assert hatch_build.sources_digest(ROOT) == compiled.SOURCES, (
         "install again: python3 dev.py test, or pip install -e '.[dev]'"
     )
+
+
+def test_a_package_whose_commands_cannot_be_loaded_has_no_manual(
+    hatch_build: Any, project: Path
+) -> None:
+    (project / "rmqctl/__init__.py").touch()
+    with pytest.raises(hatch_build.NotBuilt, match=r"rmqctl\.reference\.man` failed: .*"):
+        hatch_build.write_manual(project)
