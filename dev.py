@@ -5,6 +5,8 @@
                                   ARGS go to pytest (paths count from the project's directory)
     python3 dev.py docs           install what makes the documentation a site, and make it in
                                   build/site; a link that leads nowhere fails it
+    python3 dev.py zipapp [REQ]   make one file, build/rmqctl-….pyz, that runs without pip or .venv,
+                                  and run it; REQ is what pip puts in, the project by default
 
 The first run creates .venv beside this file; later runs reuse it until pyproject.toml or the
 compiled kernel's sources change. Where cargo is found (PATH, ~/.cargo/bin), the kernel is built and
@@ -18,6 +20,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tempfile
 from pathlib import Path
 
 # This file is run by whatever `python3` is. It keeps to syntax that Python 3.6 can parse, and asks
@@ -35,8 +39,8 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "rmqctl-dev-stamp"
 KERNEL = ROOT / "rmqctl" / "kernel"
 
-#: What .venv may hold: the project, its tools, and what makes the site of the documentation.
-SETS = (".", ".[dev]", ".[dev,docs]")
+#: What .venv may hold: the project, its tools, and what makes the documentation and the file.
+SETS = (".", ".[dev]", ".[dev,docs,zipapp]")
 
 CHECKS = {
     "ruff check": ["-m", "ruff", "check", "."],
@@ -57,6 +61,8 @@ def main(arguments: list[str]) -> int:
         return test(rest)
     if command == "docs":
         return docs(rest)
+    if command == "zipapp":
+        return zipapp(rest)
     asked = command in ("-h", "--help")
     print(__doc__.strip(), file=sys.stdout if asked else sys.stderr)
     return 0 if asked else 2
@@ -84,11 +90,73 @@ def test(pytest_arguments: list[str]) -> int:
 
 
 def docs(arguments: list[str]) -> int:
-    set_up(".[dev,docs]")
+    set_up(SETS[-1])
     code = run([PYTHON, ROOT / "docs" / "build.py", *arguments])
     if code == 0:
         say(f"the documentation is {ROOT / 'build' / 'site' / 'index.html'}")
     return code
+
+
+def zipapp(requirements: list[str]) -> int:
+    """numpy and others are compiled: the file is for this version of Python and this kind of
+    machine, unpacks itself into ~/.shiv when it is first run, and says so where it cannot run."""
+    set_up(SETS[-1])
+    python, platform = f"{sys.version_info[0]}.{sys.version_info[1]}", sysconfig.get_platform()
+    made = ROOT / "build" / f"rmqctl-{version()}-py{python.replace('.', '')}-{platform}.pyz"
+    made.parent.mkdir(exist_ok=True)
+    preamble = made.with_suffix(".py")
+    preamble.write_text(PREAMBLE.format(python=python, platform=platform))
+    shiv = [VENV / "bin" / "shiv", "--console-script", "rmqctl", "--output-file", made]
+    shiv += ["--python", f"/usr/bin/env python{python}", "--preamble", preamble, "--compressed"]
+    code = run([*shiv, "--reproducible", *(requirements or [".[codecs]"]), "--quiet"])
+    preamble.unlink()
+    for arguments in (["--version", "-v"], ["demo"]) if code == 0 else ():
+        code = code or run_alone([made, *arguments])
+    if code == 0:
+        size = made.stat().st_size / (1 << 20)
+        say(f"{made} ({size:.0f} MiB) needs Python {python} on {platform}, and has run here")
+    return code
+
+
+#: What the single file does before anything is imported that another Python would not load.
+PREAMBLE = """\
+import sys
+import sysconfig
+
+python, platform = "{python}", "{platform}"
+here = "%d.%d" % sys.version_info[:2]
+if here != python or sysconfig.get_platform() != platform:
+    sys.exit(
+        "rmqctl: this file is for Python " + python + " on " + platform + ", and this is Python "
+        + here + " on " + sysconfig.get_platform() + ".\\nNext: run it with python" + python
+        + ", or take the file for this one."
+    )
+"""
+
+
+def version() -> str:
+    import tomllib
+
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return str(tomllib.load(file)["project"]["version"])
+
+
+def run_alone(command: list[str | Path]) -> int:
+    """Run the single file as on a machine that has nothing but Python; what it says is shown when
+    it fails."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"HOME": home, "TMPDIR": home, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(
+            [os.path.realpath(PYTHON), "-I", *command],
+            cwd=home,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    if done.returncode:
+        print(done.stdout, end="", file=sys.stderr)
+    return done.returncode
 
 
 def kernel_checks() -> dict[str, list[str | Path]]:

@@ -389,6 +389,18 @@ def test_tables_show_fields_that_rows_have() -> None:
             assert set(columns) <= fields[row], row
 
 
+def test_every_command_that_installs_works_from_a_clone() -> None:
+    """The project may be on no index; what it needs is on every one."""
+    sources = [*PAGES, *(ROOT / "rmqctl").rglob("*.py")]
+    told = {
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for path in sources
+        for line in path.read_text().splitlines()
+        if re.search(r"(pip|pipx|uv tool) install\b[^`]*\brmqctl\b(?!-|\.git)", line.split("#")[0])
+    }
+    assert told == set()
+
+
 def test_the_site_has_every_page_and_its_links_lead_somewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
