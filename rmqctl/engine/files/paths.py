@@ -102,10 +102,16 @@ def queue_directories(base: Path) -> Iterator[QueueDirectory]:
 def queue_paths(base: Path) -> Iterator[tuple[str, int, str]]:
     """:func:`queue_directories` as plain values, for who looks at many thousands."""
     for topic in scan_names(base):
-        directory = f"{base}/{topic}"
-        names = [name for name in scan_names(directory) if is_queue_id(name)]
-        for name in sorted(names, key=int) if len(names) > 1 else names:
-            yield topic, int(name), f"{directory}/{name}"
+        for queue_id, path in queue_paths_of(base, topic):
+            yield topic, queue_id, path
+
+
+def queue_paths_of(base: Path, topic: str) -> Iterator[tuple[int, str]]:
+    """Those of one topic: number and path."""
+    directory = f"{base}/{topic}"
+    names = [name for name in scan_names(directory) if is_queue_id(name)]
+    for name in sorted(names, key=int) if len(names) > 1 else names:
+        yield int(name), f"{directory}/{name}"
 
 
 def is_queue_id(name: str) -> bool:

@@ -12,7 +12,13 @@ from pathlib import Path
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.mappedfile import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.opencache import OpenCache
-from rmqctl.engine.files.paths import QueueDirectory, check_topic_directory, queue_directories
+from rmqctl.engine.files.paths import (
+    QueueDirectory,
+    check_topic_directory,
+    queue_directories,
+    queue_paths_of,
+    topic_directory_problem,
+)
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.queue.recovery import has_hole, written_units
@@ -74,6 +80,13 @@ class ConsumeQueueTable:
     def directories(self) -> Iterator[QueueDirectory]:
         """Every queue that has a directory, sorted by topic and number."""
         return queue_directories(self.directory)
+
+    def directories_of(self, topic: str) -> Iterator[QueueDirectory]:
+        """Those of one topic, sorted by number; none where no queue can have it."""
+        if topic_directory_problem(topic) is not None:
+            return
+        for queue_id, path in queue_paths_of(self.directory, topic):
+            yield QueueDirectory(topic, queue_id, Path(path))
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, or None when it has no directory.

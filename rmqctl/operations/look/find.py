@@ -112,13 +112,15 @@ class _Search:
             self.found[record.physical_offset] = MESSAGE_ID
             yield record
 
-    def by_index(self) -> Iterator[Record]:
+    def by_index(self, progress: Callable[[int], None]) -> Iterator[Record]:
         """Messages with that key, or unique key, of every topic that is known; newest first in
-        each. The index knows hashes of topic and key together, so each topic is asked for."""
+        each. The index knows hashes of topic and key together, so each topic is asked for.
+        ``progress`` is told of no bytes for each, so that it can end the search."""
         wanted, until = self.wanted, self.wanted.until
         end = _LONG_MAX if until is None else until
         for topic in self._topics():
             self.topics += 1
+            progress(0)
             for match in self.store.query_message(topic, wanted.text, wanted.since or 0, end):
                 record = match.record
                 if record is None:
@@ -192,7 +194,7 @@ def find(
 ) -> Iterator[MessageRow | FindSummary]:
     """Rows ``message`` with ``found_by``, then ``summary``: first what the id and the index tell,
     in log order, then, with ``scans``, the others, in log order. ``progress`` is told of the bytes
-    of the log that were scanned.
+    of the log that were scanned, and may raise to end the search.
 
     ``not_searched`` of the summary says what was not looked at; empty, the store has no other
     message with that text.
@@ -200,7 +202,7 @@ def find(
     search = _Search(store, wanted)
     # Of an index that cannot be read the log has everything.
     passes_over = wanted.scans and store.index.is_of_other_geometry
-    told = [*search.by_message_id(), *(() if passes_over else search.by_index())]
+    told = [*search.by_message_id(), *(() if passes_over else search.by_index(progress))]
     for record in sorted(told, key=lambda one: one.physical_offset):
         yield search.row(record)
     if wanted.scans:

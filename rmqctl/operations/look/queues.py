@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.rows.structures import QueueRow
     from rmqctl.rows.summaries import QueuesSummary
 
@@ -26,16 +27,21 @@ def queues(
         queue = store.consume_queue(where.topic, where.queue_id)
         if queue is None:
             continue
+        row = queue_row(queue)
         count += 1
-        held = max(queue.max_offset - queue.min_offset, 0)
-        messages += held
-        yield {
-            "type": "queue",
-            "topic": where.topic,
-            "queue_id": where.queue_id,
-            "min_offset": queue.min_offset,
-            "max_offset": queue.max_offset,
-            "max_physical_offset": queue.max_physical_offset,
-            "messages": held,
-        }
+        messages += row["messages"]
+        yield row
     yield {"type": "summary", "queues": count, "messages": messages}
+
+
+def queue_row(queue: ConsumeQueue) -> QueueRow:
+    """One queue, as it was opened."""
+    return {
+        "type": "queue",
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "min_offset": queue.min_offset,
+        "max_offset": queue.max_offset,
+        "max_physical_offset": queue.max_physical_offset,
+        "messages": max(queue.max_offset - queue.min_offset, 0),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.record.record import Damage, End, Record, find_next
 from rmqctl.errors import NoRecordAt, NotARecordStart
 
@@ -11,16 +12,20 @@ if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
 
 
-def next_entry_offset(store: MessageStore, physical_offset: int) -> int | None:
-    """Physical offset of the next record or blank behind another one; None when none follows."""
+def next_entry_offset(store: MessageStore, physical_offset: int, end: int = LONG_MAX) -> int | None:
+    """Physical offset of the next record or blank behind another one; None when none follows, or
+    none before ``end``."""
     files = store.commit_log.files
     for number, entry in enumerate(files.entries):
         if entry.file_from_offset + entry.size <= physical_offset:
             continue
+        if entry.file_from_offset >= end:
+            break
         mapped = files.file(number)
         position = find_next(mapped, max(physical_offset + 1 - mapped.file_from_offset, 0))
         if position < mapped.size:
-            return mapped.file_from_offset + position
+            found = mapped.file_from_offset + position
+            return found if found < end else None
     return None
 
 

@@ -51,28 +51,21 @@ def topics(
 
     :raises ConfigFileUnreadable: ``topics.json`` is broken, and its ``.bak`` does not help.
     """
-    configs = topic_configs(store.root)
-    queue_ids: dict[str, list[int]] = {}
-    for where in store.queues.directories():
-        queue_ids.setdefault(where.topic, []).append(where.queue_id)
-    names = sorted({*queue_ids, *(configs or ())})
-    found = queues = messages = size = without_queues = without_config = done = 0
-    for name in names if topic is None else [topic] if topic in names else []:
-        held = _Held()
-        for queue_id in queue_ids.get(name, ()):
-            queue = store.consume_queue(name, queue_id)
-            if queue is not None:
-                held = _with(held, store, queue, sums_bytes)
-            done += 1
-            progress(done)
-        config = None if configs is None else configs.get(name)
-        row = topic_row(name, held, configs is not None, config)
-        if not sums_bytes:
-            row["bytes"] = None
+    listed = list_topics(store, topic_configs(store.root))
+    names = listed.names if topic is None else [topic] if topic in listed.names else []
+    found = queues = messages = size = without_queues = without_config = 0
+    done = 0
+
+    def advance(of_topic: int) -> None:
+        progress(done + of_topic)
+
+    for name in names:
+        row = look_at_topic(store, listed, name, sums_bytes=sums_bytes, progress=advance)
+        done += len(listed.queue_ids.get(name, ()))
         found += 1
-        queues += held.queues
-        messages += held.messages
-        size += held.size
+        queues += row["queues"]
+        messages += row["messages"]
+        size += row["bytes"] or 0
         without_queues += row["without_queues"]
         without_config += row["without_config"]
         yield row
@@ -85,6 +78,50 @@ def topics(
         "without_queues": without_queues,
         "without_config": without_config,
     }
+
+
+class TopicList(NamedTuple):
+    """Which topics there are: the numbers of their queues, those without queues left out, and what
+    ``topics.json`` says, None without one."""
+
+    queue_ids: dict[str, list[int]]
+    configs: dict[str, TopicConfig] | None
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, sorted."""
+        return sorted({*self.queue_ids, *(self.configs or ())})
+
+
+def list_topics(store: MessageStore, configs: dict[str, TopicConfig] | None) -> TopicList:
+    """The topics by their directories and their entries; opens no queue."""
+    queue_ids: dict[str, list[int]] = {}
+    for where in store.queues.directories():
+        queue_ids.setdefault(where.topic, []).append(where.queue_id)
+    return TopicList(queue_ids, configs)
+
+
+def look_at_topic(
+    store: MessageStore,
+    listed: TopicList,
+    name: str,
+    *,
+    sums_bytes: bool = True,
+    progress: Progress = lambda queues: None,
+) -> TopicRow:
+    """The row of one topic that is listed; opens its queues, and tells ``progress`` how many it
+    has."""
+    held = _Held()
+    for done, queue_id in enumerate(listed.queue_ids.get(name, ()), 1):
+        queue = store.consume_queue(name, queue_id)
+        if queue is not None:
+            held = _with(held, store, queue, sums_bytes)
+        progress(done)
+    config = None if listed.configs is None else listed.configs.get(name)
+    row = topic_row(name, held, listed.configs is not None, config)
+    if not sums_bytes:
+        row["bytes"] = None
+    return row
 
 
 def topic_row(name: str, held: _Held, has_configs: bool, config: TopicConfig | None) -> TopicRow:

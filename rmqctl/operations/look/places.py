@@ -1,0 +1,144 @@
+"""Places that somebody who looks around goes to: what a unit leads to, what stands before a place
+of the log, where the log was at a time. Each costs a few reads, whatever the size of the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.record.record import Damage, End, Record, find_next
+from rmqctl.errors import NoRecordAt
+from rmqctl.operations.look.recordstarts import next_entry_offset
+
+if TYPE_CHECKING:
+    from rmqctl.engine.files.mappedfile import MappedFile
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.record.record import Entry
+
+#: Bytes before a place in which what stands before it is looked for at once.
+_WINDOW = 1 << 16
+
+
+def message_of_unit(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -> Record | Damage:
+    """The message at a queue offset; where there is none, why: the ``reason`` is a finding's code,
+    the place that of the unit, or -1."""
+    unit = queue.unit(queue_offset)
+    if unit is None:
+        return Damage(-1, 0, "consumequeue-file-missing", "a unit", "no file that holds it")
+    if unit.is_pre_blank or not unit.is_written:
+        return Damage(-1, 0, "unit-hole", "a unit", _unit_text(*unit[:2]))
+    at = unit.physical_offset
+    try:
+        entry = store.commit_log.entry_at(at)
+    except NoRecordAt:
+        found = f"the log has {store.min_offset} to {store.max_offset}"
+        return Damage(at, unit.size, "unit-points-past-log-end", _unit_text(*unit[:2]), found)
+    if isinstance(entry, Damage):
+        return entry._replace(length=entry.length or unit.size)
+    if not isinstance(entry, Record):
+        what = "zeros" if isinstance(entry, End) else "a blank"
+        return Damage(at, unit.size, "unit-points-to-no-record", "a record", what)
+    return entry
+
+
+def _unit_text(physical_offset: int, size: int) -> str:
+    return f"offset {physical_offset}, size {size}"
+
+
+def entry_around(store: MessageStore, physical_offset: int) -> int:
+    """Where the entry starts that holds a place of the log; the nearest end outside it."""
+    if physical_offset <= store.min_offset:
+        return store.min_offset
+    if physical_offset >= store.max_offset:
+        return store.max_offset
+    following = next_entry_offset(store, physical_offset - 1)
+    if following == physical_offset:
+        return physical_offset
+    end = store.max_offset if following is None else following
+    before = entries_before(store, end, 1)
+    return before[-1].physical_offset if before else store.min_offset
+
+
+def entries_before(store: MessageStore, physical_offset: int, count: int) -> list[Entry]:
+    """The last ``count`` entries of the log that end at or before a place where one starts, in
+    order; fewer at the log's beginning. Damage is among them, as a walk tells it.
+
+    A log cannot be read backwards: it is walked from a record's start that is found before the
+    place, and again from before that until there are enough.
+    """
+    found: list[Entry] = []
+    end = physical_offset
+    while len(found) < count and end > store.min_offset:
+        earlier = _some_before(store, end, count - len(found))
+        if not earlier:
+            break
+        found = earlier + found
+        end = earlier[0].physical_offset
+    return found
+
+
+def _some_before(store: MessageStore, end: int, count: int) -> list[Entry]:
+    """Some of the last entries before ``end`` that start in the file that holds the byte before
+    it; where a file is missing there, that."""
+    log = store.commit_log
+    number = log.files.index_of(end - 1)
+    if number < 0:
+        before = [one for one in log.files.entries if one.file_from_offset < end]
+        begin = before[-1].file_from_offset + before[-1].size if before else end
+        reason = "commitlog-file-missing"
+        return [Damage(begin, end - begin, reason, f"{begin:020d}", "no file")] if before else []
+    mapped = log.files.file(number)
+    limit = end - mapped.file_from_offset
+    start = max(limit - _WINDOW, 0)
+    if start and find_next(mapped, start) >= limit:
+        start = max(_last_start(mapped, limit) - _WINDOW, 0)
+    start = find_next(mapped, start) if start else 0
+    walked = log.walk(mapped.file_from_offset + start, end)
+    found: list[Entry] = [entry for entry in walked if not isinstance(entry, End)]
+    return found[-count:]
+
+
+def _last_start(mapped: MappedFile, limit: int) -> int:
+    """Position of the last record or blank that starts before another position; 0 without any."""
+    low, high = 0, limit
+    while high - low > 1:
+        middle = (low + high) // 2
+        if find_next(mapped, middle) < limit:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def log_offset_at_time(store: MessageStore, time: int) -> int:
+    """The physical offset of the first entry that was stored at a time (ms) or after it; the log's
+    end when none was.
+
+    A bisection over the bytes of the log: right as long as store times do not fall along it, which
+    is so unless the broker's clock was set back.
+    """
+    low, high = store.min_offset, store.max_offset
+    answer = high
+    while low < high:
+        middle = (low + high) // 2
+        record = _record_from(store, middle, high)
+        if record is None:
+            high = middle
+        elif record.store_timestamp >= time:
+            answer, high = record.physical_offset, middle
+        else:
+            low = record.physical_offset + record.total_size
+    return answer
+
+
+def _record_from(store: MessageStore, physical_offset: int, end: int) -> Record | None:
+    """The first record that starts in a range of the log."""
+    at: int | None = physical_offset - 1
+    while at is not None:
+        at = next_entry_offset(store, at, end)
+        if at is None:
+            return None
+        record = store.commit_log.find_record(at)
+        if record is not None:
+            return record
+    return None
