@@ -126,6 +126,12 @@ class NamedStoreUnknown(UsageError):
     )
 
 
+class BrowserMissing(UsageError):
+    """``browse`` without its library."""
+
+    template = "browse needs the package textual, which is not installed. Install it: `{install}`."
+
+
 class KernelMissing(UsageError):
     """``RMQCTL_KERNEL=compiled`` where there is no compiled kernel."""
 

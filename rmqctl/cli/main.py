@@ -47,7 +47,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=LazyGroup,
     sections={
         "Inspect (never writes)": _section(
-            "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
+            "browse", "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
         ),
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "stats", "sql"

@@ -58,26 +58,43 @@ def no_pager_option(function: F) -> F:
     )(function)
 
 
+_where_option = click.option(
+    "--store",
+    "root",
+    metavar="DIR",
+    envvar="RMQCTL_STORE",
+    show_envvar=True,
+    type=StorePath(file_okay=False),
+    help="The broker's storePathRootDir, where broker.conf does not name it, or @NAME.",
+)
+_conf_option = click.option(
+    "--broker-conf",
+    metavar="FILE",
+    envvar="RMQCTL_BROKER_CONF",
+    show_envvar=True,
+    type=click.Path(),
+    help="The broker's broker.conf, for sizes other than the defaults.",
+)
+
+
+def store_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Of :func:`common` what names the store, for a command that prints no rows."""
+
+    @_where_option
+    @_conf_option
+    @functools.wraps(function)
+    def run(root: Path | str | None, broker_conf: str | None, **options: Any) -> int | None:
+        where, conf = place_of(root, broker_conf)
+        return function(Settings(where, conf, "table", False, False), **options)
+
+    return run
+
+
 def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Gives a command the options that all have, as its first argument ``settings``."""
 
-    @click.option(
-        "--store",
-        "root",
-        metavar="DIR",
-        envvar="RMQCTL_STORE",
-        show_envvar=True,
-        type=StorePath(file_okay=False),
-        help="The broker's storePathRootDir, where broker.conf does not name it, or @NAME.",
-    )
-    @click.option(
-        "--broker-conf",
-        metavar="FILE",
-        envvar="RMQCTL_BROKER_CONF",
-        show_envvar=True,
-        type=click.Path(),
-        help="The broker's broker.conf, for sizes other than the defaults.",
-    )
+    @_where_option
+    @_conf_option
     @_output_options
     @functools.wraps(function)
     def run(

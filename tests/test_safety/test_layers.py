@@ -67,10 +67,11 @@ FLOORS = {
     ],
     "rmqctl.operations": [["progress"], ["look", "verify"], ["mend"], ["change"]],
     "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["report"]],
+    "rmqctl.cli.browse": [["model"], ["widgets"], ["screens"], ["app"]],
 }
 MOST_LINES = {"module": 400, "function": 60}
 #: Packages that talk to a user or belong to one room.
-FOREIGN = {"click", "rich", "pyspark", "pyarrow", "pandas"}
+FOREIGN = {"click", "rich", "textual", "pyspark", "pyarrow", "pandas"}
 ENGINE_PACKAGES = {"numpy", "isal", "lz4", "zstandard", "formats", "rmqctl"}
 
 
@@ -148,7 +149,7 @@ def test_the_picture_of_the_floors_is_this_one() -> None:
     page = (TOP / "docs/explanation/architecture.md").read_text("utf-8")
     drawn: dict[str, list[list[str]]] = {}
     house = ""
-    for name, number, rooms in re.findall(r"^(rmqctl\.\w+)? +(\d+)  (.+)$", page, re.MULTILINE):
+    for name, number, rooms in re.findall(r"^(rmqctl[\w.]+)? +(\d+)  (.+)$", page, re.MULTILINE):
         house = name or house
         drawn.setdefault(house, []).insert(0, rooms.split())
         assert int(number) + len(drawn[house]) == len(FLOORS[house]) + 1
@@ -170,7 +171,7 @@ def test_a_rooms_door_names_what_other_rooms_use(house: str) -> None:
     lent: dict[str, set[str]] = {}
     for path in sources("rmqctl"):
         for used in used_modules(path):
-            if used.startswith(f"{house}.") and used.count(".") == 3:
+            if used.startswith(f"{house}.") and used.count(".") == house.count(".") + 2:
                 room = used.rpartition(".")[0]
                 if not house_of(path).startswith(f"{room}."):
                     lent.setdefault(room, set()).add(used)
@@ -224,6 +225,16 @@ def test_only_the_cli_talks_to_a_user(room: str) -> None:
     for path in sources(room):
         heads = {name.split(".")[0] for name in imports(path)}
         assert not heads & FOREIGN - allowed, f"{path.relative_to(TOP)}"
+
+
+def test_only_browse_needs_textual_and_its_model_no_terminal() -> None:
+    for path in sources("rmqctl"):
+        heads = {name.split(".")[0] for name in imports(path)}
+        house = house_of(path)
+        if not house.startswith("rmqctl.cli.browse."):
+            assert "textual" not in heads, house
+        elif house.startswith("rmqctl.cli.browse.model."):
+            assert not heads & FOREIGN, house
 
 
 def test_the_engine_needs_little() -> None:

@@ -1,0 +1,13 @@
+"""What there is to show, in lines that are read as they are looked at. Knows no terminal.
+
+Other rooms use:
+
+- :mod:`~rmqctl.cli.browse.model.findings`
+- :mod:`~rmqctl.cli.browse.model.job`
+- :mod:`~rmqctl.cli.browse.model.lines`
+- :mod:`~rmqctl.cli.browse.model.log`
+- :mod:`~rmqctl.cli.browse.model.message`
+- :mod:`~rmqctl.cli.browse.model.messages`
+- :mod:`~rmqctl.cli.browse.model.opened`
+- :mod:`~rmqctl.cli.browse.model.queues`
+"""

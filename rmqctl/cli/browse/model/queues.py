@@ -1,0 +1,123 @@
+"""Topics of a store and queues of a topic: names at once, and what they hold as it is looked at."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.cli.browse.model.lines import DIM, WARNING, Column, Counted, Line, Place, Stop, go_on
+from rmqctl.cli.browse.model.shown import to_the_second
+from rmqctl.operations.look.queues import queue_row
+from rmqctl.operations.look.topics import TopicList, list_topics, look_at_topic, store_timestamp
+
+if TYPE_CHECKING:
+    from rmqctl.cli.browse.model.opened import Opened
+
+
+class Topics(Counted):
+    """The topics, or those with ``part`` in their name. To prepare them lists directories, and
+    opens no queue."""
+
+    columns: tuple[Column, ...] = (
+        Column("topic", 16, grows=1),
+        Column("kind", 11, rank=2),
+        Column("queues", 6, right=True, rank=1),
+        Column("messages", 14, right=True),
+        Column("last message", 19, rank=1),
+    )
+    noun = "topics"
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._listed = TopicList({}, None)
+        self._all: list[str] = []
+        self.names: list[str] = []
+        self.part = ""
+        self.problem = ""
+
+    def prepare(self, stop: Stop) -> None:
+        configs, self.problem = self._opened.configs()
+        self._listed = list_topics(self._opened.store, configs)
+        self._all = self._listed.names
+        self.choose(self.part)
+
+    def choose(self, part: str) -> None:
+        """Only topics with ``part`` in their name, whatever its capitals; empty: all."""
+        self.part = part
+        low = part.lower()
+        self.names = [name for name in self._all if low in name.lower()]
+
+    def count(self) -> int:
+        return len(self.names)
+
+    def where(self, number: int) -> str:
+        return super().where(number) + (f" with {self.part!r}" if self.part else "")
+
+    def line(self, number: int, stop: Stop) -> Line:
+        name = self.names[number]
+        row = look_at_topic(
+            self._opened.store,
+            self._listed,
+            name,
+            sums_bytes=False,
+            progress=lambda queues: go_on(stop),
+        )
+        cells = (
+            name,
+            row["kind"],
+            f"{row['queues']:,}",
+            f"{row['messages']:,}",
+            to_the_second(row["newest_store_timestamp"]),
+        )
+        is_odd = row["without_queues"] or row["without_config"]
+        note = (
+            "in config/topics.json, and has no queues"
+            if row["without_queues"]
+            else "has queues, and is not in config/topics.json: no consumer finds it"
+            if row["without_config"]
+            else ""
+        )
+        tone = WARNING if is_odd else "" if row["queues"] else DIM
+        return Line(cells, tone, Place(topic=name), note)
+
+
+class Queues(Counted):
+    """The queues of one topic, by their numbers."""
+
+    columns: tuple[Column, ...] = (
+        Column("queue", 10, right=True),
+        Column("messages", 14, right=True),
+        Column("first", 14, right=True, rank=1),
+        Column("next", 14, right=True),
+        Column("last message", 19, rank=2),
+    )
+    noun = "queues"
+
+    def __init__(self, opened: Opened, topic: str) -> None:
+        self._store = opened.store
+        self.topic = topic
+        self.queue_ids: list[int] = []
+
+    def prepare(self, stop: Stop) -> None:
+        directories = self._store.queues.directories_of(self.topic)
+        self.queue_ids = [where.queue_id for where in directories]
+
+    def count(self) -> int:
+        return len(self.queue_ids)
+
+    def line(self, number: int, stop: Stop) -> Line:
+        queue_id = self.queue_ids[number]
+        queue = self._store.consume_queue(self.topic, queue_id)
+        place = Place(topic=self.topic, queue_id=queue_id)
+        if queue is None:
+            return Line((str(queue_id), "gone"), WARNING, place, "its directory is gone: press r")
+        row = queue_row(queue)
+        wrong = len(queue.files.irregular)
+        cells = (
+            str(queue_id),
+            f"{row['messages']:,}",
+            f"{row['min_offset']:,}",
+            f"{row['max_offset']:,}",
+            to_the_second(store_timestamp(self._store, queue, queue.max_offset - 1)),
+        )
+        note = f"{wrong} files of a wrong length: v verifies" if wrong else ""
+        return Line(cells, WARNING if wrong else "", place, note)

@@ -1,0 +1,71 @@
+"""``JobPage``: the lines of a job that works on while one looks at them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from rmqctl.cli.browse.model.job import DONE, FAILED, RUNNING, STOPPED, WAITING, Job
+from rmqctl.cli.browse.model.lines import error_text
+from rmqctl.cli.browse.screens.page import Page
+from rmqctl.cli.browse.widgets.threads import in_background, in_thread
+
+#: Seconds between two looks at a job.
+INTERVAL = 0.2
+
+
+class JobPage(Page):
+    """A page whose source is a job; ``x`` stops it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("x", "stop", "Stop")]
+    #: The name of its worker in the app.
+    work_name = "job"
+    _job_state = WAITING
+
+    def the_job(self) -> Job:
+        """The job that is shown."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.set_interval(INTERVAL, self.look)
+
+    def start(self, job: Job) -> None:
+        """Begins a job, in place of the one before; it lives on when the page is left."""
+        in_background(self.app, self.work_name, self._run, job)
+
+    async def _run(self, job: Job) -> None:
+        await in_thread(job.run)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is over cannot be stopped."""
+        return action != "stop" or self._job_state not in (DONE, STOPPED, FAILED)
+
+    def action_stop(self) -> None:
+        if not self.the_job().is_over:
+            self.app.workers.cancel_group(self.app, self.work_name)
+
+    def look(self) -> None:
+        """Shows what has come since."""
+        self.lines.grown()
+        self.show_progress()
+        self.note_state()
+
+    def note_state(self) -> None:
+        """Has the keys shown that the job's state leaves."""
+        if self._job_state != self.the_job().state:
+            self._job_state = self.the_job().state
+            self.refresh_bindings()
+
+    def show_progress(self) -> None:
+        """How far the job is."""
+
+    def state_text(self) -> str:
+        """How it stands with the job, in a few words."""
+        job = self.the_job()
+        if job.state in (WAITING, RUNNING):
+            return f"looking… {job.progress_text()} (x stops)".replace("  ", " ")
+        if job.state == FAILED:
+            assert job.error is not None
+            return f"ended: {error_text(job.error)}"
+        return "stopped" if job.state == STOPPED else ""

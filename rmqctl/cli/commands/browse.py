@@ -1,0 +1,63 @@
+"""``rmqctl browse``."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import store_options
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import OFFSET, QUEUE_ID
+from rmqctl.errors import BrowserMissing, UsageError
+
+#: What the extra ``tui`` asks for.
+TEXTUAL = "textual>=8.0"
+
+
+@make(
+    "browse",
+    examples=[
+        "rmqctl browse --store DIR",
+        "rmqctl browse --topic orders --queue-id 3",
+        "rmqctl browse --start 4096",
+    ],
+    exits={130: "ended with Ctrl-C"},
+)
+@click.option("--topic", metavar="TOPIC", help="Begin with the queues of this topic.")
+@click.option(
+    "--queue-id", metavar="N", type=QUEUE_ID, help="Begin with the messages of this queue."
+)
+@click.option(
+    "--start", metavar="OFFSET", type=OFFSET, help="Begin with the log around this offset."
+)
+@store_options
+def command(settings: Settings, topic: str | None, queue_id: int | None, start: int | None) -> int:
+    """Look around in a store on a terminal.
+
+    Topics, queues, messages with their bodies as text, JSON or bytes by field, the log, search by
+    key and time, and the findings of verify. Keys are at the bottom, ? shows all. Reads only what
+    is on the screen, on a store of any size, beside a running broker, and never writes. Needs the
+    package textual (extra tui).
+    """
+    if queue_id is not None and topic is None:
+        raise UsageError(reason="--queue-id needs --topic.")
+    if importlib.util.find_spec("textual") is None:
+        install = shlex.join([sys.executable, "-m", "pip", "install", TEXTUAL])
+        raise BrowserMissing(install=install)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            reason="browse needs a terminal: `rmqctl topics`, `walk` and `find` print rows."
+        )
+    from rmqctl.cli.browse.app import Browser
+    from rmqctl.cli.browse.model.opened import Opened
+
+    opened = Opened(settings.root, settings.config)
+    browser = Browser(opened, topic=topic, queue_id=queue_id, start=start)
+    code = browser.run()
+    if browser.failure is not None:
+        raise browser.failure
+    return code or 0

@@ -1,0 +1,611 @@
+"""``rmqctl browse``: driven as by somebody at a terminal of 80 columns and 24 lines."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import io
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual import events
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from rmqctl.cli.browse.app import Browser
+from rmqctl.cli.browse.model.opened import Opened
+from rmqctl.cli.browse.model.queues import Topics
+from rmqctl.cli.browse.screens.findings import FindingsPage
+from rmqctl.cli.browse.screens.found import FoundPage
+from rmqctl.cli.browse.screens.help import HelpScreen
+from rmqctl.cli.browse.screens.jobs import JobPage
+from rmqctl.cli.browse.screens.lists import MessagesPage, QueuesPage, TopicsPage
+from rmqctl.cli.browse.screens.page import Page
+from rmqctl.cli.browse.screens.places import LogPage, MessagePage
+from rmqctl.cli.browse.widgets.lines import Lines, column_widths, drawn
+from rmqctl.cli.browse.widgets.prompt import Prompt
+from rmqctl.cli.commands import browse
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from tests import golden_data
+from tests.conftest import Golden
+from tests.golden_data import broker_conf
+from tests.test_cli.conftest import CONFIG, Cli, cli, message, state, store
+from tests.test_cli.test_manners import RAW
+
+__all__ = ["cli", "store"]  # Fixtures of other files.
+
+#: How Textual names keys.
+_NAMES = {"/": "slash", ":": "colon", "?": "question_mark", "-": "minus", ".": "full_stop"}
+#: Seconds after which Textual has painted what is new, many times over.
+_PAINTED = 0.05
+Keys = Pilot[int]
+Scenario = Callable[["Hand"], Awaitable[None]]
+
+
+class Hand:
+    """Somebody at the keyboard, who waits for an answer after each key."""
+
+    def __init__(self, app: Browser, pilot: Keys) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            self.strike(key)
+            await self.settle()
+
+    def strike(self, key: str) -> None:
+        """One key, and no wait for what it does."""
+        self.app.post_message(events.Key(_NAMES.get(key, key), key if len(key) == 1 else None))
+
+    async def write(self, text: str) -> None:
+        for character in text:
+            self.strike(character)
+        await self.press("enter")
+
+    async def settle(self) -> None:
+        """Until nothing is under way: no worker, no message. The pilot's own waits look at the
+        clock and the processor."""
+        await self._quiet()
+        if isinstance(self.app.screen, JobPage):
+            self.app.screen.look()
+            await self._quiet()
+
+    async def _quiet(self) -> None:
+        quiet = 0
+        while quiet < 3:
+            await asyncio.sleep(0.001)
+            nodes = [self.app, self.app.screen, *self.app.screen.walk_children()]
+            is_busy = any(node.message_queue_size for node in nodes)
+            is_working = any(worker.is_running for worker in self.app.workers)
+            quiet = 0 if is_busy or is_working else quiet + 1
+
+    def on(self, kind: type[Screen[Any]]) -> bool:
+        """Whether one has got to a screen of this kind."""
+        return isinstance(self.app.screen, kind)
+
+    @property
+    def page(self) -> Page:
+        assert isinstance(self.app.screen, Page)
+        return self.app.screen
+
+    @property
+    def list(self) -> list[str]:
+        """The lines of the list, without the empty ones."""
+        lines = self.page.lines
+        shown = [lines.render_line(y).text.rstrip() for y in range(lines.size.height)]
+        return [line for line in shown if line]
+
+    async def screen(self) -> str:
+        """All that is on the screen, line by line, once it was painted."""
+        await asyncio.sleep(_PAINTED)
+        lines: dict[float, str] = {}
+        found = re.findall(
+            r'<text [^>]*y="([^"]*)"[^>]*>([^<]*)</text>', self.app.export_screenshot()
+        )
+        for y, text in found:
+            lines[float(y)] = lines.get(float(y), "") + html.unescape(text).replace("\xa0", " ")
+        return "\n".join(lines[y] for y in sorted(lines))
+
+    async def said(self) -> str:
+        """The same with single blanks between words, for what may be wrapped."""
+        return " ".join((await self.screen()).split())
+
+
+def drive(
+    opened: Opened, scenario: Scenario, size: tuple[int, int] = (80, 24), **options: Any
+) -> Browser:
+    app = Browser(opened, **options)
+
+    async def run() -> None:
+        async with app.run_test(size=size) as pilot:
+            hand = Hand(app, pilot)
+            await hand.settle()
+            await scenario(hand)
+
+    asyncio.run(run())
+    return app
+
+
+def golden_opened(golden: Golden, name: str = "broker") -> Opened:
+    return Opened(golden(name), broker_conf(name))
+
+
+def test_from_the_topics_to_the_bytes_of_a_message_and_back(golden: Golden) -> None:
+    async def scenario(hand: Hand) -> None:
+        assert hand.on(TopicsPage)
+        assert len(hand.list) == 16 and "orders" in hand.list[-2]
+        await hand.press("/", *"orders", "enter", "G", "enter")
+        assert hand.on(QueuesPage) and len(hand.list) == 5
+        await hand.press("j", "enter")
+        assert hand.on(MessagesPage) and "order-3 " in hand.list[2]
+        await hand.press("down", "enter")
+        assert hand.on(MessagePage)
+        assert "  KEYS           order-3" in hand.list
+        await hand.press("x")
+        assert " 000000 00 00 00 e7             ....     total_size 231" in hand.list
+        await hand.press("n")
+        assert any("total_size 232" in line for line in hand.list)
+        await hand.press("tab", "p", "p", "p")
+        assert any("queue 1, offset 0" in line for line in hand.list)
+        await hand.press("n", "n", "n", "escape")
+        assert hand.on(MessagesPage) and hand.page.lines.cursor == 3
+        await hand.press("escape", "escape", "escape", "escape")
+        assert hand.on(TopicsPage)
+        await hand.press("q")
+
+    assert drive(golden_opened(golden), scenario).return_value == 0
+
+
+def test_keys_of_pagers_move_the_cursor(golden: Golden) -> None:
+    async def scenario(hand: Hand) -> None:
+        lines = hand.page.lines
+        for key, expected in (
+            ("j", 1), ("n", 2), ("k", 1), ("p", 0), ("space", 18), ("b", 0), ("G", 121), ("g", 0),
+            ("end", 121), ("pageup", 103), ("home", 0), ("up", 0), ("ctrl+f", 18),
+        ):  # fmt: skip
+            await hand.press(key)
+            assert lines.cursor == expected, key
+            assert any(line.lstrip().startswith(f"{expected} 20") for line in hand.list)
+        await hand.press("home")
+        await hand.pilot.click(Lines, offset=(5, 3))
+        await hand.settle()
+        assert lines.cursor == 2
+        await hand.pilot.click(Lines, offset=(5, 3))
+        await hand.settle()
+        assert hand.on(MessagePage)
+
+    drive(golden_opened(golden), scenario, (80, 23), topic="orders", queue_id=1)
+
+
+def test_a_time_an_offset_and_the_log(golden: Golden) -> None:
+    opened = golden_opened(golden)
+    queue = opened.store.consume_queue("orders", 1)
+    assert queue is not None
+    unit = queue.unit(50)
+    assert unit is not None
+    record = opened.store.commit_log.find_record(unit.physical_offset)
+    assert record is not None
+
+    async def scenario(hand: Hand) -> None:
+        await hand.press("t")
+        await hand.write("half past nine")
+        assert hand.on(Prompt)
+        assert "is no time" in await hand.screen()
+        for _ in range(14):
+            await hand.press("backspace")
+        await hand.write(str(record.store_timestamp))
+        line = hand.page.lines.current()
+        assert line is not None and line.place.queue_offset is not None
+        assert line.place.queue_offset <= 50
+        await hand.press("t")
+        await hand.write("2999-01-01")
+        assert hand.page.lines.cursor == 121 and "nothing was stored then" in await hand.screen()
+        await hand.press(":")
+        await hand.write("50")
+        assert hand.page.lines.cursor == 50
+        await hand.press("l")
+        assert hand.on(LogPage)
+        assert f"offset {unit.physical_offset}, " in await hand.screen()
+        await hand.press("k", "n", "enter")
+        assert hand.on(MessagePage) and "orders, queue 1, offset 50" in await hand.screen()
+        await hand.press("p", "escape", "g")
+        assert "offset 0, 0 % of the log" in await hand.screen()
+        await hand.press(":")
+        await hand.write(record.msg_id)
+        assert f"offset {unit.physical_offset}, " in await hand.screen()
+        await hand.press("G")
+        assert "end of the log" in hand.list[-1]
+        await hand.press("enter", "t")
+        await hand.write(str(record.store_timestamp))
+        assert hand.list[0].split() == ["offset", "size", "stored", "what"]
+
+    drive(opened, scenario, topic="orders", queue_id=1)
+
+
+def test_a_key_is_found_and_words_in_the_log(golden: Golden) -> None:
+    async def scenario(hand: Hand) -> None:
+        await hand.press("f")
+        await hand.press("enter")
+        assert "type a key" in await hand.screen()
+        await hand.write("order-3")
+        assert hand.on(FoundPage) and len(hand.list) == 2
+        assert "1 found   not looked at: properties and bodies" in await hand.screen()
+        await hand.press("enter", "n")
+        assert "there is no other" in await hand.screen()
+        await hand.press("escape", "f")
+        await hand.write("iquqzuqtxfudjie")
+        assert hand.list[1:] == ["no messages here"]
+        await hand.press("s")
+        assert "everything was looked at" in await hand.screen()
+        assert "body" in hand.list[1]
+        await hand.press("x", "escape")
+
+    drive(golden_opened(golden), scenario)
+
+
+def damaged(golden: Golden, case: str, tmp_path: Path) -> Opened:
+    told = golden_data.damage_case(case)
+    root = golden_data.copy_tree(golden(told["base"]), tmp_path / case)
+    golden_data.apply_damage(root, told["ops"])
+    return Opened(root, broker_conf(told["base"]))
+
+
+def test_findings_and_where_they_lie(golden: Golden, tmp_path: Path) -> None:
+    async def scenario(hand: Hand) -> None:
+        await hand.press("v")
+        assert hand.on(FindingsPage)
+        assert "2 errors, 1 warning" in await hand.screen() and "█" in await hand.screen()
+        assert "found  0xdeadbeef" in await hand.screen()
+        await hand.press("enter")
+        assert hand.on(LogPage)
+        assert "DAMAGE bad-magic" in "\n".join(hand.list)
+        # Something stands before it.
+        assert "DAMAGE" not in hand.list[1]
+        await hand.press("enter")
+        assert any("de ad be ef" in line for line in hand.list)
+        await hand.press("escape", "escape", "G")
+        assert hand.page.lines.cursor == 2
+        await hand.press("r")
+        assert "2 errors, 1 warning" in await hand.screen()
+
+    drive(damaged(golden, "bad-magic-late", tmp_path), scenario)
+
+
+def test_a_finding_in_a_queue_leads_there(golden: Golden, tmp_path: Path) -> None:
+    opened = damaged(golden, "no-one-queue", tmp_path)
+
+    async def scenario(hand: Hand) -> None:
+        await hand.press("v", "enter")
+        assert not hand.on(FindingsPage) or "no place in the log" in (await hand.screen())
+
+    drive(opened, scenario)
+
+
+def test_verify_goes_on_while_one_looks_elsewhere_and_can_be_stopped(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = golden_opened(golden)
+
+    def endless(root: Path, config: object, progress: Callable[[int], None]) -> Any:
+        while True:
+            time.sleep(0.001)
+            progress(1000)
+            yield from ()
+
+    monkeypatch.setattr("rmqctl.cli.browse.model.findings.verify", endless)
+
+    async def until(hand: Hand, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await asyncio.sleep(0.001)
+
+    async def scenario(hand: Hand) -> None:
+        hand.strike("v")
+        await until(hand, lambda: opened.findings is not None)
+        job = opened.findings
+        assert job is not None
+        await until(hand, lambda: job.state == "running" and job.done == 1000)
+        hand.strike("escape")
+        await until(hand, lambda: hand.on(TopicsPage))
+        assert job.state == "running"
+        hand.strike("v")
+        await until(hand, lambda: hand.on(FindingsPage) and hand.page.lines.is_ready)
+        page = hand.page
+        assert isinstance(page, FindingsPage) and page.the_job() is job
+        page.look()
+        assert "looking… 0 % (x stops)" in await hand.screen()
+        hand.strike("x")
+        await until(hand, lambda: job.is_over)
+        page.look()
+        assert "stopped" in await hand.screen()
+
+    drive(opened, scenario)
+
+
+def test_leaving_does_not_wait_for_a_search(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    def endless(store: object, wanted: object, progress: Callable[[int], None]) -> Any:
+        while True:
+            time.sleep(0.001)
+            progress(0)
+            told.append(1)
+            yield from ()
+
+    monkeypatch.setattr("rmqctl.cli.browse.model.messages.find", endless)
+
+    async def scenario(hand: Hand) -> None:
+        await hand.press("f")
+        hand.strike("x")
+        hand.strike("enter")
+        while not told:
+            await asyncio.sleep(0.001)
+        hand.strike("q")
+        while hand.app.is_running:
+            await asyncio.sleep(0.001)
+
+    assert drive(golden_opened(golden), scenario).return_value == 0
+    assert told
+
+
+def test_the_help_has_every_key_that_does_something(golden: Golden) -> None:
+    async def scenario(hand: Hand) -> None:
+        await hand.press("?")
+        assert hand.on(HelpScreen)
+        shown = await hand.screen()
+        for text in ("enter", "narrow the topics", "verify", "Nothing here changes the store."):
+            assert text in shown
+        await hand.press("q")
+        assert hand.on(TopicsPage)
+
+    drive(golden_opened(golden), scenario)
+
+
+@pytest.mark.parametrize("columns", [80, 40, 160])
+def test_every_page_fits_its_terminal(columns: int, golden: Golden, tmp_path: Path) -> None:
+    opened = damaged(golden, "bad-magic-late", tmp_path)
+
+    async def scenario(hand: Hand) -> None:
+        for key in ("enter", "enter", "enter", "x", "l", "v", "enter", "?"):
+            if hand.on(Page):
+                lines = hand.page.lines
+                for y in range(lines.size.height):
+                    assert cell_len(lines.render_line(y).text) <= columns
+                    assert lines.render_line(y).cell_length in (0, columns)
+            assert hand.app.screen.size == (columns, 24)
+            await hand.press(key)
+        # The last keys of the line at the bottom are on the screen.
+        await hand.press("escape")
+        if columns >= 80:
+            assert "Quit" in await hand.screen()
+
+    drive(opened, scenario, (columns, 24))
+
+
+def test_nothing_of_a_store_reaches_the_screen_raw(store: Path) -> None:
+    seen: list[str] = []
+
+    async def scenario(hand: Hand) -> None:
+        for key in ("l", "enter", "tab", "x", "escape", "escape", "enter", "enter", "enter", "x"):
+            await hand.press(key)
+            seen.append(await hand.screen())
+        await hand.press("escape", "escape", "escape", "f")
+        await hand.write("k")
+        seen.append(await hand.screen())
+        await hand.press("v", "?")
+        seen.append(await hand.screen())
+
+    drive(Opened(store, CONFIG), scenario, (200, 50))
+    everything = "\n".join(seen)
+    assert "nasty\\u202etopic" in everything and "\\x1b[31mred\\x07" in everything
+    assert RAW.search(everything) is None
+
+
+def test_looking_everywhere_leaves_every_byte_as_it_was(store: Path) -> None:
+    before = state(store), {p: p.stat().st_mtime_ns for p in store.rglob("*") if p.is_dir()}
+
+    async def scenario(hand: Hand) -> None:
+        await hand.press("v", "enter", "escape", "escape", "l", "g", "enter", "x", "tab", "n")
+        await hand.press("escape", "escape", "enter", "enter", "enter", "r", "escape", "r")
+        await hand.press("f")
+        await hand.write("order-7")
+        await hand.press("s", "enter", "escape", "escape", "t")
+        await hand.write("-2h")
+
+    drive(Opened(store, CONFIG), scenario)
+    after = state(store), {p: p.stat().st_mtime_ns for p in store.rglob("*") if p.is_dir()}
+    assert after == before
+
+
+def test_r_shows_what_was_written_since_on_every_page_one_comes_back_to(store: Path) -> None:
+    opened = Opened(store, CONFIG)
+
+    async def scenario(hand: Hand) -> None:
+        await hand.press("G", "enter", "enter")
+        assert hand.on(MessagesPage)
+        await hand.press("G")
+        last = hand.page.lines.cursor
+        with MessageStore(store, CONFIG, writable=True) as written:
+            assert written.put_message(message(0, body=b"since then")).is_ok
+        await hand.press("r", "G")
+        assert hand.page.lines.cursor == last + 1 and "since then" in hand.list[-1]
+        await hand.press("escape")
+        assert any(line.split()[:2] == ["0", "31"] for line in hand.list)
+
+    drive(opened, scenario)
+
+
+def test_what_is_removed_meanwhile_is_told_and_r_goes_on(golden: Golden, tmp_path: Path) -> None:
+    root = golden_data.copy_tree(golden("basic"), tmp_path / "store")
+
+    async def scenario(hand: Hand) -> None:
+        assert hand.on(MessagesPage)
+        (root / "commitlog" / f"{3 * 65536:020d}").unlink()
+        await hand.press("l", ":")
+        await hand.write(str(3 * 65536 + 1))
+        assert "is gone: retention removes files while you look" in (await hand.said())
+        await hand.press("r")
+        assert hand.on(LogPage) and "is gone" not in await hand.screen()
+        await hand.press("escape", "enter")
+        assert hand.on(MessagePage)
+        for path in sorted(root.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        root.rmdir()
+        await hand.press("r")
+        assert "there is no directory" in (await hand.said())
+
+    drive(Opened(root, broker_conf("basic")), scenario, topic="TopicA", queue_id=0)
+
+
+def test_a_broken_topics_json_is_told_and_the_queues_are_there(store: Path) -> None:
+    (store / "config").mkdir()
+    (store / "config/topics.json").write_text("{")
+
+    async def scenario(hand: Hand) -> None:
+        assert (
+            "config/topics.json,line1,column" in (await hand.said()).replace(" ", "")
+            and len(hand.list) == 3
+        )
+
+    drive(Opened(store, CONFIG), scenario)
+
+
+def test_of_many_queues_those_on_the_screen_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True) as written:
+        written.put_messages([message(n, topic=f"topic-{n:03d}", queue_id=0) for n in range(300)])
+    asked: set[str] = set()
+    find = ConsumeQueueTable.find
+
+    def noting(self: ConsumeQueueTable, topic: str, queue_id: int) -> object:
+        asked.add(topic)
+        return find(self, topic, queue_id)
+
+    monkeypatch.setattr(ConsumeQueueTable, "find", noting)
+
+    async def scenario(hand: Hand) -> None:
+        assert len(hand.list) == 20
+        assert len(asked) <= 3 * 20
+        await hand.press("G")
+        assert "topic-299" in hand.list[-1]
+        assert len(asked) <= 6 * 20
+
+    drive(Opened(root, CONFIG), scenario)
+
+
+def test_a_bug_is_told_in_one_line_as_any_other(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(QueuesPage, "make_source", broken)
+    errors = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", errors)
+
+    async def scenario(hand: Hand) -> None:
+        hand.strike("enter")
+        await hand.pilot.pause()
+
+    with pytest.raises(ZeroDivisionError):
+        drive(golden_opened(golden), scenario)
+    assert "Traceback" not in errors.getvalue()
+
+
+def test_columns_that_do_not_fit_are_left_out_and_the_rest_shared() -> None:
+    columns = Topics.columns
+    assert column_widths(columns, 80) == [80 - 11 - 6 - 14 - 19 - 4, 11, 6, 14, 19]
+    assert column_widths(columns, 40) == [40 - 6 - 14 - 2, 0, 6, 14, 0]
+    assert drawn(("中文" * 20, "x"), columns[:1], 20) == "中文" * 4 + "中 …"
+    assert drawn((), columns, 5) == " " * 5
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+def test_without_textual_one_line_says_what_to_install(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "textual", None)
+    done = cli("browse", store=store)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "error: browse needs the package textual, which is not installed. Install it: "
+        f"`{sys.executable} -m pip install '{browse.TEXTUAL}'`.\n"
+    )
+
+
+def test_the_extra_asks_for_what_the_line_says() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert project["optional-dependencies"]["tui"] == [browse.TEXTUAL]
+
+
+def test_without_a_terminal_it_says_what_prints_rows(cli: Cli, store: Path) -> None:
+    done = cli("browse", store=store)
+    assert done.code == 2 and "browse needs a terminal" in done.err
+    assert cli("browse", "--queue-id", "0", store=store).code == 2
+
+
+def on_a_terminal(store: Path, keys: bytes, ending: int | None = None) -> tuple[int, bytes]:
+    """Runs the command with a terminal, and types when its first screen is there; exit code and
+    what came to the terminal."""
+    controller, terminal = pty.openpty()
+    conf = store.parent / "broker.conf"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rmqctl", "browse", "--store", str(store), "--broker-conf", conf],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},
+    )
+    os.close(terminal)
+    seen, typed = b"", False
+    while True:
+        ready, _, _ = select.select([controller], [], [], 60)
+        assert ready, seen
+        try:
+            data = os.read(controller, 1 << 16)
+        except OSError:
+            break
+        if not data:
+            break
+        seen += data
+        if b"orders" in seen and not typed:
+            typed = True
+            if ending is None:
+                os.write(controller, keys)
+            else:
+                process.send_signal(ending)
+    os.close(controller)
+    return process.wait(60), seen
+
+
+@pytest.mark.parametrize(
+    ("keys", "ending", "code"), [(b"q", None, 0), (b"\x03", None, 130), (b"", signal.SIGTERM, 130)]
+)
+def test_the_terminal_is_left_as_it_was(
+    keys: bytes, ending: int | None, code: int, cli: Cli, store: Path
+) -> None:
+    cli("info", store=store)  # Writes broker.conf.
+    done, seen = on_a_terminal(store, keys, ending)
+    assert done == code
+    assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
+    assert b"Traceback" not in seen and b"\xe2\x80\xae" not in seen
