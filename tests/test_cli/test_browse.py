@@ -23,10 +23,11 @@ from rich.cells import cell_len
 from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.worker import WorkerFailed
 
 from rmqctl.cli.browse.app import Browser
 from rmqctl.cli.browse.model.opened import Opened
-from rmqctl.cli.browse.model.queues import Topics
+from rmqctl.cli.browse.model.queues import Queues, Topics
 from rmqctl.cli.browse.screens.findings import FindingsPage
 from rmqctl.cli.browse.screens.found import FoundPage
 from rmqctl.cli.browse.screens.help import HelpScreen
@@ -129,15 +130,18 @@ def drive(
     opened: Opened, scenario: Scenario, size: tuple[int, int] = (80, 24), **options: Any
 ) -> Browser:
     app = Browser(opened, **options)
+    run(app, scenario, size)
+    return app
 
-    async def run() -> None:
+
+def run(app: Browser, scenario: Scenario, size: tuple[int, int] = (80, 24)) -> None:
+    async def driven() -> None:
         async with app.run_test(size=size) as pilot:
             hand = Hand(app, pilot)
             await hand.settle()
             await scenario(hand)
 
-    asyncio.run(run())
-    return app
+    asyncio.run(driven())
 
 
 def golden_opened(golden: Golden, name: str = "broker") -> Opened:
@@ -510,22 +514,26 @@ def test_of_many_queues_those_on_the_screen_are_opened(
     drive(Opened(root, CONFIG), scenario)
 
 
+@pytest.mark.parametrize("where", [(QueuesPage, "make_source"), (Queues, "prepare")])
 def test_a_bug_is_told_in_one_line_as_any_other(
-    golden: Golden, monkeypatch: pytest.MonkeyPatch
+    where: tuple[type, str], golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(QueuesPage, "make_source", broken)
+    monkeypatch.setattr(*where, broken)
     errors = io.StringIO()
     monkeypatch.setattr(sys, "stderr", errors)
 
     async def scenario(hand: Hand) -> None:
         hand.strike("enter")
-        await hand.pilot.pause()
+        while hand.app.failure is None:
+            await asyncio.sleep(0.001)
 
-    with pytest.raises(ZeroDivisionError):
-        drive(golden_opened(golden), scenario)
+    app = Browser(golden_opened(golden))
+    with pytest.raises((ZeroDivisionError, WorkerFailed)):
+        run(app, scenario)
+    assert isinstance(app.failure, ZeroDivisionError) and app.return_code == 1
     assert "Traceback" not in errors.getvalue()
 
 

@@ -270,6 +270,32 @@ def test_verify_and_find_end_where_nobody_waits_for_them(looks: int, golden: Gol
         all_lines(Topics(opened), after(looks))
 
 
+def test_verify_can_be_ended_at_each_queue(golden: Golden) -> None:
+    opened = opened_golden(golden, "broker")
+    looks = 0
+
+    def counting() -> bool:
+        nonlocal looks
+        looks += 1
+        return False
+
+    Findings(opened).run(counting)
+    assert looks > 2 * len(list(opened.store.queues.directories()))
+    for ends_after in (looks - 3, looks // 2):
+        findings = Findings(opened)
+        findings.run(after(ends_after))
+        assert findings.state == STOPPED and findings.summary is None
+
+
+def test_a_bug_in_a_job_is_not_taken_for_damage(golden: Golden) -> None:
+    class Broken(Job):
+        def work(self, stop: Stop) -> None:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Broken().run(never)
+
+
 def test_what_was_found_says_how_and_what_was_not_looked_at(golden: Golden) -> None:
     opened = opened_golden(golden, "broker")
     found = Found(opened, "order-3", None, scans=False)

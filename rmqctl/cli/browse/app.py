@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.worker import WorkerFailed
 
 from rmqctl.cli.browse.screens.help import HelpScreen
 from rmqctl.cli.browse.screens.lists import MessagesPage, QueuesPage, TopicsPage
@@ -81,6 +82,8 @@ class Browser(App[int]):
 
     def _handle_exception(self, error: Exception) -> None:
         """A bug ends the application; the command tells of it as of any other, in one line."""
+        if isinstance(error, WorkerFailed) and isinstance(error.error, Exception):
+            error = error.error
         self.failure = self.failure or error
         super()._handle_exception(error)
 

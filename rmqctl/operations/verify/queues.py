@@ -8,7 +8,7 @@ bulk of expected units.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rmqctl.engine.derive.writer import bulk_units
@@ -53,6 +53,8 @@ class QueueChecker:
         self._pending_units = 0
         self._waits = Waits()
         self._records = UnitChecker(self._orphans, self._waits, snapshot.waiting_from)
+        #: Called before each queue; may raise, to end the check.
+        self.step: Callable[[], None] = lambda: None
 
     @property
     def units(self) -> int:
@@ -118,6 +120,7 @@ class QueueChecker:
 
     def _unless_removed(self, state: QueueState, findings: Iterator[Finding]) -> Iterator[Finding]:
         """Findings of a queue, up to where a broker's retention removes what is to be read."""
+        self.step()
         try:
             yield from findings
         except CannotRead as error:

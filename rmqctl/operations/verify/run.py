@@ -76,7 +76,7 @@ class Summary(Tally):
 def verify(
     root: Path, config: MessageStoreConfig, progress: Progress | None = None
 ) -> Iterator[Finding | Summary]:
-    """Findings of the whole store, then one :class:`Summary`.
+    """Findings of the whole store, then one :class:`Summary`. ``progress`` may raise, to end it.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
@@ -156,6 +156,10 @@ def _run(
     index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset
 
+    done = 0
+    # A store of many queues takes its time where no byte of the log is read.
+    queues.step = lambda: progress(done)
+
     def log_begins() -> None:
         records.log = scanner.log = snapshot.open_log()
         queues.log_begins(scanner.log)
@@ -171,7 +175,8 @@ def _run(
                 yield from queues.add(unit_batch(entry, dispatcher))
                 if config.message_index_enable:
                     yield from index.add(key_batch(entry))
-            progress(_end_of(entry) - summary.min_offset)
+            done = _end_of(entry) - summary.min_offset
+            progress(done)
             if isinstance(entry, End):
                 summary.max_offset = entry.physical_offset
         yield from queues.finish(summary.max_offset)

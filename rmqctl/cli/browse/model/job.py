@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqctl.cli.browse.model.lines import Cancelled, Stop, go_on
+from rmqctl.errors import RmqctlError
 
 WAITING, RUNNING, DONE, STOPPED, FAILED = "waiting", "running", "done", "stopped", "failed"
 
@@ -30,14 +31,14 @@ class Job:
         raise NotImplementedError
 
     def run(self, stop: Stop) -> None:
-        """Works to the end; what ends it before is noted, and nothing is raised."""
+        """Works to the end; what cannot be read is noted, and ends it before."""
         self.state = RUNNING
         try:
             self.work(stop)
             self.state = DONE
         except Cancelled:
             self.state = STOPPED
-        except Exception as error:  # whoever shows the job tells of it
+        except (RmqctlError, OSError, MemoryError) as error:
             self.error = error
             self.state = FAILED
 

@@ -22,6 +22,7 @@ class JobPage(Page):
     #: The name of its worker in the app.
     work_name = "job"
     _job_state = WAITING
+    _is_stopping = False
 
     def the_job(self) -> Job:
         """The job that is shown."""
@@ -33,6 +34,7 @@ class JobPage(Page):
     def start(self, job: Job) -> None:
         """Begins a job, in place of the one before; it lives on when the page is left."""
         in_background(self.app, self.work_name, self._run, job)
+        self._is_stopping = False
 
     async def _run(self, job: Job) -> None:
         await in_thread(job.run)
@@ -44,6 +46,7 @@ class JobPage(Page):
     def action_stop(self) -> None:
         if not self.the_job().is_over:
             self.app.workers.cancel_group(self.app, self.work_name)
+            self._is_stopping = True
 
     def look(self) -> None:
         """Shows what has come since."""
@@ -63,6 +66,8 @@ class JobPage(Page):
     def state_text(self) -> str:
         """How it stands with the job, in a few words."""
         job = self.the_job()
+        if job.state in (WAITING, RUNNING) and self._is_stopping:
+            return "stopping…"
         if job.state in (WAITING, RUNNING):
             return f"looking… {job.progress_text()} (x stops)".replace("  ", " ")
         if job.state == FAILED:

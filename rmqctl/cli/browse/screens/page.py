@@ -45,7 +45,7 @@ class Page(Screen[int | None]):
     Page > #title > #crumbs { width: 1fr; }
     Page > #title > #store { width: auto; }
     Page > #state { height: 1; color: $text-muted; }
-    Page > #note { height: auto; max-height: 4; color: $warning; }
+    Page > #note { height: auto; max-height: 4; color: $text-warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open_line", "Open"),

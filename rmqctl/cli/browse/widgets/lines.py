@@ -43,13 +43,13 @@ class Lines(Widget, can_focus=True):
     }
     DEFAULT_CSS = """
     Lines { height: 1fr; width: 1fr; }
-    Lines > .lines--header { text-style: bold; color: $text-muted; }
+    Lines > .lines--header { text-style: bold underline; }
     Lines > .lines--cursor { text-style: reverse; }
-    Lines > .lines--error { color: $error; }
-    Lines > .lines--warning { color: $warning; }
-    Lines > .lines--info { color: $text-muted; }
-    Lines > .lines--dim { color: $text-muted; }
-    Lines > .lines--good { color: $success; }
+    Lines > .lines--error { color: $text-error; }
+    Lines > .lines--warning { color: $text-warning; }
+    Lines > .lines--info { text-style: dim; }
+    Lines > .lines--dim { text-style: dim; }
+    Lines > .lines--good { color: $text-success; }
     Lines > .lines--name { text-style: bold; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
