@@ -32,22 +32,25 @@ def print_stats(store: MessageStore) -> None:
             note(line)
 
 
-def refused(settings: Settings, where: str, status: str, reason: str) -> int:
+def refused(
+    settings: Settings, where: str, status: str, reason: str, *, is_alone: bool = False
+) -> int:
     """Says on stderr which put was refused, and what to do; the exit code.
 
     :param where: what was to be put, in front of the status; may be empty.
+    :param is_alone: nothing was to be put before it.
     """
     from rmqctl.cli.output import note
     from rmqctl.engine.record.status import PutMessageStatus
 
     if PutMessageStatus(status).is_of_store:
-        step = "Check owner, mount and free space, then go on from there."
+        step = "Check owner, mount and free space"
     else:
-        step = "Mend the message or leave it out, then go on from there."
-    note(
-        f"error: {settings.root}: {where}{status}: {reason.rstrip('.')}. What was put before it is "
-        f"stored. {step}"
-    )
+        step = "Mend the message" if is_alone else "Mend the message or leave it out"
+    then = "try again" if is_alone else "go on from there"
+    before = "" if is_alone else " What was put before it is stored."
+    what = f"{where}{status}: {reason.rstrip('.')}."
+    note(f"error: {settings.root}: {what}{before} {step}, then {then}.")
     return 5
 
 

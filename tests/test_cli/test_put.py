@@ -125,6 +125,7 @@ def test_a_refused_put_shows_no_empty_fields(cli: Cli, store: Path) -> None:
     one = ("put", "--topic", "orders", "--queue-id", "3", "--body", "x" * 3000)
     done = cli(*one, store=store)
     assert done.code == 5
+    assert done.err.endswith(". Mend the message, then try again.\n"), "nothing was put before it"
     (row,) = cli(*one, "--dry-run", "--format", "ndjson", store=store).rows
     assert (row["topic"], row["queue_id"], row["wrote_offset"]) == ("orders", 3, None)
     shown = [line.split(maxsplit=1) for line in done.out.splitlines()]

@@ -323,4 +323,5 @@ def _status(settings: Settings, row: Row | None, line: int | None = None) -> int
     if row is None or row["status"] == "PUT_OK":
         return 0
     where = "" if line is None else f"line {line}: "
-    return refused(settings, where, row["status"], row.get("reason", "the message was not stored"))
+    reason = row.get("reason", "the message was not stored")
+    return refused(settings, where, row["status"], reason, is_alone=line is None)
