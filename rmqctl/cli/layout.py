@@ -8,7 +8,7 @@ without. What a number or an identifier says is never cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.cli.text import cell, cut, is_time, title, width
@@ -177,11 +177,20 @@ def is_number(name: str, rows: Sequence[Row]) -> bool:
     return kinds == {int} and not is_time(name)
 
 
-def fitted(page: Page, room: int, *, spare: Sequence[str], whole: bool) -> Layout | None:
+def fitted(
+    page: Page,
+    room: int,
+    *,
+    spare: Sequence[str],
+    narrow: Mapping[str, int],
+    whole: bool,
+) -> Layout | None:
     """The layout of a page; None when it is no table in ``room`` columns.
 
-    :param spare: columns that may go, the first one first. :param whole: nothing is cut, or goes.
+    :param spare: columns that may go, the first one first. :param narrow: what texts keep at least,
+        where that is not the usual. :param whole: nothing is cut, or goes.
     """
+    kept = _NAMES | _TEXTS | dict(narrow)
     if whole:
         return uncut(page, room)
     left = list(page.names)
@@ -190,11 +199,12 @@ def fitted(page: Page, room: int, *, spare: Sequence[str], whole: bool) -> Layou
             left.remove(unneeded)
         for times in _SHOWN_TIMES:
             layout = uncut(page, room, left, times) or (
-                _narrowed(page, left, room, times) if times else None
+                _narrowed(page, left, room, times, kept) if times else None
             )
             if layout is not None:
                 return layout
-    return _narrowed(page, left, room, _SHOWN_TIMES[-1], _LEAST)
+    texts = (name for name in left if not page.numeric[name] and not is_time(name))
+    return _narrowed(page, left, room, _SHOWN_TIMES[-1], dict.fromkeys(texts, _LEAST))
 
 
 def uncut(page: Page, room: int, names: list[str] | None = None, times: str = "") -> Layout | None:
@@ -207,17 +217,14 @@ def uncut(page: Page, room: int, names: list[str] | None = None, times: str = ""
 
 
 def _narrowed(
-    page: Page, names: list[str], room: int, times: str, every_text: int | None = None
+    page: Page, names: list[str], room: int, times: str, kept: Mapping[str, int]
 ) -> Layout | None:
-    """With long values cut; :param every_text: what each text keeps, known here or not (`sql`)."""
+    """With long values cut; :param kept: what each column keeps at least of them."""
     wanted, least = [], []
     for name in names:
         title, most = len(heading(name)), page.width(name, times)
-        kept = _NAMES.get(name) or _TEXTS.get(name)
-        if every_text and not page.numeric[name] and not is_time(name):
-            kept = every_text
         wanted.append(max(title, most))
-        least.append(max(title, min(most, kept or most)))
+        least.append(max(title, min(most, kept.get(name, most))))
     more = room - sum(least) - GAP * (len(names) - 1)
     if more < 0:
         return None

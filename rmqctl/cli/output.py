@@ -17,8 +17,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.cli import pager
 from rmqctl.cli.sink import Shape, Sink
-from rmqctl.cli.text import safe_json, shortened, visible
+from rmqctl.cli.text import in_sentences, safe_json, shortened, visible
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -257,5 +258,8 @@ def _csv_value(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line for the human, on stderr."""
-    print(visible(shortened(text)), file=sys.stderr, flush=True)
+    """A line for the human, on stderr; on a terminal it is broken between words."""
+    shown = visible(shortened(text))
+    if pager.is_running() or sys.stderr.isatty():
+        shown = "\n".join(in_sentences(shown, pager.terminal_width()))
+    print(shown, file=sys.stderr, flush=True)

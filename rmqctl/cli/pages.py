@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rmqctl.cli import layout
 from rmqctl.cli.pager import terminal_width
 from rmqctl.cli.sink import Sink
-from rmqctl.cli.tables import SPARE_COLUMNS, Table, Vertical
+from rmqctl.cli.tables import NARROW_COLUMNS, SPARE_COLUMNS, Table, Vertical
 from rmqctl.cli.text import cell, pairs, parts, visible, wrapped
 
 if TYPE_CHECKING:
@@ -131,7 +131,8 @@ class Pages(Table):
         if self._type in TITLES:
             return layout.uncut(cells, room)
         spare = SPARE_COLUMNS.get(self._type or "", ())
-        return layout.fitted(cells, room, spare=spare, whole=self._wide)
+        narrow = NARROW_COLUMNS.get(self._type or "", {})
+        return layout.fitted(cells, room, spare=spare, narrow=narrow, whole=self._wide)
 
     def _tells(self, row: Row, name: str) -> bool:
         value = row.get(name)

@@ -129,6 +129,8 @@ SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "transaction": ("real_queue_id", "queue_offset"),
     "field": ("bytes", "meaning"),
 }
+#: Names that may be cut to fewer columns than elsewhere, so that more of them have room.
+NARROW_COLUMNS: dict[str, dict[str, int]] = {"message": {"topic": 14}}
 #: A message that was refused has no place, and nothing else to say of that.
 _WITHOUT_EMPTY = {"append_result"}
 

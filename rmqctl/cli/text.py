@@ -26,6 +26,8 @@ _TIMES, _DURATIONS = ("hour",), ("delay_ms_up_to",)
 #: What one asks for first among the properties of a message.
 _FIRST = ("KEYS", "TAGS")
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms"))
+#: What is to be copied as it stands, and a blank in it: no character of a shown text.
+_QUOTED, _BLANK = re.compile(r"`[^`]*`"), "\0"
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
@@ -226,6 +228,22 @@ def wrapped(text: str, room: int) -> list[str]:
         lines[-1:] = [lines[-1], *pieces] if lines[-1] else pieces
         used = width(lines[-1])
     return lines
+
+
+def in_sentences(text: str, room: int) -> list[str]:
+    """Lines of at most ``room`` columns, broken between words only: what stands between backticks
+    is to be copied, so it stays together, and what is too long is left to the terminal."""
+    lines, used = [""], 0
+    for word in _QUOTED.sub(lambda quoted: quoted[0].replace(" ", _BLANK), text).split(" "):
+        wide = width(word)
+        gap = " " if lines[-1] else ""
+        if lines[-1] and used + 1 + wide > room:
+            lines.append(word)
+            used = wide
+        else:
+            lines[-1] += gap + word
+            used += len(gap) + wide
+    return [line.replace(_BLANK, " ") for line in lines]
 
 
 def _folded(word: str, room: int) -> list[str]:

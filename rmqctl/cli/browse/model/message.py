@@ -24,7 +24,8 @@ from rmqctl.cli.browse.model.lines import (
 )
 from rmqctl.cli.browse.model.shown import short_time, size
 from rmqctl.cli.text import cell, visible, width
-from rmqctl.engine.record.bodies import BODY_CRC_MISMATCH, DEFAULT_LIMIT, decompress, is_as_stored
+from rmqctl.engine.record.bodies import DEFAULT_LIMIT, decompress, is_as_stored
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.operations.look.dump import dump_record
 from rmqctl.operations.look.recordstarts import require_record
 from rmqctl.operations.look.rows import message_row
