@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.cli.text import cell, cut, is_time, title, width
+from rmqctl.cli.text import cell, cut, is_number, is_time, title, width
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -169,12 +169,6 @@ def _joined(cells: Sequence[str]) -> str:
 def heading(name: str) -> str:
     """A field's name over a column."""
     return _HEADINGS.get(name) or title(name).replace("_", " ")
-
-
-def is_number(name: str, rows: Sequence[Row]) -> bool:
-    """Whether a column holds numbers, which are aligned to the right."""
-    kinds = {type(row.get(name)) for row in rows} - {type(None)}
-    return kinds == {int} and not is_time(name)
 
 
 def fitted(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -132,6 +131,8 @@ def finish() -> None:
     if _running is None:
         return
     running, _running = _running, None
+    import signal
+
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for descriptor, copy in running.kept.items():

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.layout import is_number
 from rmqctl.cli.sink import Shape, Sink
-from rmqctl.cli.text import cell, pairs, title, visible, width
+from rmqctl.cli.text import cell, is_number, pairs, title, visible, width
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row

@@ -146,6 +146,12 @@ def is_time(name: str) -> bool:
     return name.endswith("timestamp") or name in _TIMES
 
 
+def is_number(name: str, rows: Sequence[Row]) -> bool:
+    """Whether a column holds numbers, which are aligned to the right."""
+    kinds = {type(row.get(name)) for row in rows} - {type(None)}
+    return kinds == {int} and not is_time(name)
+
+
 def cell(name: str, value: Any) -> str:
     """One value as a table shows it."""
     if value is None or value == []:
