@@ -17,6 +17,7 @@ from formats.constants import INT_MAX
 from formats.derive import dtype_of
 from rmqctl.arrow.properties import MAP, PropertyEntries, ragged
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, UNCHECKED
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.rows.columns import STRUCTURES, Source
@@ -48,8 +49,9 @@ def arrow_schema(structure: str, names: Iterable[str]) -> pa.Schema:
 class MessageColumns:
     """The columns of a batch of records, each built when it is asked for."""
 
-    def __init__(self, batch: Batch, source: Source) -> None:
+    def __init__(self, batch: Batch, source: Source, *, checked: bool) -> None:
         self._batch = batch
+        self._checked = checked
         self._source = source
         self._data = np.frombuffer(batch.mapped.buffer, np.uint8)
 
@@ -155,9 +157,9 @@ class MessageColumns:
         return ragged(self._data, self._batch.body_position, self._batch.body_length)
 
     def status(self) -> pa.Array:
-        if self._batch.crc_matches.all():
-            return pa.repeat("ok", len(self._batch))
-        states = pa.array(["ok", "body-crc-mismatch"], pa.string())
+        if not self._checked or self._batch.crc_matches.all():
+            return pa.repeat(OK if self._checked else UNCHECKED, len(self._batch))
+        states = pa.array([OK, BODY_CRC_MISMATCH], pa.string())
         return states.take(pa.array((~self._batch.crc_matches).astype(np.int64)))
 
     def damage(self) -> pa.Array:
@@ -179,9 +181,11 @@ _MADE: dict[str, Callable[[MessageColumns], pa.Array]] = {
 _IN_BATCH = {field.name for field in dataclasses.fields(Batch)} - set(_MADE)
 
 
-def message_batch(batch: Batch, schema: pa.Schema, source: Source) -> pa.RecordBatch:
-    """The records of a batch in a schema's columns."""
-    columns = MessageColumns(batch, source)
+def message_batch(
+    batch: Batch, schema: pa.Schema, source: Source, *, checked: bool = True
+) -> pa.RecordBatch:
+    """The records of a batch in a schema's columns; ``checked``: the scan has looked at bodies."""
+    columns = MessageColumns(batch, source, checked=checked)
     return pa.record_batch([columns.column(name) for name in schema.names], schema=schema)
 
 

@@ -1,7 +1,8 @@
 """Columns of the three structures: the row fields of ``walk``, with Spark's types.
 
 Times are there twice, as the store has them (epoch milliseconds, ``…_timestamp``) and as
-timestamps (``…_time``). ``status`` is ``ok``, or what is wrong with the row; a row whose ``status``
+timestamps (``…_time``). ``status`` is ``ok``, or what is wrong with the row, or
+``unchecked`` where a body was not compared with its CRC; a row whose ``status``
 is ``damage`` is a stretch of the store that cannot be read: ``damage`` says why,
 ``physical_offset`` and ``total_size`` say where and how much.
 
@@ -62,7 +63,12 @@ _MORE = {
 }
 #: What every structure ends with.
 _STATE = (
-    Column("status", "string", "`ok`, or what is wrong with the row", True),
+    Column(
+        "status",
+        "string",
+        "`ok`, `unchecked` (nobody has looked at the body), or what is wrong with the row",
+        True,
+    ),
     Column("damage", "string", "of a stretch that cannot be read: why", True),
     Column("store", "string", "directory or URL of the store", True),
     Column(

@@ -363,7 +363,7 @@ def _row(structure: str, root: Path, row: Row) -> dict[str, Any]:
             result["damage"] = f"{row['reason']}: expected {row['length']} units, found zeros"
         return result
     result |= {name: row[name] for name in result.keys() & row.keys()}
-    result["status"] = "ok"
+    result["status"] = row.get("status", "ok")
     if structure == "commitlog":
         result["body"] = bytes.fromhex(row["body"])
         result["born_time"] = moment(row["born_timestamp"])

@@ -139,7 +139,7 @@ def test_counting_needs_no_column(spark: SparkSession, golden: Golden) -> None:
 def test_each_column_alone(golden: Golden, structure: str) -> None:
     root = golden("basic")
     rows = engine_rows(structure, root, broker_conf("basic"))
-    settings = ReadSettings(structure, [str(root)], broker_conf("basic"))
+    settings = ReadSettings(structure, [str(root)], broker_conf("basic"), check_crc=True)
     for column in STRUCTURES[structure]:
         assert read_rows(settings, [column.name]) == [
             {column.name: row[column.name]} for row in rows
@@ -488,7 +488,32 @@ def test_splits_far_inside_of_a_large_file_meet(
     for split_bytes in (9_001, 100_000):
         settings = ReadSettings("commitlog", [str(root)], config, split_bytes=split_bytes)
         rows = read_rows(settings, ["physical_offset", "status"])
-        assert [row["physical_offset"] for row in rows if row["status"] == "ok"] == places
-        assert [row["physical_offset"] for row in rows if row["status"] != "ok"] == (
+        assert [row["physical_offset"] for row in rows if row["status"] == "unchecked"] == places
+        assert [row["physical_offset"] for row in rows if row["status"] != "unchecked"] == (
             [lost] if damaged else []
         )
+
+
+@pytest.mark.parametrize(
+    ("asked", "columns", "told"),
+    [
+        (None, ["status"], {"unchecked"}),
+        (None, ["status", "body"], {"ok", "body-crc-mismatch"}),
+        (True, ["status"], {"ok", "body-crc-mismatch"}),
+        (False, ["status", "body"], {"unchecked"}),
+    ],
+)
+def test_status_claims_nothing_of_bodies_that_nobody_has_looked_at(
+    tmp_path: Path, asked: bool | None, columns: list[str], told: set[str]
+) -> None:
+    root = tmp_path / "store"
+    with MessageStore(root, MessageStoreConfig(), writable=True, create=True) as store:
+        for body in (b"sound", b"to be changed"):
+            assert store.put_message(MessageExtBrokerInner("t", body)).is_ok
+    log = root / "commitlog" / f"{0:020d}"
+    with log.open("r+b") as file:
+        place = file.read(4096).index(b"to be")
+        file.seek(place)
+        file.write(b"!")
+    settings = ReadSettings("commitlog", [str(root)], MessageStoreConfig(), check_crc=asked)
+    assert {row["status"] for row in read_rows(settings, columns)} == told

@@ -196,4 +196,4 @@ def test_stream(golden: Golden, tmp_path: Path) -> None:
             for entry in store.commit_log.walk()
             if type(entry).__name__ == "Record"
         ]
-    assert found == [[place, "ok"] for place in places]
+    assert found == [[place, "unchecked"] for place in places]

@@ -219,7 +219,7 @@ def test_asked_of_spark(spark: SparkSession, golden: Golden) -> None:
          ("queue_offset", "<=", 8)],
         [("physical_offset", ">", 100_000), ("physical_offset", "<", 120_000)],
         [("topic", "in", ["TopicA", "TopicB"]), ("store_time", "<", time)],
-        [("store_time", ">=", time), ("status", "=", "ok")],
+        [("store_time", ">=", time), ("status", "=", "unchecked")],
         [("store_time", "in", [time])],
         [("topic", "=", "none such")],
     ]  # fmt: skip

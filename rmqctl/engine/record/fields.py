@@ -17,7 +17,7 @@ from isal.isal_zlib import crc32
 
 from formats import constants
 from rmqctl.engine.record.message import NOT_IN_PROPERTIES, Host, parse_host
-from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, BodyStatus
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, UNCHECKED, BodyStatus
 
 TRANSACTIONS = {
     "none": constants.TRANSACTION_NOT_TYPE,
@@ -148,7 +148,7 @@ FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "prepared_transaction_offset": _within(_LONG),
     "body_crc": _within(_INT),
     "body_length": _within(_INT),
-    "status": _one_of(OK, BODY_CRC_MISMATCH),
+    "status": _one_of(OK, UNCHECKED, BODY_CRC_MISMATCH),
     "body_status": _one_of(*(status.value for status in BodyStatus)),
 }
 

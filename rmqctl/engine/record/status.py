@@ -7,6 +7,8 @@ from enum import Enum
 
 #: ``status`` of a message whose body is shown, in rows and in columns on Spark.
 OK, BODY_CRC_MISMATCH = "ok", "body-crc-mismatch"
+#: Of a message whose body nobody has looked at.
+UNCHECKED = "unchecked"
 
 
 class PutMessageStatus(Enum):

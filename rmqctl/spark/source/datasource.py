@@ -2,7 +2,8 @@
 
 Options: ``structure`` (``commitlog``, ``queue``, ``index``), ``columns`` (names between commas:
 only these are built; without it all but ``body``), ``brokerConf`` (a path, or the text of a
-``broker.conf``), ``checkCrc`` (``true``: ``status`` tells of damaged bodies), ``splitBytes``,
+``broker.conf``), ``checkCrc`` (whether ``status`` tells of damaged bodies; by default where
+``body`` is read, too; else it is ``unchecked``), ``splitBytes``,
 ``clockSlackMs`` (by how much store times may go back in a log and still be found by a filter on
 them; -1: by anything). The path may be a glob or a list separated by commas, and each of them a URL
 (``s3://bucket/broker-*/store``, see :mod:`rmqctl.spark.remote.remote`).
@@ -178,7 +179,7 @@ class RocketMQDataSource(DataSource):
             structure=self._structure,
             stores=stores,
             config=config,
-            check_crc=_flag(options.get("checkCrc", "false"), "checkCrc"),
+            check_crc=_flag(options["checkCrc"], "checkCrc") if "checkCrc" in options else None,
             split_bytes=_number(options.get("splitBytes", ""), "splitBytes", split.SPLIT_BYTES),
             clock_slack=_number(options.get("clockSlackMs", ""), "clockSlackMs", split.CLOCK_SLACK),
         )

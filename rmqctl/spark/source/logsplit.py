@@ -118,9 +118,12 @@ class _Reading:
     ) -> None:
         self._log, self._bounds, self._schema = log, bounds, schema
         self._source = settings.source(split.store)
+        # Whoever reads bodies has them checked for little more.
+        is_wanted = settings.check_crc
+        self._checks = "body" in schema.names if is_wanted is None else is_wanted
         self._scanner = Scanner(
             log,
-            check=settings.check_crc and "status" in schema.names,
+            check=self._checks and "status" in schema.names,
             # Properties are taken apart here, for the columns that are asked for.
             properties=False,
         )
@@ -140,7 +143,7 @@ class _Reading:
                 place = entry.end_offset
                 chosen = select(entry, self._bounds)
                 if chosen is not None:
-                    yield message_batch(chosen, self._schema, self._source)
+                    yield message_batch(chosen, self._schema, self._source, checked=self._checks)
             elif isinstance(entry, Damage):
                 # The next split's own walk goes on at its start, wherever this damage would end.
                 length = min(entry.length, self._end - entry.physical_offset)

@@ -20,6 +20,7 @@ CLOCK_SLACK = 3_600_000
 class ReadSettings:
     """What a reader was told; plain values, for it travels to the executors.
 
+    ``check_crc``: whether ``status`` tells of bodies; None: when bodies are read, too.
     ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
     means that they say nothing about places.
     """
@@ -27,7 +28,7 @@ class ReadSettings:
     structure: str
     stores: list[str]
     config: MessageStoreConfig
-    check_crc: bool = False
+    check_crc: bool | None = None
     split_bytes: int = SPLIT_BYTES
     clock_slack: int = CLOCK_SLACK
 
