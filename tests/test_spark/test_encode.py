@@ -348,3 +348,19 @@ def test_places_are_given_in_steps(
         row["tags"] = "a"
     one = appended(tmp_path / "one", some, CONF)
     assert content(made(tmp_path / "many", [[some[:40]], [some[40:]]], CONF)) == content(one)
+
+
+@pytest.mark.parametrize("as_stored", [False, True])
+def test_a_body_that_is_not_that_of_its_crc_is_refused(as_stored: bool) -> None:
+    encoder = RowEncoder(EncodeSettings(CONF, NOW, as_stored=as_stored))
+    sound: Rows = [
+        {"topic": "t", "body": b"hello", "body_crc": 907060870, "tags": "a"},
+        {"topic": "t", "body": b"hello", "body_crc": None, "tags": "a"},
+        {"topic": "t", "body": b"", "body_crc": 5, "tags": "a"},
+    ]
+    assert len(encoder.encode(batch_of(sound)).rows["size"]) == len(sound)
+    for crc in (907060871, -1, 0):
+        changed = [*sound, {"topic": "t", "body": b"hello", "body_crc": crc, "keys": "order-7"}]
+        with pytest.raises(RowRefused, match="not what was stored, by its body_crc") as told:
+            encoder.encode(batch_of(changed))
+        assert "order-7" in str(told.value)

@@ -89,6 +89,12 @@ class RowEncoder:
         """:raises RowRefused: a row is no message."""
         try:
             columns = MessageColumns(batch, self._settings.timestamp, self._special, self._dropped)
+            changed = columns.changed_body()
+            if changed is not None:
+                raise RowRefused(
+                    "a body is not what was stored, by its body_crc (without that column it is "
+                    f"stored as it is), in the row {_brief(columns.row(changed))}"
+                )
             return self._encode(columns)
         except UnicodeDecodeError as error:
             raise RowRefused(f"a text is not UTF-8: {error}") from error
