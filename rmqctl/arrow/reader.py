@@ -52,11 +52,13 @@ def log_batches(
     choice: Choice,
     on_damage: OnDamage,
     on_mismatch: OnMismatch,
+    *,
+    end: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The chosen messages of a log in its order, by the scanner."""
+    """The chosen messages of a log in its order, by the scanner, up to ``end``."""
     tells_status = "status" in schema.names
     scanner = Scanner(log, check=_is_checked(schema), properties=False)
-    for entry in scanner.scan():
+    for entry in scanner.scan(None, end):
         if isinstance(entry, Batch):
             batch = choice.of(entry)
             if batch is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.arrow.present import check_arrow
 from rmqctl.library.damage import DamageTeller
+from rmqctl.library.messages import log_end
 from rmqctl.rows.columns import Source, broker_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def of_log(store: Store, schema: pa.Schema, choice: Choice) -> Iterator[pa.Recor
     from rmqctl.arrow.reader import log_batches
 
     log, damage = store.engine.commit_log, DamageTeller()
-    return log_batches(log, schema, _source(store), choice, damage.of_log, damage.of_bodies)
+    source, end = _source(store), log_end(store)
+    return log_batches(log, schema, source, choice, damage.of_log, damage.of_bodies, end=end)
 
 
 def of_records(

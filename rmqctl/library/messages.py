@@ -108,6 +108,13 @@ class Messages(ABC):
         return told
 
 
+def log_end(store: Store) -> int | None:
+    """Where a loop over the log ends that begins now: a store that is written grows meanwhile, even
+    by what the loop itself puts; None: where the log ends."""
+    engine = store.engine
+    return engine.max_offset if engine.writable else None
+
+
 class LogMessages(Messages):
     """Messages in the order of the log: those that a crash has left out of the queues, and those
     whose topic was deleted, are among them."""
@@ -117,7 +124,7 @@ class LogMessages(Messages):
 
     def _records(self) -> Iterator[Record]:
         damage = DamageTeller()
-        for entry in self._store.engine.commit_log.walk():
+        for entry in self._store.engine.commit_log.walk(None, log_end(self._store)):
             if isinstance(entry, Record):
                 if self._shows(entry):
                     yield entry

@@ -329,6 +329,14 @@ def test_putting(tmp_path: Path) -> None:
         assert len(list(opened)) == 35 and not list(opened.verify())
 
 
+def test_a_store_that_is_put_into_itself_is_doubled(root: Path) -> None:
+    with rmqctl.open(root, writable=True, broker_conf=CONFIG) as opened:
+        assert opened.put_all(opened) == 41
+        assert len(list(opened)) == 82
+        assert opened.put_all(opened.topic("orders")) == 80
+        assert sum(1 for one in opened for _ in [opened.put("t", one.body)]) == 162
+
+
 def test_messages_go_from_store_to_store(root: Path, tmp_path: Path) -> None:
     with (
         rmqctl.open(root, broker_conf=CONFIG) as old,
