@@ -33,10 +33,10 @@ _OFFSET_IN_ITEM = 4
 
 def known_geometry(directory: Path, config: MessageStoreConfig) -> Geometry:
     """The geometry for reading the index files of a directory: that of the ``broker.conf`` where
-    there is one, which a broker goes by, whatever its files are; else the usual one where a file
-    has its length, or nothing else is proven."""
+    there is one, which a broker goes by, whatever its files are, and any that is not the usual
+    one; else the usual one where a file has its length, or nothing else is proven."""
     stated = config.index_geometry
-    if config.explicit:
+    if config.explicit or stated != Geometry():
         return stated
     sizes = dict(_sizes(directory))
     if not sizes or stated.file_size in sizes.values():

@@ -106,7 +106,7 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")
-    if config.index_geometry != Geometry() and not config.explicit:
+    if snapshot.is_index_unusual:
         yield finding(
             "index-sizes-unusual",
             path=paths.INDEX,

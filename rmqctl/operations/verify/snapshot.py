@@ -31,7 +31,7 @@ class Snapshot:
 
     ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
     ``waiting_from`` on need not have units yet; None: all must have theirs. The log begins at
-    ``log_min``.
+    ``log_min``. ``is_index_unusual``: the geometry in ``config`` is what the index files prove.
     """
 
     root: str
@@ -43,6 +43,7 @@ class Snapshot:
     dispatched_to: int
     waiting_from: int | None
     log_min: int
+    is_index_unusual: bool
 
     @property
     def path(self) -> Path:
@@ -63,6 +64,7 @@ class Snapshot:
 
         :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
         """
+        stated = config.index_geometry
         geometry = known_geometry(root / paths.INDEX, config)
         config = replace(
             config, max_hash_slot_num=geometry.hash_slot_num, max_index_num=geometry.index_num
@@ -82,6 +84,7 @@ class Snapshot:
             dispatched_to,
             _waiting_from(root, log, config, dispatched_to, unclean=unclean),
             log.min_offset if log.files.entries else _NOWHERE,
+            geometry != stated,
         )
 
 
