@@ -16,7 +16,6 @@ import click
 
 from rmqctl.cli import pager
 from rmqctl.cli.output import FORMATS
-from rmqctl.cli.place import place_of
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
 
@@ -100,6 +99,8 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     def run(
         root: Path | str | None, broker_conf: str | None, told: Settings, **options: Any
     ) -> int | None:
+        from rmqctl.cli.place import place_of
+
         where, conf = place_of(root, broker_conf)
         return function(told._replace(root=where, broker_conf=conf), **options)
 

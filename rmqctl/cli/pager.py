@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: The exit code that tells of a command that takes the lock of a store.
 _IN_USE = 4
 #: What makes a command line one for the shell; others are run as they are.
-_FOR_SHELL = re.compile(r"[|&;<>()$`\"'*?\[#~=%\\\n]")
+_FOR_SHELL = r"[|&;<>()$`\"'*?\[#~=%\\\n]"
 #: What less and lv are told by a variable where the user has none: end where it all fits, take
 #: colours, leave the screen as it is.
 _OPTIONS = {"LESS": "FRX", "LV": "-c"}
@@ -28,11 +28,13 @@ _OPTIONS = {"LESS": "FRX", "LV": "-c"}
 _LEAST_WIDTH = 20
 
 
-class _Running(NamedTuple):
-    process: Popen[bytes]
-    #: Descriptors that were given to it, each with a copy of what it was.
-    kept: dict[int, int]
-    columns: int
+class _Running:
+    """A pager. ``kept``: descriptors that were given to it, each with a copy of what it was."""
+
+    def __init__(self, process: Popen[bytes], kept: dict[int, int], columns: int) -> None:
+        self.process = process
+        self.kept = kept
+        self.columns = columns
 
 
 _running: _Running | None = None
@@ -78,7 +80,7 @@ def command_line() -> list[str] | None:
     ).strip()
     if wanted in ("", "cat"):
         return None
-    if _FOR_SHELL.search(wanted):
+    if re.search(_FOR_SHELL, wanted):
         return ["/bin/sh", "-c", wanted]
     parts = shlex.split(wanted)
     return parts if shutil.which(parts[0]) else None
@@ -130,6 +132,8 @@ def finish() -> None:
     global _running
     if _running is None:
         return
+    import signal
+
     running, _running = _running, None
     import signal
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from rmqctl.errors import (
     BrokerConfError,
@@ -191,7 +190,10 @@ def places_of(roots: Sequence[Path | str], broker_conf: str | None) -> tuple[lis
 def _is_typed(name: str) -> bool:
     """Whether an option stands on the command line, and not only in the environment."""
     context = click.get_current_context(silent=True)
-    return context is not None and context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    return (
+        context is not None
+        and context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    )
 
 
 def root_of(broker_conf: str | None) -> Path:
