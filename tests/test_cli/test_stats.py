@@ -239,6 +239,7 @@ def test_retries_and_dead_letters_by_group_and_how_far_the_log_reaches(
     }
     assert groups == {"late": (2, 1, 3), "dead": (0, 1, 1), "%DLQ%odd": (1, 0, 1)}
     shown = cli("stats", store=root).out
+    assert "\n\n# Retries and dead letters by consumer group\ngroup " in shown
     assert "  2023-11-14T" in shown.partition("hour ")[2].partition("producer")[0].replace(
         "\n", "  "
     )

@@ -25,6 +25,24 @@ if TYPE_CHECKING:
     from rmqctl.rows.sections import Waiting
 
 
+_TITLES = {
+    "store": "Stores: from when to when their messages are, and how long a broker keeps them",
+    "broker": "Brokers",
+    "topic": "Topics",
+    "queue": "Queues",
+    "tag": "Tags",
+    "hour": "Messages by the hour in which they were stored",
+    "producer": "Producer hosts",
+    "size": "Body sizes",
+    "delay": "Delays from born to stored",
+    "consumer_group": "Retries and dead letters by consumer group",
+    "unreadable": "Places that cannot be read",
+    "duplicate_key": "Keys that several messages have",
+    "due": "Delayed messages that wait, by the hour in which they are due",
+    "half": "Pending half messages by producer group",
+}
+
+
 @make(
     "stats",
     examples=[
@@ -135,7 +153,7 @@ def _note_problems(settings: SparkSettings, waits: Waiting) -> None:
 
 
 def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:
-    """All rows as one; in a table each section has its own header."""
+    """All rows as one; in a table each section has its own title and header."""
     summary = {name: value for name, value in rows[-1].items() if name != "type"}
     if format != "table":
         with settings.writer(format) as writer:
@@ -145,6 +163,7 @@ def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:
         return
     for kind in dict.fromkeys(row["type"] for row in rows[:-1]):
         with settings.writer(format, kind) as writer:
+            writer.remark(f"# {_TITLES[kind]}")
             for row in rows:
                 if row["type"] == kind:
                     writer.row(row)
