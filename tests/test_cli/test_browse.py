@@ -202,6 +202,23 @@ def test_keys_of_pagers_move_the_cursor(golden: Golden) -> None:
     drive(golden_opened(golden), scenario, (80, 23), topic="orders", queue_id=1)
 
 
+def test_keys_that_come_before_the_list_is_there_count(golden: Golden) -> None:
+    async def typed_ahead(hand: Hand) -> None:
+        for key in ("G", "enter"):
+            hand.strike(key)
+        await hand.shows("› payments")
+        assert hand.on(QueuesPage)
+
+    opened = golden_opened(golden)
+    app = Browser(opened)
+
+    async def driven() -> None:
+        async with app.run_test() as pilot:
+            await typed_ahead(Hand(app, pilot))
+
+    asyncio.run(driven())
+
+
 def test_a_time_an_offset_and_the_log(golden: Golden) -> None:
     opened = golden_opened(golden)
     queue = opened.store.consume_queue("orders", 1)
@@ -256,7 +273,7 @@ def test_a_key_is_found_and_words_in_the_log(golden: Golden) -> None:
         await hand.shows("type a key")
         await hand.write("order-3")
         assert hand.on(FoundPage) and len(hand.list) == 2
-        await hand.shows("1 found   not looked at: properties and bodies")
+        await hand.shows("1 found", "not looked at: properties and bodies")
         await hand.press("enter", "n")
         await hand.shows("there is no other")
         await hand.press("escape", "f")

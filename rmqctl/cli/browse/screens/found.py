@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from rmqctl.cli.browse.model.job import DONE
 from rmqctl.cli.browse.model.messages import Found
 from rmqctl.cli.browse.screens.jobs import JobPage
 from rmqctl.cli.browse.screens.places import MessagePage
@@ -35,7 +36,6 @@ class FoundPage(JobPage):
         Binding("t", "time", show=False),
         Binding("l", "log", show=False),
         Binding("v", "findings", show=False),
-        Binding("slash", "find", "Find", key_display="/", show=False),
     ]
     work_name = "find"
 
@@ -48,12 +48,14 @@ class FoundPage(JobPage):
         self._text = text
         self._scans = False
         self._job: Found | None = None
+        self._has_told = False
 
     def the_job(self) -> Found:
         assert self._job is not None
         return self._job
 
     def make_source(self) -> Found:
+        self._has_told = False
         self._job = Found(self.opened, self._text, self.topic, scans=self._scans)
         self.start(self._job)
         return self._job
@@ -65,11 +67,11 @@ class FoundPage(JobPage):
     def show_progress(self) -> None:
         job = self.the_job()
         count = job.count()
-        state = self.state_text()
-        if not state:
+        self.show_state(f"{count:,} found   {self.state_text()}")
+        if job.state == DONE and not self._has_told:
+            self._has_told = True
             left_out = ", ".join(_NOT_SEARCHED.get(name, name) for name in job.not_searched)
-            state = f"not looked at: {left_out}" if left_out else "everything was looked at"
-        self.show_state(f"{count:,} found   {state}")
+            self.tell(f"not looked at: {left_out}" if left_out else "everything was looked at")
 
     def moved(self, number: int, line: Line | None) -> None:
         super().moved(number, line)

@@ -78,10 +78,6 @@ class QueuesPage(Page):
 class MessagesPage(Page):
     """The messages of a queue, from a queue offset; without one from its end."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Find", key_display="/", show=False),
-    ]
-
     def __init__(
         self, opened: Opened, topic: str, queue_id: int, queue_offset: int | None = None
     ) -> None:

@@ -51,6 +51,7 @@ class Page(Screen[int | None]):
         Binding("enter", "open_line", "Open"),
         Binding("escape,backspace,left,h", "back", "Back", key_display="esc"),
         Binding("f", "find", "Find"),
+        Binding("slash", "find", show=False),
         Binding("t", "time", "Time"),
         Binding("colon", "place", "Offset", show=False),
         Binding("l", "log", "Log"),

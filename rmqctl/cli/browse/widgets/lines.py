@@ -94,6 +94,8 @@ class Lines(Widget, can_focus=True):
         self._read: dict[int, Line] = {}
         self._reading: range | None = None
         self._empty = "reading…"
+        #: Keys that came before there was anything to read: they count when there is.
+        self._goes_to_end = self._chooses = False
 
     # --- what is shown ---------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Lines(Widget, can_focus=True):
         """Shows a source, which is prepared first, with the cursor on a line; None: its first."""
         self.source, self.is_ready, self._empty = source, False, "reading…"
         self._read, self._reading = {}, None
+        self._goes_to_end = self._chooses = False
         self.refresh()
         in_background(self, "prepare", self._prepare, source, number)
 
@@ -115,7 +118,9 @@ class Lines(Widget, can_focus=True):
             self.post_message(self.Failed(self._empty))
             return
         self.is_ready, self._empty = True, f"no {source.noun} here"
-        if number is None:
+        if self._goes_to_end:
+            number = source.last()
+        elif number is None:
             number = source.first()
         if source.is_endless or number != self.cursor:
             # A place is shown with what comes before it.
@@ -159,20 +164,26 @@ class Lines(Widget, can_focus=True):
         self._top = max(min(top, high - page), low)
         self.refresh()
         self.post_message(self.Moved(self.source, self.cursor, self.current()))
+        if self._chooses and self.current() is not None:
+            self.choose()
         self._fill()
 
     def action_move(self, by: int) -> None:
+        self._chooses = False
         self.go_to(self.cursor + by)
 
     def action_page(self, by: int) -> None:
+        self._chooses = False
         self._top += by * self.page_size
         self.go_to(self.cursor + by * self.page_size)
 
     def action_first(self) -> None:
+        self._goes_to_end = self._chooses = False
         if self.source is not None and self.is_ready:
             self._go_to_end(self.source.first())
 
     def action_last(self) -> None:
+        self._goes_to_end, self._chooses = not self.is_ready, False
         if self.source is not None and self.is_ready:
             self._go_to_end(self.source.last())
 
@@ -182,26 +193,33 @@ class Lines(Widget, can_focus=True):
         self.go_to(number)
 
     def choose(self) -> None:
-        """Chooses the line under the cursor, if it was read."""
+        """Chooses the line under the cursor, as soon as it was read."""
         line = self.current()
+        self._chooses = line is None
         if line is not None:
             self.post_message(self.Chosen(self.cursor, line))
 
     # --- reading ---------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Has the lines on the screen read, and a page around them, unless that is under way."""
+        """Has the lines on the screen read, and then a page around them, unless that is under way:
+        a slow disk is waited for as little as can be."""
         assert self.source is not None
         low, high = self.source.bounds()
         page = self.page_size
-        wanted = range(max(self._top, low), min(self._top + page, high))
-        if all(number in self._read for number in wanted):
+        for first, end in (
+            (self._top, self._top + page),
+            (self._top - page, self._top + 2 * page),
+        ):
+            wanted = range(max(first, low), min(end, high))
+            missing = [number for number in wanted if number not in self._read]
+            if not missing:
+                continue
+            reading = self._reading
+            if reading is None or missing[0] not in reading or missing[-1] not in reading:
+                self._reading = range(missing[0], missing[-1] + 1)
+                in_background(self, "lines", self._load, self.source, self._reading)
             return
-        if self._reading is not None and wanted[0] in self._reading and wanted[-1] in self._reading:
-            return
-        around = range(max(self._top - page, low), min(self._top + 2 * page, high))
-        self._reading = around
-        in_background(self, "lines", self._load, self.source, around)
 
     async def _load(self, source: Source, wanted: range) -> None:
         try:
