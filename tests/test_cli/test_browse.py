@@ -462,12 +462,10 @@ def test_looking_everywhere_leaves_every_byte_as_it_was(store: Path) -> None:
     before = state(store), {p: p.stat().st_mtime_ns for p in store.rglob("*") if p.is_dir()}
 
     async def scenario(hand: Hand) -> None:
-        await hand.press("v", "enter", "escape", "escape", "l", "g", "enter", "x", "tab", "n")
-        await hand.press("escape", "escape", "enter", "enter", "enter", "r", "escape", "r")
+        await hand.press("v", "escape", "enter", "enter", "enter", "x", "n", "l", "g", "r")
         await hand.press("f")
         await hand.write("order-7")
-        await hand.press("s", "enter", "escape", "escape", "t")
-        await hand.write("-2h")
+        await hand.press("s", "enter")
 
     drive(Opened(store, CONFIG), scenario)
     after = state(store), {p: p.stat().st_mtime_ns for p in store.rglob("*") if p.is_dir()}

@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 TEXT, JSON, HEX = "text", "JSON", "hex"
 Seldom = Literal["flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"]
 VIEWS = (TEXT, JSON, HEX)
-#: Bytes of a body that are shown as text or JSON; all of them are in the hex view.
-MOST_SHOWN = 1 << 20
+#: Bytes of a body that are shown as text or JSON; all of them are in the hex view. JSON of short
+#: values has a line, and some 200 bytes of memory, for every two bytes of it.
+MOST_SHOWN = 1 << 18
 #: Levels by which JSON is indented at most: the depth is the body's to choose.
 _DEEPEST = 32
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -139,7 +140,8 @@ class Message(Counted):
         if len(body) > MOST_SHOWN:
             rest = size(len(body) - MOST_SHOWN)
             at = self.physical_offset
-            yield Line(("", f"{rest} more: x shows all bytes, `rmqctl message {at}` too"), WARNING)
+            command = f"`rmqctl message {at} --body utf8`"
+            yield Line(("", f"{rest} more: x shows all, and {command}"), WARNING)
 
 
 def _head(row: MessageRow) -> Iterator[tuple[str, str]]:
