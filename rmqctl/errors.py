@@ -129,7 +129,10 @@ class NamedStoreUnknown(UsageError):
 class BrowserMissing(UsageError):
     """``browse`` without its library."""
 
-    template = "browse needs the package textual, which is not installed. Install it: `{install}`."
+    template = (
+        "browse needs the package textual, {least} or later; found: {found}. Install it: "
+        "`{install}`."
+    )
 
 
 class KernelMissing(UsageError):

@@ -15,6 +15,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Awaitable, Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -582,14 +583,21 @@ def test_columns_that_do_not_fit_are_left_out_and_the_rest_shared() -> None:
 # --- the command ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("found", ["none", "0.89.1", "7.5.0"])
 def test_without_textual_one_line_says_what_to_install(
-    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+    found: str, cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "textual", None)
+    def version(name: str) -> str:
+        assert name == "textual"
+        if found == "none":
+            raise metadata.PackageNotFoundError
+        return found
+
+    monkeypatch.setattr(metadata, "version", version)
     done = cli("browse", store=store)
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "error: browse needs the package textual, which is not installed. Install it: "
+        f"error: browse needs the package textual, 8.0 or later; found: {found}. Install it: "
         f"`{sys.executable} -m pip install '{browse.TEXTUAL}'`.\n"
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import re
 import shlex
 import sys
 
@@ -15,7 +15,8 @@ from rmqctl.cli.types import OFFSET, QUEUE_ID
 from rmqctl.errors import BrowserMissing, UsageError
 
 #: What the extra ``tui`` asks for.
-TEXTUAL = "textual>=8.0"
+_LEAST_MAJOR = 8
+TEXTUAL = f"textual>={_LEAST_MAJOR}.0"
 
 
 @make(
@@ -45,9 +46,7 @@ def command(settings: Settings, topic: str | None, queue_id: int | None, start: 
     """
     if queue_id is not None and topic is None:
         raise UsageError(reason="--queue-id needs --topic.")
-    if importlib.util.find_spec("textual") is None:
-        install = shlex.join([sys.executable, "-m", "pip", "install", TEXTUAL])
-        raise BrowserMissing(install=install)
+    _require_textual()
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             reason="browse needs a terminal: `rmqctl topics`, `walk` and `find` print rows."
@@ -61,3 +60,17 @@ def command(settings: Settings, topic: str | None, queue_id: int | None, start: 
     if browser.failure is not None:
         raise browser.failure
     return code or 0
+
+
+def _require_textual() -> None:
+    """:raises BrowserMissing: it is not there, or too old."""
+    from importlib import metadata
+
+    try:
+        found = metadata.version("textual")
+    except metadata.PackageNotFoundError:
+        found = "none"
+    major = re.match(r"[0-9]+", found)
+    if major is None or int(major[0]) < _LEAST_MAJOR:
+        install = shlex.join([sys.executable, "-m", "pip", "install", TEXTUAL])
+        raise BrowserMissing(least=f"{_LEAST_MAJOR}.0", found=found, install=install)
