@@ -116,7 +116,7 @@ def kernel_layouts() -> str:
     """Return the text of `rmqctl/kernel/src/layouts.rs`."""
     tails = {magic_code: tail_of(version) for magic_code, version in commitlog.VERSIONS.items()}
     structures = {name: layout_of(_LAYOUTS[name], name) for name in ("QUEUE_UNIT", "INDEX_ITEM")}
-    return layouts_rs(_record_prefixes(), tails, structures)
+    return layouts_rs(_record_prefixes(), tails, _magic_head(), structures)
 
 
 def _prefix_class(layout: Layout) -> str:
@@ -129,6 +129,13 @@ def _prefix_class(layout: Layout) -> str:
     )
 
 
+def _magic_head() -> bytes:
+    """Return what the magic codes of all records begin with."""
+    codes = [magic_code.to_bytes(4, "big") for magic_code in commitlog.VERSIONS]
+    alike = takewhile(lambda column: len(set(column)) == 1, zip(*codes, strict=True))
+    return bytes(column[0] for column in alike)
+
+
 def _tail_source() -> str:
     lines = []
     for magic_code, version in commitlog.VERSIONS.items():
@@ -136,9 +143,7 @@ def _tail_source() -> str:
         lines += [f"    0x{magic_code:08X}: Tail("]
         lines += [f"        {_length_source(length)}," for length in tail[:2]]
         lines += [f'        "{tail.what}",', f'        "{tail.since}",', "    ),"]
-    codes = [magic_code.to_bytes(4, "big") for magic_code in commitlog.VERSIONS]
-    alike = takewhile(lambda column: len(set(column)) == 1, zip(*codes, strict=True))
-    head = bytes(column[0] for column in alike).hex()
+    head = _magic_head().hex()
     return (
         "\nTAIL: Final[dict[int, Tail]] = {\n"
         + "\n".join(lines)

@@ -50,10 +50,13 @@ _CHARACTERS = ("NAME_VALUE_SEPARATOR", "PROPERTY_SEPARATOR", "KEY_SEPARATOR")
 
 
 def layouts_rs(
-    prefixes: dict[int, Layout], tails: dict[int, Tail], structures: dict[str, Layout]
+    prefixes: dict[int, Layout],
+    tails: dict[int, Tail],
+    magic_head: bytes,
+    structures: dict[str, Layout],
 ) -> str:
-    """Return the text of `layouts.rs`; `prefixes` are by sys flags, `tails` by magic code, and
-    `structures`, of one size each, by their names."""
+    """Return the text of `layouts.rs`; `prefixes` are by sys flags, `tails` by magic code, which
+    all begin with `magic_head`, and `structures`, of one size each, by their names."""
     names = [field.name for field in next(iter(prefixes.values())).fields]
     parts = [_HEAD, *(f"    pub {name}: usize,\n" for name in names), "}\n\n", _LENGTHS]
     mask, shift = constants.HOST_V6_MASK, min(flags for flags in prefixes if flags).bit_length() - 1
@@ -69,7 +72,9 @@ def layouts_rs(
         parts += ["    },\n"]
     parts += ["];\n\n", f"pub const VERSIONS: [Version; {len(tails)}] = [\n"]
     parts += [_version(magic_code, tail) for magic_code, tail in tails.items()]
-    parts += ["];\n\n"]
+    head = ", ".join(f"0x{byte:02x}" for byte in magic_head)
+    parts += ["];\n\n", "/// What the magic codes of all records begin with.\n"]
+    parts += [f"pub const RECORD_MAGIC_HEAD: &[u8] = &[{head}];\n\n"]
     parts += [f"pub const {name}: u8 = {ord(getattr(constants, name))};\n" for name in _CHARACTERS]
     parts += [f'pub const {name}: &[u8] = b"{getattr(constants, name)}";\n' for name in _PROPERTIES]
     for name, layout in structures.items():

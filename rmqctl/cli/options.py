@@ -8,6 +8,7 @@ code (None is 0). A ``@group(…)`` takes the common options before the name of 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,9 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: Threads that a log is read by, at most: more find nothing to do in a window.
+_MOST_JOBS = 8
 
 
 class Option(click.Option):
@@ -249,3 +253,24 @@ def decompress_options(function: F) -> F:
         return function(*args, decompress_limit=decompress_limit if decompress else None, **kw)
 
     return run  # type: ignore[return-value]
+
+
+def jobs_option(function: F) -> F:
+    """``--jobs``: threads of this process; a command asks :func:`jobs_of` for their number."""
+    return click.option(
+        "--jobs",
+        metavar="N",
+        type=Whole(1, INT_MAX),
+        help="Threads that read the log; by default one for each core.",
+    )(function)
+
+
+def jobs_of(options: dict[str, Any]) -> int:
+    """How many threads were asked for.
+
+    :raises click.UsageError: with --master, which has its own.
+    """
+    jobs: int | None = options["jobs"]
+    if jobs is not None and options["master"] is not None:
+        raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
+    return min(jobs or len(os.sched_getaffinity(0)), _MOST_JOBS)

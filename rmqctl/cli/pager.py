@@ -135,7 +135,6 @@ def finish() -> None:
     import signal
 
     running, _running = _running, None
-    import signal
 
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

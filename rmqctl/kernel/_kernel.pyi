@@ -1,6 +1,5 @@
 """The compiled module (src/python.rs)."""
 
-from collections.abc import Callable
 from typing import Final
 
 INTERFACE: Final[int]
@@ -10,34 +9,41 @@ SOURCES: Final[str]
 
 class KernelPanic(RuntimeError): ...
 
+#: A part of a window, but for the whole numbers of a row each.
+Taken = tuple[
+    int,
+    list[bytes],
+    int,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    bytearray,
+    list[tuple[int, bytes]],
+]
+
 class Scanner:
-    def __init__(
-        self, number: Callable[[bytes], tuple[int, int]], *, check: bool, properties: bool
-    ) -> None: ...
-    def fill(
+    def __init__(self, *, check: bool, properties: bool, threads: int) -> None: ...
+    def starts(
         self,
         buffer: object,
         position: int,
         limit: int,
         readable: int,
         file_from_offset: int,
-        most: int,
-    ) -> tuple[int, int]: ...
-    def __len__(self) -> int: ...
-    def clear(self) -> None: ...
-    def take(
+        parts: int,
+    ) -> list[int]: ...
+    def fill(
         self,
-    ) -> tuple[
-        tuple[bytearray, ...],
-        bytearray,
-        bytearray,
-        bytearray,
-        bytearray,
-        bytearray,
-        bytearray,
-        bytearray,
-        list[tuple[int, bytes]],
-    ]: ...
+        buffer: object,
+        starts: list[int],
+        limit: int,
+        readable: int,
+        file_from_offset: int,
+        most: int,
+    ) -> tuple[int, int, bool, bytearray, list[Taken]]: ...
 
 class Slots:
     def __init__(self, count: int) -> None: ...

@@ -82,6 +82,8 @@ def once(
 class Watched:
     """A backend after each of whose looks at a window something is done."""
 
+    runs_ahead = False
+
     def __init__(self, backend: ScanBackend, act: Callable[[], None]) -> None:
         self.name = backend.name
         self._backend = backend
@@ -97,6 +99,10 @@ class Watched:
         found = list(self._reader.batches(*args))
         self._act()
         yield from found
+
+    def settle(self, batch: Batch) -> None:
+        assert self._reader is not None
+        self._reader.settle(batch)
 
 
 every_backend = pytest.mark.parametrize("backend", backends().values(), ids=backends())

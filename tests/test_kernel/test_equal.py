@@ -88,12 +88,13 @@ def assert_looked_at(log: CommitLog) -> None:
 
 def assert_equal(log: CommitLog, tuning: ScanTuning = DEFAULT) -> None:
     pure, compiled = backends()["pure"], backends()["compiled"]
+    threaded = replace(tuning, threads=3)
     for check, properties in MODES:
-        scans = (
-            Scanner(log, check=check, properties=properties, tuning=tuning, backend=backend)
-            for backend in (compiled, pure)
+        one, several, expected = (
+            scanned(Scanner(log, check=check, properties=properties, tuning=steps, backend=backend))
+            for backend, steps in ((compiled, tuning), (compiled, threaded), (pure, tuning))
         )
-        assert scanned(next(scans)) == scanned(next(scans))
+        assert one == several == expected
     assert_looked_at(log)
 
 

@@ -12,7 +12,7 @@ import click
 
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import dry_run_option, queue_id_option, topic_option
+from rmqctl.cli.options import dry_run_option, jobs_of, jobs_option, queue_id_option, topic_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
     SparkSettings,
@@ -61,6 +61,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @dry_run_option
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
 @click.option("--missing", is_flag=True, help="Add to the store what is missing, and no more.")
+@jobs_option
 @spark_options()
 @output_options
 @several_stores
@@ -85,6 +86,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         _check_missing(options, len(stores))
         return _add_missing(stores[0], what, dry_run=options["dry_run"])
     _check_place(options)
+    options["jobs"] = jobs_of(options)
     plans = _plans(stores, what, options)
     outputs = _outputs(plans, options["output"])
     _check_outside(plans, options["output"])
@@ -105,6 +107,7 @@ def _check_missing(options: dict[str, Any], stores: int) -> None:
         ("topic", "it adds to all queues that lack something"),
         ("queue_id", "it adds to all queues that lack something"),
         ("master", "it is one pass in this process"),
+        ("jobs", "it is one pass of one thread"),
     ):
         if options[name] not in (None, False):
             option = "--" + name.replace("_", "-")
@@ -255,9 +258,9 @@ def _builder(
     elif options["master"] is None:
         yield (
             lambda plan, target: (
-                rebuild.rebuild_in_place(plan, advance)
+                rebuild.rebuild_in_place(plan, advance, jobs=options["jobs"])
                 if target is None
-                else rebuild.rebuild_to(plan, target, advance)
+                else rebuild.rebuild_to(plan, target, advance, jobs=options["jobs"])
             )
         )
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.cli.command import command as make
+from rmqctl.cli.options import jobs_of, jobs_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
     SparkSettings,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     exits={1: "errors or warnings were found"},
 )
 @click.option("--output", metavar="DIR", help="With --master: findings as Parquet as well.")
+@jobs_option
 @spark_options()
 @output_options
 @several_stores
@@ -53,6 +55,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
+    jobs = jobs_of(options)
     total, failure = Summary(), None
     with (
         settings.writer(format, "finding") as writer,
@@ -60,7 +63,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
         stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
-            everything = _here(stores[0], advance)
+            everything = _here(stores[0], advance, jobs)
         else:
             everything = _on_spark(stores, output, options, advance)
         for one, found in everything:
@@ -87,10 +90,10 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
 Found = tuple[Settings, "Finding | Summary | RmqctlError"]
 
 
-def _here(settings: Settings, advance: Callable[[int], None]) -> Iterator[Found]:
+def _here(settings: Settings, advance: Callable[[int], None], jobs: int) -> Iterator[Found]:
     from rmqctl.operations.verify import verify
 
-    for found in verify(settings.root, settings.config, advance):
+    for found in verify(settings.root, settings.config, advance, jobs=jobs):
         yield settings, found
 
 

@@ -12,4 +12,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.scan.scanner`
 - :mod:`~rmqctl.engine.scan.sorting`
 - :mod:`~rmqctl.engine.scan.topics`
+- :mod:`~rmqctl.engine.scan.tuning`
 """

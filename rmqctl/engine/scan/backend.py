@@ -20,12 +20,19 @@ from rmqctl.engine.scan.tuning import ScanTuning
 
 
 class WindowReader(Protocol):
-    """Reads the windows of one scan."""
+    """Reads the windows of one scan. One that ``runs_ahead`` may be asked by another thread than
+    the one that takes the batches."""
+
+    runs_ahead: bool
 
     def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
         """Batches of the sound records that stand behind each other from ``position`` on: those
         that begin before ``limit``, up to the first that is none. What is wrong there is not said;
         the walk says it."""
+
+    def settle(self, batch: Batch) -> None:
+        """Gives the batch's topics their numbers. Called once for each batch, in their order, by
+        who takes them: so a topic's number does not depend on how far another thread is ahead."""
 
 
 class ScanBackend(Protocol):

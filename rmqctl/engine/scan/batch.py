@@ -31,7 +31,8 @@ class Batch:
 
     ``odd_port_rows`` have a host's port that is none, ``property_crc_rows`` may end with a checksum
     (:mod:`~rmqctl.engine.scan.recordcrc`): int64, ascending, from a backend that has looked at
-    every record anyway; None where nobody has.
+    every record anyway; None where nobody has. ``new_topics`` is the backend's, until the batch is
+    settled.
     """
 
     mapped: MappedFile
@@ -58,6 +59,7 @@ class Batch:
     delay_levels: dict[int, str]
     odd_port_rows: Ints | None = None
     property_crc_rows: Ints | None = None
+    new_topics: tuple[int, list[bytes]] | None = None
 
     def __len__(self) -> int:
         return len(self.position)

@@ -23,6 +23,11 @@ from rmqctl.engine.scan.tuning import ScanTuning
 if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
 
+#: Rows for which there is room at first.
+_LEAST_ROOM = 1 << 9
+#: Bytes of a part of a window, and parts that are read at once, at most.
+_PART_BYTES, _MOST_PARTS = 1 << 21, 8
+
 
 class CompiledBackend:
     """Windows by the compiled module's scanner."""
@@ -35,75 +40,121 @@ class CompiledBackend:
     def reader(
         self, topics: TopicTable, tuning: ScanTuning, *, check: bool, properties: bool
     ) -> CompiledReader:
-        scanner = self._kernel(topics.number_and_prefix, check=check, properties=properties)
-        looks_at_delays = check and not properties
-        return CompiledReader(scanner, topics, tuning.batch_records, check, looks_at_delays)
+        return CompiledReader(self._kernel, topics, tuning, check, properties)
 
 
 class CompiledReader:
     """:class:`~rmqctl.engine.scan.backend.WindowReader` of the kernel.
 
     One call of the kernel looks at one window, without the interpreter's lock: Ctrl-C is heard
-    between two of them.
+    between two of them. A window is read in parts, each of which is a batch, as many at a time as
+    there are threads; that changes nothing else, and no topic's number.
     """
+
+    runs_ahead = True
 
     def __init__(
         self,
-        scanner: _kernel.Scanner,
+        kernel: type[_kernel.Scanner],
         topics: TopicTable,
-        batch_records: int,
+        tuning: ScanTuning,
         check: bool,
-        looks_at_delays: bool,
+        properties: bool,
     ) -> None:
-        self._scanner = scanner
+        self._scanner = kernel(check=check, properties=properties, threads=tuning.threads)
         self._topics = topics
-        self._batch_records = batch_records
+        self._most_rows = tuning.batch_records
+        self._threads = tuning.threads
         self._check = check
-        self._looks_at_delays = looks_at_delays
+        self._looks_at_delays = check and not properties
+        #: The topics' numbers by those that each thread gives them.
+        self._numbers: list[Ints] = [np.empty(0, np.int64)] * tuning.threads
+        # Few behind damage, where more may follow: room that is made is filled with zeros.
+        self._room = min(_LEAST_ROOM, self._most_rows)
+        #: Bytes of a record, on an average; 0: not known yet.
+        self._record_bytes = 0
 
     def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
         mapped.load(position, limit)
         seen, readable = window_seen(mapped, position, limit), limit
-        self._scanner.clear()  # Who stopped in the middle of a batch has left its rows.
         while position < limit:
-            reached, needed = self._scanner.fill(
-                seen.buffer, position, limit, readable, mapped.file_from_offset, self._batch_records
-            )
-            if needed:
-                # The window's last record: so far it is one.
-                mapped.load(readable, needed)
-                seen = with_last_record(mapped, seen, position, readable, needed)
-                position, readable = reached, needed
-                continue
-            rows = len(self._scanner)
-            if rows:
-                yield self._batch(seen)
-            if rows < self._batch_records:
-                return
-            position = reached
+            end, room, parts = self._plan(position, limit)
+            places = position, end, readable, mapped.file_from_offset
+            starts = self._scanner.starts(seen.buffer, *places, parts) if parts > 1 else [position]
+            for at in range(0, len(starts), self._threads):
+                own = starts[at : at + self._threads]
+                stop = starts[at + len(own)] if at + len(own) < len(starts) else end
+                position, needed, goes_on, ints, found = self._scanner.fill(
+                    seen.buffer, own, stop, readable, mapped.file_from_offset, room
+                )
+                yield from self._batches(seen, ints, found, room)
+                if needed:
+                    # The window's last record: so far it is one.
+                    mapped.load(readable, needed)
+                    seen = with_last_record(mapped, seen, position, readable, needed)
+                    readable = needed
+                elif not goes_on:
+                    return
+                if position != stop:
+                    break  # The next part is none.
 
-    def _batch(self, mapped: MappedFile) -> Batch:
-        taken = self._scanner.take()
-        ints, matches, key_row, key_hash, malformed, multi, odd_ports, property_crcs, delays = taken
-        columns = dict(zip(_NAMES, map(_ints, ints), strict=True))
-        count = len(columns["position"])
-        delay_levels = {row: decode_utf8(level) for row, level in delays}
-        if self._looks_at_delays:
-            data = np.frombuffer(mapped.buffer, np.uint8)
-            delay_levels = delays_to_look_at(data, self._topics, columns)
+    def _batches(
+        self, seen: MappedFile, ints: bytearray, found: list[_kernel.Taken], room: int
+    ) -> Iterator[Batch]:
+        columns = np.frombuffer(ints, np.int64).reshape(-1, len(_NAMES), room)
+        for own, taken in zip(columns, found, strict=False):
+            count = taken[2]
+            if count:
+                batch = self._batch(seen, own[:, :count], taken)
+                self._record_bytes = int(batch.total_size.sum()) // count
+                yield batch
+            if count == room:
+                self._room = min(4 * self._room, self._most_rows)
+            elif count < self._room // 8:
+                self._room = min(max(self._room // 2, _LEAST_ROOM), self._most_rows)
+
+    def _plan(self, position: int, limit: int) -> tuple[int, int, int]:
+        """Where to read to at once, room for how many rows in each part, and how many parts."""
+        if not self._record_bytes:
+            return limit, self._room, 1
+        part = min(self._record_bytes * self._most_rows * 7 // 8, _PART_BYTES)
+        parts = min(max((limit - position) // part, 1), _MOST_PARTS)
+        room = min(part * 9 // 8 // self._record_bytes + 1, self._most_rows)
+        if room > self._room:
+            return limit, self._room, 1
+        return min(limit, position + parts * part), room, parts
+
+    def _batch(self, mapped: MappedFile, ints: Ints, taken: _kernel.Taken) -> Batch:
+        thread, new, count, matches, key_row, key_hash, *others, delays = taken
+        malformed, multi, odd_ports, property_crcs = map(_ints, others)
         return Batch(
             mapped=mapped,
             topics=self._topics,
             key_row=_ints(key_row),
             key_hash=np.frombuffer(key_hash, np.int32),
             crc_matches=np.frombuffer(matches, bool) if self._check else np.ones(count, bool),
-            malformed=_ints(malformed),
-            multi_dispatch_rows=_ints(multi),
-            delay_levels=delay_levels,
-            odd_port_rows=_ints(odd_ports) if self._check else None,
-            property_crc_rows=_ints(property_crcs) if self._check else None,
-            **columns,
+            malformed=malformed,
+            multi_dispatch_rows=multi,
+            delay_levels={row: decode_utf8(level) for row, level in delays},
+            odd_port_rows=odd_ports if self._check else None,
+            property_crc_rows=property_crcs if self._check else None,
+            new_topics=(thread, new),
+            **dict(zip(_NAMES, ints, strict=True)),
         )
+
+    def settle(self, batch: Batch) -> None:
+        """See :class:`~rmqctl.engine.scan.backend.WindowReader`."""
+        assert batch.new_topics is not None
+        thread, new = batch.new_topics
+        if new:
+            numbers = [self._topics.number_of(topic) for topic in new]
+            self._numbers[thread] = np.append(self._numbers[thread], np.array(numbers, np.int64))
+        batch.topic_id = self._numbers[thread][batch.topic_id]
+        batch.new_topics = None
+        if self._looks_at_delays:
+            data = np.frombuffer(batch.mapped.buffer, np.uint8)
+            columns = {name: getattr(batch, name) for name in _NAMES}
+            batch.delay_levels = delays_to_look_at(data, self._topics, columns)
 
 
 def _ints(taken: bytearray) -> Ints:

@@ -37,6 +37,8 @@ class PureBackend:
 class PureReader:
     """:class:`~rmqctl.engine.scan.backend.WindowReader` in numpy."""
 
+    runs_ahead = False
+
     def __init__(
         self,
         backend: PureBackend,
@@ -74,6 +76,9 @@ class PureReader:
             if len(fields["position"]) < len(chained):
                 return
 
+    def settle(self, batch: Batch) -> None:
+        """Topics have got their numbers with the batch."""
+
     def _batch(self, mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> Batch:
         fields["topic_id"] = self._topics.lookup(
             data, fields.pop("topic_position"), fields.pop("topic_length")
@@ -101,6 +106,7 @@ class PureReader:
             malformed=found.malformed,
             multi_dispatch_rows=found.multi_dispatch_rows,
             delay_levels=found.delay_levels,
+            new_topics=None,
             **fields,
         )
 

@@ -8,13 +8,16 @@ agree on what a record is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End, Record
-from rmqctl.engine.scan.backend import ScanBackend, chosen
+from rmqctl.engine.scan.ahead import ahead
+from rmqctl.engine.scan.backend import ScanBackend, WindowReader, chosen
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather
+from rmqctl.engine.scan.seen import window_end
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 from rmqctl.errors import ReadersDisagree
@@ -43,16 +46,31 @@ class Scanner:
         self.log = log
         self.topics = TopicTable()
         self._tuning = tuning
-        self._reader = (backend or chosen()).reader(
-            self.topics, tuning, check=check, properties=properties
-        )
+        self._backend = backend or chosen()
+        self._check, self._properties = check, properties
 
-    def scan(self, start: int | None = None, end: int | None = None) -> Iterator[ScanEntry]:
+    def scan(self, start: int | None = None, end: int | None = None) -> Generator[ScanEntry]:
         """Batches, blanks and damage from ``start`` (a record's start; None: the log's first)
         up to ``end``, closed by :class:`End`: the order and places of :meth:`CommitLog.walk`.
 
         :raises ReadersDisagree: the backend passes over what the walk takes for a record.
         """
+        reader = self._backend.reader(
+            self.topics, self._tuning, check=self._check, properties=self._properties
+        )
+        entries = self._scan(reader, start, end)
+        if self._tuning.threads > 1 and reader.runs_ahead:
+            entries = ahead(entries)
+        with closing(entries):
+            for entry in entries:
+                if isinstance(entry, Batch):
+                    reader.settle(entry)
+                yield entry
+
+    def _scan(
+        self, reader: WindowReader, start: int | None, end: int | None
+    ) -> Generator[ScanEntry]:
+        """:meth:`scan`, but for the topics' numbers."""
         entries = self.log.files.entries
         number = 0 if start is None else self.log.files.index_of(start)
         if number < 0 or not entries:
@@ -67,8 +85,8 @@ class Scanner:
                 mapped = self.log.files.file(number)
                 limit = mapped.size if end is None else end - mapped.file_from_offset
                 reached = position
-                window_end = min(limit, position + window)
-                for batch in self._reader.batches(mapped, position, window_end):
+                end_of_window = window_end(mapped, position, min(limit, position + window))
+                for batch in reader.batches(mapped, position, end_of_window):
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from rmqctl.engine.files.holes import Aside, whole
+from rmqctl.engine.files.holes import Aside, is_whole, whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.scan.columns import LONGEST
 
 #: So far around what it takes a batch's columns reach: the longest texts are gathered in rows of
 #: this width.
 _AROUND = 2 * LONGEST
+
+
+#: Bytes before a hole that are worth a window of their own.
+_WORTH = 1 << 20
+
+
+def window_end(mapped: MappedFile, start: int, end: int) -> int:
+    """Where a window of ``start`` to at most ``end`` is to end: so far before the next hole, if
+    there is one, that no copy is needed, unless little would be left."""
+    low = max(start - _AROUND, 0)
+    if is_whole(mapped, low, min(end + _AROUND, mapped.size)):
+        return end
+    first, hole = mapped.whole
+    last = hole - _AROUND
+    return last if first <= low and start + _WORTH <= last < end else end
 
 
 def window_seen(mapped: MappedFile, start: int, end: int) -> MappedFile:

@@ -41,13 +41,12 @@ class TopicTable:
 
     def id_of(self, topic: str) -> int:
         """Number of a topic, given one when it is new."""
-        return self._number(topic.encode("utf-8", "surrogateescape"))
+        return self.number_of(topic.encode("utf-8", "surrogateescape"))
 
-    def number_and_prefix(self, topic: bytes) -> tuple[int, int]:
-        """Number of a topic by its bytes, given one when it is new, and ``hashCode`` of ``topic#``
-        as 32 bits without a sign."""
-        number = self._number(topic)
-        return number, int(self._key_prefix[number])
+    def number_of(self, topic: bytes) -> int:
+        """Number of a topic by its bytes, given one when it is new."""
+        number = self._id_by_bytes.get(topic)
+        return self._add(topic) if number is None else number
 
     def allowed_array(self) -> NDArray[np.bool_]:
         """Whether each topic can be a queue directory: bool, by topic number, a view."""
@@ -77,13 +76,9 @@ class TopicTable:
         right &= length <= _WORDS * _WORD
         for row in np.flatnonzero(~right).tolist():
             low = int(start[row])
-            number[row] = self._number(data[low : low + int(length[row])].tobytes())
+            number[row] = self.number_of(data[low : low + int(length[row])].tobytes())
             self._slots[slot[row]] = number[row]
         return number
-
-    def _number(self, topic: bytes) -> int:
-        number = self._id_by_bytes.get(topic)
-        return self._add(topic) if number is None else number
 
     def _add(self, topic: bytes) -> int:
         name = decode_utf8(topic)

@@ -14,6 +14,7 @@ class ScanTuning:
     ``lane_bytes`` (least and most): what a lane of a chain has to itself, so that it is worth its
     start, which is searched for in the first ``lane_search_bytes`` of it. ``chunk_bytes``: of the
     matrices into which texts are gathered. ``crc_rows``: short bodies whose CRC is taken at once.
+    ``threads``: that read a window together, where a backend can.
     """
 
     batch_records: int = 16384
@@ -23,6 +24,7 @@ class ScanTuning:
     lane_search_bytes: int = 1 << 12
     chunk_bytes: int = 1 << 19
     crc_rows: int = 2048
+    threads: int = 1
 
 
 #: What was measured to be fast on logs of records of 200 to 1,000 bytes.

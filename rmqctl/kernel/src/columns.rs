@@ -20,54 +20,32 @@ pub const INT_COLUMNS: [&str; 14] = [
     "tags_code",
 ];
 
-/// The columns of `Batch` (`rmqctl/engine/scan/batch.py`), under its names.
-#[derive(Default)]
-pub struct Columns {
+/// What the numbers of a row take.
+pub const ROW_BYTES: usize = 8 * INT_COLUMNS.len();
+
+/// The whole numbers of a batch: columns of this machine's 64-bit numbers, each of the same room,
+/// in memory of somebody else.
+pub struct Ints<'a> {
+    columns: [&'a mut [u8]; INT_COLUMNS.len()],
     rows: usize,
-    ints: [Vec<i64>; INT_COLUMNS.len()],
-    pub crc_matches: Vec<u8>,
-    pub key_row: Vec<i64>,
-    pub key_hash: Vec<i32>,
-    pub malformed: Vec<i64>,
-    pub multi_dispatch_rows: Vec<i64>,
-    /// Rows with a port that is none, and those whose properties may end with a checksum.
-    pub odd_port_rows: Vec<i64>,
-    pub property_crc_rows: Vec<i64>,
-    /// Rows, and the text of their DELAY property.
-    pub delay_levels: Vec<(i64, Vec<u8>)>,
+    most: usize,
 }
 
-impl Columns {
+impl<'a> Ints<'a> {
+    /// No row yet; there is room for as many as fit.
+    pub fn new(room: &'a mut [u8]) -> Self {
+        let most = room.len() / ROW_BYTES;
+        let mut parts = room.chunks_exact_mut((8 * most).max(1));
+        let columns = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        Ints { columns, rows: 0, most }
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// A column of whole numbers, by its place in [`INT_COLUMNS`].
-    pub fn ints(&self, number: usize) -> &[i64] {
-        &self.ints[number][..self.rows]
-    }
-
-    /// Begins a new batch in the same memory.
-    pub fn clear(&mut self) {
-        self.rows = 0;
-        self.crc_matches.clear();
-        self.key_row.clear();
-        self.key_hash.clear();
-        self.malformed.clear();
-        self.multi_dispatch_rows.clear();
-        self.odd_port_rows.clear();
-        self.property_crc_rows.clear();
-        self.delay_levels.clear();
-    }
-
-    /// Makes room for `rows` more.
-    pub fn reserve(&mut self, rows: usize) {
-        let rows = self.rows.saturating_add(rows);
-        for column in &mut self.ints {
-            if column.len() < rows {
-                column.resize(rows, 0);
-            }
-        }
+    pub fn is_full(&self) -> bool {
+        self.rows == self.most
     }
 
     /// Adds a row; there must be room for it.
@@ -97,9 +75,25 @@ impl Columns {
             r.properties_length as i64,
             tags,
         ];
-        for (column, value) in self.ints.iter_mut().zip(values) {
-            column[self.rows] = value;
+        let at = 8 * self.rows;
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            column[at..at + 8].copy_from_slice(&value.to_ne_bytes());
         }
         self.rows += 1;
     }
+}
+
+/// The other columns of `Batch` (`rmqctl/engine/scan/batch.py`), under its names.
+#[derive(Default)]
+pub struct Extras {
+    pub crc_matches: Vec<u8>,
+    pub key_row: Vec<i64>,
+    pub key_hash: Vec<i32>,
+    pub malformed: Vec<i64>,
+    pub multi_dispatch_rows: Vec<i64>,
+    /// Rows with a port that is none, and those whose properties may end with a checksum.
+    pub odd_port_rows: Vec<i64>,
+    pub property_crc_rows: Vec<i64>,
+    /// Rows, and the text of their DELAY property.
+    pub delay_levels: Vec<(i64, Vec<u8>)>,
 }

@@ -155,6 +155,9 @@ pub const VERSIONS: [Version; 2] = [
     },
 ];
 
+/// What the magic codes of all records begin with.
+pub const RECORD_MAGIC_HEAD: &[u8] = &[0xda, 0xa3, 0x20];
+
 pub const NAME_VALUE_SEPARATOR: u8 = 1;
 pub const PROPERTY_SEPARATOR: u8 = 2;
 pub const KEY_SEPARATOR: u8 = 32;

@@ -13,6 +13,7 @@ mod keyhash;
 #[rustfmt::skip] // Generated.
 mod layouts;
 mod links;
+mod parts;
 mod properties;
 mod record;
 mod scan;

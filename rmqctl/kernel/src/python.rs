@@ -1,7 +1,7 @@
-//! What Python sees: one class, that scans windows of a buffer into columns.
+//! What Python sees of the scan: one class, that reads windows of a buffer into columns.
 //!
-//! The interpreter's lock is given back while records are read, and taken for a topic that is new.
-//! One call looks at one window, so that Ctrl-C is heard between two of them.
+//! The interpreter's lock is given back while records are read. One call looks at one window, so
+//! that Ctrl-C is heard between two of them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,12 +12,13 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
-use crate::columns::{Columns, INT_COLUMNS};
+use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
+use crate::parts::{self, Part};
 use crate::pyderived::{PySlots, units_by_queue};
-use crate::scan::{Scan, Stop, Wanted, Window};
-use crate::topics::Topic;
+use crate::scan::{Stop, Wanted, Window};
+use crate::topics::Topics;
 
 pyo3::create_exception!(
     _kernel,
@@ -27,7 +28,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 3;
+const INTERFACE: u32 = 6;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -66,76 +67,83 @@ fn said(cause: &(dyn Any + Send)) -> String {
 /// A scan of a log: what is kept from one window to the next.
 #[pyclass]
 struct Scanner {
-    scan: Scan,
-    number: Py<PyAny>,
+    threads: Vec<Topics>,
+    wanted: Wanted,
 }
 
 #[pymethods]
 impl Scanner {
-    /// `number` gives the number of a topic's bytes, and `hashCode` of `topic#` (unsigned).
     #[new]
-    #[pyo3(signature = (number, *, check, properties))]
-    fn new(number: Py<PyAny>, check: bool, properties: bool) -> Self {
-        let wanted = Wanted { check, properties };
-        Scanner { scan: Scan::new(wanted), number }
+    #[pyo3(signature = (*, check, properties, threads))]
+    fn new(check: bool, properties: bool, threads: usize) -> Self {
+        let threads = (0..threads.max(1)).map(|_| Topics::default()).collect();
+        Scanner { threads, wanted: Wanted { check, properties } }
     }
 
-    /// Adds records of a window to the batch, at most `most` rows in all. Answers the place where
-    /// it stopped, and what must be readable for more (0: nothing).
+    /// Where a window may be cut into so many parts: its first byte, and records behind it.
     #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
-    fn fill(
-        &mut self,
+    fn starts(
+        &self,
         py: Python<'_>,
         buffer: PyBuffer<u8>,
         position: usize,
         limit: usize,
         readable: usize,
         file_from_offset: i64,
+        parts: usize,
+    ) -> PyResult<Vec<usize>> {
+        let window = Window { position, limit, readable, file_from_offset };
+        let data = bytes_of(&buffer);
+        py.detach(|| guarded(|| Ok(parts::starts(data, window, parts))))
+    }
+
+    /// Reads records of a window in parts that begin at `starts`, at most `most` rows each. Answers
+    /// the place where it stopped, what must be readable for more (0: nothing), whether there may
+    /// be more at once, the numbers of all parts, and what else each part has that is believed:
+    /// `(thread, new topics, rows, crc_matches, key_row, key_hash, malformed, multi_dispatch_rows,
+    /// odd_port_rows, property_crc_rows, delay_levels)`. Topics have the numbers of the thread, in
+    /// the order in which it has seen them; the new ones are those that it has not named before.
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn fill<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        starts: Vec<usize>,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
         most: usize,
-    ) -> PyResult<(usize, usize)> {
-        let most = most.saturating_sub(self.scan.columns.rows());
-        let window = Window { position, limit, readable, file_from_offset, most };
-        let (scan, number, data) = (&mut self.scan, &self.number, bytes_of(&buffer));
-        let number_of = |topic: &[u8]| {
-            Python::attach(|py| -> PyResult<Topic> {
-                let known = number.call1(py, (PyBytes::new(py, topic),))?;
-                let (number, key_prefix) = known.extract(py)?;
-                Ok(Topic { number, key_prefix })
-            })
-        };
-        let (reached, stop) = py.detach(|| guarded(|| scan.fill(data, window, number_of)))?;
-        Ok(match stop {
-            Stop::Done => (reached, 0),
-            Stop::Needs(end) => (reached, end),
-        })
-    }
-
-    /// How many records there are since the last `take`.
-    fn __len__(&self) -> usize {
-        self.scan.columns.rows()
-    }
-
-    /// Forgets what was added since the last `take`.
-    fn clear(&mut self) {
-        self.scan.columns.clear();
-    }
-
-    /// The batch, and begins the next one: `(columns of INT_COLUMNS, crc_matches, key_row,
-    /// key_hash, malformed, multi_dispatch_rows, odd_port_rows, property_crc_rows,
-    /// delay_levels)`, native numbers in bytearrays.
-    fn take<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let taken = batch(py, &self.scan.columns);
-        self.scan.columns.clear();
-        taken
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let position = starts[0];
+        let window = Window { position, limit, readable, file_from_offset };
+        let (data, wanted, threads) = (bytes_of(&buffer), self.wanted, &mut self.threads);
+        let each = most.max(1) * ROW_BYTES;
+        let mut filled = None;
+        let ints = PyByteArray::new_with(py, starts.len() * each, |room| {
+            let rooms = room.chunks_exact_mut(each).map(Ints::new).collect();
+            let work =
+                || guarded(|| Ok(parts::fill(threads, data, window, &starts, wanted, rooms)));
+            filled = Some(py.detach(work)?);
+            Ok(())
+        })?;
+        let filled = filled.expect("it was filled");
+        let needed = if let Stop::Needs(end) = filled.stop { end } else { 0 };
+        let columns = filled.parts.iter().map(|part| others(py, part, &self.threads[part.thread]));
+        let columns = columns.collect::<PyResult<Vec<_>>>()?;
+        (filled.reached, needed, filled.goes_on, ints, columns).into_pyobject(py)
     }
 }
 
-fn batch<'py>(py: Python<'py>, columns: &Columns) -> PyResult<Bound<'py, PyTuple>> {
-    let ints = (0..INT_COLUMNS.len()).map(|number| longs(py, columns.ints(number)));
+/// The columns of a part that are no numbers.
+fn others<'py>(py: Python<'py>, part: &Part, topics: &Topics) -> PyResult<Bound<'py, PyTuple>> {
+    let columns = &part.extras;
     let delays = columns.delay_levels.iter();
     let delays: Vec<_> = delays.map(|(row, level)| (*row, PyBytes::new(py, level))).collect();
+    let new = topics.named(part.new_topics.clone());
     (
-        PyTuple::new(py, ints.collect::<PyResult<Vec<_>>>()?)?,
+        part.thread,
+        new.map(|topic| PyBytes::new(py, topic)).collect::<Vec<_>>(),
+        part.rows,
         PyByteArray::new(py, &columns.crc_matches),
         longs(py, &columns.key_row)?,
         numbers_of(py, &columns.key_hash, i32::to_ne_bytes)?,

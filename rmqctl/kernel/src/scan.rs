@@ -1,13 +1,13 @@
 //! The hot loop: from one record to the next, all of its columns at once.
 
-use crate::columns::Columns;
+use crate::columns::{Extras, Ints};
 use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::KEY_SEPARATOR;
 use crate::properties::{self, Properties};
 use crate::record::{self, Found, Record};
 use crate::topics::{Topic, Topics};
 
-/// What is scanned: the records that begin in `position..limit` of a file, as many as `most`.
+/// What is scanned: the records that begin in `position..limit` of a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Window {
     pub position: usize,
@@ -15,11 +15,10 @@ pub struct Window {
     /// Up to here bytes behind a record's prefix may be looked at.
     pub readable: usize,
     pub file_from_offset: i64,
-    pub most: usize,
 }
 
 /// Why a scan stopped.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// At the window's limit, at something that is no sound record, or full.
     Done,
@@ -35,57 +34,39 @@ pub struct Wanted {
     pub properties: bool,
 }
 
-#[derive(Default)]
-pub struct Scan {
-    pub columns: Columns,
-    wanted: Wanted,
-    topics: Topics,
+/// A batch that is made: records of a window as columns.
+pub struct Batch<'a, 'b> {
+    pub topics: &'a mut Topics,
+    pub extras: &'a mut Extras,
+    pub ints: &'a mut Ints<'b>,
+    pub wanted: Wanted,
 }
 
-impl Scan {
-    pub fn new(wanted: Wanted) -> Self {
-        Scan { wanted, ..Scan::default() }
-    }
-
-    /// Adds the records of a window to the columns. Answers where it stopped, and why; `number`
-    /// says what a new topic is.
-    pub fn fill<E>(
-        &mut self,
-        data: &[u8],
-        window: Window,
-        mut number: impl FnMut(&[u8]) -> Result<Topic, E>,
-    ) -> Result<(usize, Stop), E> {
+impl Batch<'_, '_> {
+    /// Adds the records of a window, as many as there is room for. Answers where it stopped, and
+    /// why.
+    pub fn fill(&mut self, data: &[u8], window: Window) -> (usize, Stop) {
         let mut position = window.position;
-        self.columns.reserve(window.most);
-        for _ in 0..window.most {
-            if position >= window.limit {
-                break;
-            }
+        while position < window.limit && !self.ints.is_full() {
             match record::read(data, position, window.readable, window.file_from_offset) {
                 Found::Other => break,
-                Found::Needs(end) => return Ok((position, Stop::Needs(end))),
+                Found::Needs(end) => return (position, Stop::Needs(end)),
                 Found::Record(record) => {
                     let at = record.topic_position;
-                    let topic =
-                        self.topics.get(&data[at..at + record.topic_length], &mut number)?;
-                    self.add(data, position, window.file_from_offset, &record, topic);
+                    let topic = self.topics.get(&data[at..at + record.topic_length]);
+                    let tags_code = self.add(data, self.ints.rows() as i64, &record, topic);
+                    let from = window.file_from_offset;
+                    self.ints.push(position, from, topic.number, tags_code, &record);
                     position += record.total_size;
                 }
             }
         }
-        Ok((position, Stop::Done))
+        (position, Stop::Done)
     }
 
+    /// What a record adds to the other columns; the code of its tags.
     #[inline]
-    fn add(
-        &mut self,
-        data: &[u8],
-        at: usize,
-        file_from_offset: i64,
-        record: &Record,
-        topic: Topic,
-    ) {
-        let row = self.columns.rows() as i64;
+    fn add(&mut self, data: &[u8], row: i64, record: &Record, topic: Topic) -> i64 {
         let mut tags_code = 0;
         if self.wanted.properties && record.properties_length > 0 {
             let start = record.properties_position;
@@ -96,10 +77,10 @@ impl Scan {
             self.add_properties(data, row, &found, topic.key_prefix);
         }
         if self.wanted.check {
-            self.columns.crc_matches.push(u8::from(body_matches(data, record)));
+            self.extras.crc_matches.push(u8::from(body_matches(data, record)));
             self.look_again(data, row, record);
         }
-        self.columns.push(at, file_from_offset, topic.number, tags_code, record);
+        tags_code
     }
 
     /// Notes a row that a check has to look at more closely.
@@ -107,11 +88,11 @@ impl Scan {
     fn look_again(&mut self, data: &[u8], row: i64, record: &Record) {
         let ports = 0..=i32::from(u16::MAX);
         if !ports.contains(&record.born_port) || !ports.contains(&record.store_port) {
-            self.columns.odd_port_rows.push(row);
+            self.extras.odd_port_rows.push(row);
         }
         let start = record.properties_position;
         if properties::may_end_with_crc(&data[start..start + record.properties_length]) {
-            self.columns.property_crc_rows.push(row);
+            self.extras.property_crc_rows.push(row);
         }
     }
 
@@ -131,21 +112,21 @@ impl Scan {
         }
         if found.delay != (0, 0) {
             let level = data[found.delay.0..found.delay.1].to_vec();
-            self.columns.delay_levels.push((row, level));
+            self.extras.delay_levels.push((row, level));
         }
         if found.multi_dispatch != (0, 0) {
-            self.columns.multi_dispatch_rows.push(row);
+            self.extras.multi_dispatch_rows.push(row);
         }
         if found.malformed && self.wanted.check {
-            self.columns.malformed.push(row);
+            self.extras.malformed.push(row);
         }
     }
 
     #[inline]
     fn add_key(&mut self, data: &[u8], row: i64, start: usize, end: usize, key_prefix: u32) {
         if start < end {
-            self.columns.key_row.push(row);
-            self.columns.key_hash.push(index_hash(hash_code(data, start, end, key_prefix)));
+            self.extras.key_row.push(row);
+            self.extras.key_hash.push(index_hash(hash_code(data, start, end, key_prefix)));
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The loops on sound records, on hostile ones and on any bytes. What they must find is what the
 //! pure engine finds, and that is compared in `tests/test_engine`; here they must not panic.
 
-use crate::columns::INT_COLUMNS;
+use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::{PREFIXES, VERSIONS};
+use crate::parts::{self, Part};
 use crate::properties;
 use crate::record::{Found, read};
-use crate::scan::{Scan, Stop, Wanted, Window};
+use crate::scan::{Stop, Wanted, Window};
 use crate::slots::{Items, Slots};
-use crate::topics::Topic;
+use crate::topics::Topics;
 use crate::units::{Queue, Unit, by_queue};
 
 /// Where a file of these tests lies in its log.
@@ -71,61 +72,108 @@ fn log(lots: &mut Lots, records: usize) -> Vec<u8> {
     data
 }
 
-fn fill(scan: &mut Scan, data: &[u8], position: usize, readable: usize) -> (usize, Stop) {
-    let (limit, most) = (data.len(), 1000);
-    let window = Window { position, limit, readable, file_from_offset: FILE, most };
-    let known = |_: &[u8]| Ok::<_, ()>(Topic { number: 7, key_prefix: 5 });
-    scan.fill(data, window, known).expect("topics are known")
-}
-
-fn all() -> Scan {
-    Scan::new(Wanted { check: true, properties: true })
+/// What was read of bytes by so many threads, in so many parts, and the numbers of all rows.
+fn fill(
+    data: &[u8],
+    position: usize,
+    readable: usize,
+    threads: usize,
+    count: usize,
+) -> (parts::Filled, Vec<[i64; INT_COLUMNS.len()]>) {
+    let (most, limit) = (1000, data.len());
+    let window = Window { position, limit, readable, file_from_offset: FILE };
+    let wanted = Wanted { check: true, properties: true };
+    let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+    let starts = parts::starts(data, window, count);
+    let mut numbers = vec![0; starts.len() * most * ROW_BYTES];
+    let rooms = numbers.chunks_exact_mut(most * ROW_BYTES).map(Ints::new).collect();
+    let filled = parts::fill(&mut topics, data, window, &starts, wanted, rooms);
+    let number = |place: usize| {
+        i64::from_ne_bytes(numbers[8 * place..8 * place + 8].try_into().expect("eight bytes"))
+    };
+    let mut rows = Vec::new();
+    for (part, read) in filled.parts.iter().enumerate() {
+        for row in 0..read.rows {
+            let column = |column: usize| (part * INT_COLUMNS.len() + column) * most + row;
+            rows.push(std::array::from_fn(|at| number(column(at))));
+        }
+    }
+    (filled, rows)
 }
 
 #[test]
 fn sound_records_become_rows() {
     let data = log(&mut Lots(1), 300);
-    let mut scan = all();
-    assert_eq!(fill(&mut scan, &data, 0, data.len()), (data.len(), Stop::Done));
-    assert_eq!(scan.columns.rows(), 300);
-    assert!(scan.columns.crc_matches.iter().all(|&matches| matches == 1));
-    assert_eq!(scan.columns.key_row.len(), 900);
-    assert_eq!(scan.columns.delay_levels.len(), 300);
+    let (filled, rows) = fill(&data, 0, data.len(), 1, 1);
+    assert_eq!((filled.reached, filled.stop, rows.len()), (data.len(), Stop::Done, 300));
+    let [Part { extras, .. }] = &filled.parts[..] else { panic!("one part") };
+    assert!(extras.crc_matches.iter().all(|&matches| matches == 1));
+    assert_eq!(extras.key_row.len(), 900);
+    assert_eq!(extras.delay_levels.len(), 300);
     let tags = INT_COLUMNS.iter().position(|name| *name == "tags_code").expect("a column");
-    assert!(scan.columns.ints(tags).iter().all(|&code| code == 0xe9));
+    assert!(rows.iter().all(|row| row[tags] == 0xe9));
 }
 
 #[test]
 fn a_record_beyond_what_is_readable_is_asked_for() {
     let data = record(0, 0, 0, [&[1; 5000], b"t", b""]);
-    let mut scan = all();
-    assert_eq!(fill(&mut scan, &data, 0, 200), (0, Stop::Needs(data.len())));
-    assert_eq!(fill(&mut scan, &data, 0, data.len()), (data.len(), Stop::Done));
-    assert_eq!(scan.columns.rows(), 1);
+    let (filled, rows) = fill(&data, 0, 200, 1, 1);
+    assert_eq!((filled.reached, filled.stop, rows.len()), (0, Stop::Needs(data.len()), 0));
+    let (filled, rows) = fill(&data, 0, data.len(), 1, 1);
+    assert_eq!((filled.reached, filled.stop, rows.len()), (data.len(), Stop::Done, 1));
+}
+
+fn damaged(lots: &mut Lots, records: usize, times: usize) -> Vec<u8> {
+    let mut data = log(lots, records);
+    for _ in 0..times {
+        let (at, kind) = (lots.below(data.len()), lots.below(4));
+        match kind {
+            0 => data[at] ^= 1 << lots.below(8),
+            1 => data[at] = [0, 1, 0x7f, 0x80, 0xff][lots.below(5)],
+            2 => data.truncate(at),
+            _ => {
+                let end = (at + 4).min(data.len());
+                data[at..end].fill(0xff);
+            }
+        }
+        data.resize(data.len().max(1), 0);
+    }
+    data
 }
 
 #[test]
 fn no_bytes_make_it_panic() {
     let mut lots = Lots(2);
     for round in 0..3000 {
-        let mut data = log(&mut lots, 4);
-        for _ in 0..1 + round % 4 {
-            let (at, kind) = (lots.below(data.len()), lots.below(4));
-            match kind {
-                0 => data[at] ^= 1 << lots.below(8),
-                1 => data[at] = [0, 1, 0x7f, 0x80, 0xff][lots.below(5)],
-                2 => data.truncate(at),
-                _ => {
-                    let end = (at + 4).min(data.len());
-                    data[at..end].fill(0xff);
-                }
-            }
-            data.resize(data.len().max(1), 0);
-        }
-        let mut scan = all();
+        let data = damaged(&mut lots, 4, 1 + round % 4);
         let (start, readable) = (lots.below(data.len() + 1), lots.below(2 * data.len()));
-        fill(&mut scan, &data, start, readable);
-        fill(&mut scan, &data, 0, data.len());
+        fill(&data, start, readable, 1, 1);
+        fill(&data, 0, data.len(), 1, 1);
+    }
+}
+
+#[test]
+fn threads_and_parts_change_nothing() {
+    let mut lots = Lots(5);
+    for round in 0..200 {
+        let mut data = damaged(&mut lots, 40, round % 5);
+        if round % 3 == 0 {
+            // A body that holds a record which says that it stands where it does.
+            let at = data.len();
+            let inner = record(at + PREFIXES[0].size, 0, 0, [b"", b"t", b""]);
+            data.extend(record(at, 0, 0, [&inner, b"t", b""]));
+        }
+        let (expected, rows) = fill(&data, 0, data.len(), 1, 1);
+        for (threads, parts) in [(1, 5), (2, 5), (4, 30)] {
+            let (found, found_rows) = fill(&data, 0, data.len(), threads, parts);
+            // A thread has numbers of its own for topics; here there is one, but for damaged ones.
+            let known = |rows: &[[i64; 14]]| {
+                rows.iter().map(|row| [&row[..10], &row[11..]].concat()).collect::<Vec<_>>()
+            };
+            assert_eq!(known(&found_rows), known(&rows[..found_rows.len()]));
+            let is_whole = (found.reached, found.stop) == (expected.reached, expected.stop);
+            assert!(is_whole || found.goes_on && found.reached > 0);
+        }
     }
 }
 

@@ -1,6 +1,9 @@
-//! The topics of a scan as small numbers. Who calls numbers them; here they are remembered.
+//! The topics that one thread of a scan has seen, as small numbers in the order in which they came.
 
 use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::keyhash::hash_code;
 
 const SLOT_BITS: u32 = 12;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -27,41 +30,51 @@ impl Default for Topics {
 }
 
 impl Topics {
-    /// What is known of a topic; `number` is asked for one that is new.
+    /// What is known of a topic.
     #[inline]
-    pub fn get<E>(
-        &mut self,
-        topic: &[u8],
-        number: impl FnOnce(&[u8]) -> Result<Topic, E>,
-    ) -> Result<Topic, E> {
+    pub fn get(&mut self, topic: &[u8]) -> Topic {
         let slot = slot_of(topic);
         if let Some((bytes, known)) = self.known.get(self.slots[slot] as usize) {
             if **bytes == *topic {
-                return Ok(*known);
+                return *known;
             }
         }
-        self.look_up(topic, slot, number)
+        self.look_up(topic, slot)
     }
 
     #[cold]
-    fn look_up<E>(
-        &mut self,
-        topic: &[u8],
-        slot: usize,
-        number: impl FnOnce(&[u8]) -> Result<Topic, E>,
-    ) -> Result<Topic, E> {
+    fn look_up(&mut self, topic: &[u8], slot: usize) -> Topic {
         let place = match self.by_bytes.get(topic) {
             Some(&place) => place,
             None => {
-                let known = number(topic)?;
                 let place = self.known.len() as u32;
+                let before = hash_code(topic, 0, topic.len(), 0);
+                let key_prefix = before.wrapping_mul(31).wrapping_add(u32::from(b'#'));
+                let known = Topic { number: i64::from(place), key_prefix };
                 self.known.push((topic.into(), known));
                 self.by_bytes.insert(topic.into(), place);
                 place
             }
         };
         self.slots[slot] = place;
-        Ok(self.known[place as usize].1)
+        self.known[place as usize].1
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Topics by their numbers, in order.
+    pub fn named(&self, numbers: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        self.known[numbers].iter().map(|(topic, _)| &**topic)
+    }
+
+    /// Forgets the topics from a number on.
+    pub fn forget_from(&mut self, number: usize) {
+        for (topic, _) in self.known.drain(number.min(self.known.len())..) {
+            self.by_bytes.remove(&topic);
+        }
     }
 }
 

@@ -97,11 +97,13 @@ def rebuild_to(
     output: Path,
     progress: Progress | None = None,
     build: Build | None = None,
+    *,
+    jobs: int = 1,
 ) -> RebuildSummary:
     """Builds ``consumequeue/`` and ``index/`` in the new directory ``output``, which appears when
     they are whole; the store is only read.
 
-    ``build`` does it in another way than one pass in this process.
+    ``build`` does it in another way than one pass in this process, by ``jobs`` threads.
 
     :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
     :raises CannotWrite: the disk is full.
@@ -109,15 +111,19 @@ def rebuild_to(
     """
     check_explained(plan)
     with new_directory(output) as building:
-        return (build or _build)(plan, building, progress)
+        return (build or _pass(jobs))(plan, building, progress)
 
 
-def _build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
-    return _Builder(plan, output).run(progress)
+def _pass(jobs: int) -> Build:
+    return lambda plan, output, progress: _Builder(plan, output, jobs).run(progress)
 
 
 def rebuild_in_place(
-    plan: RebuildPlan, progress: Progress | None = None, build: Build | None = None
+    plan: RebuildPlan,
+    progress: Progress | None = None,
+    build: Build | None = None,
+    *,
+    jobs: int = 1,
 ) -> RebuildSummary:
     """Builds aside under the store's lock, then swaps (:mod:`rmqctl.operations.mend.swap`). A
     store that was not closed cleanly is then brought in order as by a start, which would throw a
@@ -133,7 +139,7 @@ def rebuild_in_place(
     :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
-    summary = _replace(plan, progress, build)
+    summary = _replace(plan, progress, build or _pass(jobs))
     try:
         bring_in_order(plan.root, plan.config)
     except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
@@ -141,7 +147,7 @@ def rebuild_in_place(
     return summary
 
 
-def _replace(plan: RebuildPlan, progress: Progress | None, build: Build | None) -> RebuildSummary:
+def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> RebuildSummary:
     """:func:`rebuild_in_place` itself."""
     root = plan.root
     check_understood(root)
@@ -155,7 +161,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build | None) 
         check_explained(plan)
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        summary = (build or _build)(plan, staging, progress)
+        summary = build(plan, staging, progress)
         kept = root / kept_name()
         for relative in _swapped(plan, staging):
             swap(root, staging, kept, relative)
@@ -187,8 +193,9 @@ def _swapped(plan: RebuildPlan, staging: Path) -> list[Path]:
 class _Builder:
     """One pass over the log into new queues and index."""
 
-    def __init__(self, plan: RebuildPlan, output: Path) -> None:
+    def __init__(self, plan: RebuildPlan, output: Path, jobs: int) -> None:
         self._plan = plan
+        self._jobs = jobs
         self._output = output
         self._summary = RebuildSummary()
         self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
@@ -219,11 +226,12 @@ class _Builder:
     def run(self, progress: Progress | None) -> RebuildSummary:
         from rmqctl.engine.scan.batch import Batch
         from rmqctl.engine.scan.scanner import Scanner
+        from rmqctl.engine.scan.tuning import ScanTuning
 
-        scanner = Scanner(self._log)
-        lost = 0
+        scanner = Scanner(self._log, tuning=ScanTuning(threads=self._jobs))
+        entries, lost = scanner.scan(), 0
         try:
-            for entry in scanner.scan():
+            for entry in entries:
                 if isinstance(entry, Batch):
                     self._batch(entry, scanner)
                 elif isinstance(entry, Damage):
@@ -239,6 +247,7 @@ class _Builder:
             self._reput.flush()
             paths.sync_directories(self._output)
         finally:
+            entries.close()
             self._reput.close()
             self._log.close()
         return self._finish(scanner)

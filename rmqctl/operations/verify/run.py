@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import log_directories
@@ -74,16 +76,17 @@ class Summary(Tally):
 
 
 def verify(
-    root: Path, config: MessageStoreConfig, progress: Progress | None = None
+    root: Path, config: MessageStoreConfig, progress: Progress | None = None, *, jobs: int = 1
 ) -> Iterator[Finding | Summary]:
-    """Findings of the whole store, then one :class:`Summary`. ``progress`` may raise, to end it.
+    """Findings of the whole store, then one :class:`Summary`; how many threads (``jobs``) read the
+    log changes neither what they say nor their order. ``progress`` may raise, to end it.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
     paths.check_store(root)
     summary = Summary()
-    for found in _run(root, config, summary, progress or (lambda done: None)):
+    for found in _run(root, config, summary, progress or (lambda done: None), jobs):
         summary.severities[found.severity] += 1
         yield found
     yield summary
@@ -143,14 +146,14 @@ def _named(geometry: Geometry) -> str:
 
 
 def _run(
-    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress
+    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, jobs: int
 ) -> Iterator[Finding]:
     snapshot = Snapshot.of(root, config := as_written(root, config))
     summary.look_at(snapshot)
     checkpoint = CheckpointChecker(root)
     yield from check_before(snapshot)
     log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
-    scanner = Scanner(log, check=True)
+    scanner = Scanner(log, check=True, tuning=ScanTuning(threads=jobs))
     records = LogChecker(snapshot, log, damaged)
     queues = QueueChecker(snapshot, log, scanner.topics, damaged)
     index = IndexChecker(snapshot, damaged)
@@ -199,9 +202,10 @@ def _entries(
     start, done = None, scanner.log.min_offset
     while True:
         try:
-            for entry in scanner.scan(start):
-                yield entry
-                done = _end_of(entry)
+            with closing(scanner.scan(start)) as entries:
+                for entry in entries:
+                    yield entry
+                    done = _end_of(entry)
             return
         except CannotRead as error:
             removed = Path(str(error.path))

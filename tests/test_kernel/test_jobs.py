@@ -1,0 +1,138 @@
+"""Which engine scans, and by how many threads, changes nothing that is said or built."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl import kernel
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.scan import compiled as backend
+from rmqctl.engine.scan.scanner import Batch, Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
+from rmqctl.operations.verify import verify
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    apply_damage,
+    broker_conf,
+    copy_tree,
+    damage_case,
+    index_contents,
+    tree_content,
+)
+from tests.test_cli.conftest import Cli
+
+pytestmark = pytest.mark.usefixtures("compiled")
+#: Who scans: the variable's value, and the threads.
+ENGINES = [("pure", 1), ("compiled", 3)]
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of some records, so that a golden store has many of them."""
+    monkeypatch.setattr(backend, "_PART_BYTES", 8000)
+
+
+def said(root: Path, config: MessageStoreConfig, patch: pytest.MonkeyPatch) -> list[list[Any]]:
+    """What verify says, by each engine."""
+    answers = []
+    for choice, jobs in ENGINES:
+        patch.setenv(kernel.VARIABLE, choice)
+        answers.append(list(verify(root, config, jobs=jobs)))
+    return answers
+
+
+@pytest.mark.parametrize("name", DAMAGE_CASES)
+def test_findings_of_damaged_stores(
+    name: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = damage_case(name)
+    root = copy_tree(golden(case["base"]), tmp_path / "store")
+    apply_damage(root, case["ops"])
+    first, *others = said(root, broker_conf(case["base"]), monkeypatch)
+    assert all(other == first for other in others)
+
+
+@contextmanager
+def fault(root: Path, chance: random.Random) -> Iterator[str]:
+    """One file of a store is damaged meanwhile; a description of it."""
+    files = sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
+    path = chance.choice(files)
+    before = path.read_bytes()
+    # Where bytes stand, and not in the zeros behind them.
+    place = chance.randrange(len(before.rstrip(b"\0")) + 1)
+    size = chance.choice([1, 1, 2, 4, 8, 60, 500])
+    data = chance.choice([bytes(size), b"\xff" * size, chance.randbytes(size), before[:size]])
+    after = before[:place] + data + before[place + len(data) :]
+    try:
+        path.write_bytes(after[: len(before)])
+        yield f"{path.relative_to(root)}: {data[:8].hex()}… ({size}) at {place}"
+    finally:
+        path.write_bytes(before)
+
+
+def test_findings_of_seeded_faults(
+    golden: Golden,
+    tmp_path: Path,
+    chance: random.Random,
+    is_deep: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    for _ in range(10_000 if is_deep else 8):
+        with fault(root, chance) as what:
+            first, *others = said(root, broker_conf("basic"), monkeypatch)
+            assert all(other == first for other in others), what
+
+
+def test_queues_and_index_by_many_threads(golden: Golden, tmp_path: Path) -> None:
+    root, config = golden("basic"), broker_conf("basic")
+    built = []
+    for jobs in (1, 3):
+        output = tmp_path / str(jobs)
+        summary = rebuild_to(plan_rebuild(root, config, "all"), output, jobs=jobs)
+        built.append(
+            (summary, tree_content(output / "consumequeue"), index_contents(output / "index"))
+        )
+    assert built[0] == built[1]
+
+
+def test_parts_are_the_same_for_any_number_of_threads(golden: Golden) -> None:
+    sizes = []
+    for threads in (1, 2, 5, 8):
+        with MessageStore(golden("basic"), broker_conf("basic")) as store:
+            scan = Scanner(store.commit_log, tuning=ScanTuning(threads=threads))
+            batches = [entry for entry in scan.scan() if isinstance(entry, Batch)]
+            assert all(a.end_offset <= int(b.physical_offset[0]) for a, b in pairwise(batches))
+            sizes.append([len(batch) for batch in batches])
+    assert len(sizes[0]) > 20 and all(one == sizes[0] for one in sizes)
+
+
+def test_the_option(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    original = Scanner.__init__
+
+    def init(self: Scanner, *args: Any, tuning: ScanTuning, **kwargs: Any) -> None:
+        asked.append(tuning.threads)
+        original(self, *args, tuning=tuning, **kwargs)
+
+    monkeypatch.setattr(Scanner, "__init__", init)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    where = ("--store", str(store))
+    for options in ((), ("--jobs", "1"), ("--jobs", "3"), ("--jobs", "900")):
+        cli("verify", *where, "-q", *options)
+    assert asked == [8, 1, 3, 8]
+    done = cli("verify", *where, "--jobs", "2", "--master", "local[1]")
+    assert done.code == 2 and "--jobs and --master exclude each other" in done.err
+    done = cli("rebuild", "all", *where, "--missing", "--jobs", "2")
+    assert done.code == 2 and "leave --jobs out of rebuild --missing" in done.err
