@@ -23,7 +23,7 @@ from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Tim
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Threads that a log is read by, at most: more find nothing to do in a window.
-_MOST_JOBS = 8
+_MOST_JOBS = 4
 
 
 class Option(click.Option):
@@ -261,7 +261,7 @@ def jobs_option(function: F) -> F:
         "--jobs",
         metavar="N",
         type=Whole(1, INT_MAX),
-        help="Threads that read the log; by default one for each core.",
+        help="Threads that read the log, 4 at most; by default one for each core.",
     )(function)
 
 

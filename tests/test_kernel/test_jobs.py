@@ -131,7 +131,7 @@ def test_the_option(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch) -> N
     where = ("--store", str(store))
     for options in ((), ("--jobs", "1"), ("--jobs", "3"), ("--jobs", "900")):
         cli("verify", *where, "-q", *options)
-    assert asked == [8, 1, 3, 8]
+    assert asked == [4, 1, 3, 4]
     done = cli("verify", *where, "--jobs", "2", "--master", "local[1]")
     assert done.code == 2 and "--jobs and --master exclude each other" in done.err
     done = cli("rebuild", "all", *where, "--missing", "--jobs", "2")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Rows for which there is room at first.
 _LEAST_ROOM = 1 << 9
 #: Bytes of a part of a window, and parts that are read at once, at most.
-_PART_BYTES, _MOST_PARTS = 1 << 21, 8
+_PART_BYTES, _MOST_PARTS = 1 << 22, 4
 
 
 class CompiledBackend:

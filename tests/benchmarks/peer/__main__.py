@@ -27,6 +27,7 @@ from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.pull import pull
@@ -49,6 +50,8 @@ TOPIC = "bench-0"
 #: Keys that a warm round asks for.
 KEYS = 500
 LARGE_FILES, LARGE_FILE = 200, 1 << 30
+#: As many as the commands take by themselves.
+JOBS = min(len(os.sched_getaffinity(0)), 4)
 #: Rounds of a warm process that are not counted.
 WARM_UP = 4
 
@@ -139,7 +142,9 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
     @contextmanager
     def rebuilding() -> Iterator[Callable[[], object]]:
         remove(rebuilt)
-        yield lambda: rebuild_to(plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt)
+        yield lambda: rebuild_to(
+            plan_rebuild(store, MessageStoreConfig(), "all"), rebuilt, jobs=JOBS
+        )
 
     puts = {"what": "put", "root": str(by_engine), "from": str(lines)}
     few_puts = {**puts, "from": str(few)}
@@ -200,7 +205,7 @@ def put_each(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None
 
 def check(store: MessageStore) -> None:
     """Every record and its checksum as verify looks at them, without its other checks."""
-    for part in Scanner(store.commit_log, check=True).scan():
+    for part in Scanner(store.commit_log, check=True, tuning=ScanTuning(threads=JOBS)).scan():
         assert not isinstance(part, Batch) or part.crc_matches.all()
 
 
