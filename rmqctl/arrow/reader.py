@@ -143,9 +143,7 @@ def _batch_of(
         store_timestamp=column("store_timestamp"),
         body_position=body_position,
         body_length=body_length,
-        topic_id=np.array(
-            [topics.number_and_prefix(record.topic_bytes)[0] for record in records], np.int64
-        ),
+        topic_id=np.array([topics.number_of(record.topic_bytes) for record in records], np.int64),
         # They stand at the end of a record.
         properties_position=position + size - properties_length,
         properties_length=properties_length,

@@ -87,6 +87,8 @@ def store_options(function: Callable[..., int | None]) -> Callable[..., int | No
     @_conf_option
     @functools.wraps(function)
     def run(root: Path | str | None, broker_conf: str | None, **options: Any) -> int | None:
+        from rmqctl.cli.place import place_of
+
         where, conf = place_of(root, broker_conf)
         return function(Settings(where, conf, "table", False, False), **options)
 

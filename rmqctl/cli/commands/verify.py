@@ -28,12 +28,20 @@ if TYPE_CHECKING:
         "rmqctl verify --store DIR",
         "rmqctl verify --store DIR --broker-conf broker.conf --format ndjson",
         "rmqctl verify --store DIR -q && echo sound",
+        "rmqctl verify --store DIR --only queues --only index",
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
         "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
     ],
     exits={1: "errors or warnings were found"},
 )
 @click.option("--output", metavar="DIR", help="With --master: findings as Parquet as well.")
+@click.option(
+    "--only",
+    metavar="STRUCTURE",
+    multiple=True,
+    type=click.Choice(["commitlog", "queues", "index", "checkpoint"]),
+    help="Check commitlog, queues, index or checkpoint only (repeatable).",
+)
 @jobs_option
 @spark_options()
 @output_options
@@ -45,6 +53,8 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     type finding, then a summary; a table begins with the verdict and the worst findings, and ends
     with the commands for them. Damage never ends the check, and nothing is changed; it works
     beside a running broker. Severity info is worth knowing and does not count for the exit status.
+    With --only the log is read as well, but without its bodies unless it is checked, and what is
+    wrong elsewhere is not told.
     With --master the same findings are sorted by place, and there may be several stores: findings
     then say which, and each store has a row of type store. One that cannot be checked is told
     there, and ends the command with its error when the others are done.
@@ -55,6 +65,8 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
+    if options["only"] and options["master"] is not None:
+        raise click.UsageError("--only and --master exclude each other: Spark checks all.")
     jobs = jobs_of(options)
     total, failure = Summary(), None
     with (
@@ -63,7 +75,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
         stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
-            everything = _here(stores[0], advance, jobs)
+            everything = _here(stores[0], advance, jobs, options["only"])
         else:
             everything = _on_spark(stores, output, options, advance)
         for one, found in everything:
@@ -90,10 +102,12 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
 Found = tuple[Settings, "Finding | Summary | RmqctlError"]
 
 
-def _here(settings: Settings, advance: Callable[[int], None], jobs: int) -> Iterator[Found]:
+def _here(
+    settings: Settings, advance: Callable[[int], None], jobs: int, only: tuple[str, ...]
+) -> Iterator[Found]:
     from rmqctl.operations.verify import verify
 
-    for found in verify(settings.root, settings.config, advance, jobs=jobs):
+    for found in verify(settings.root, settings.config, advance, jobs=jobs, only=only):
         yield settings, found
 
 

@@ -7,6 +7,6 @@ Other rooms use:
 """
 
 from rmqctl.operations.verify.findings import CODES, ERROR, INFO, WARNING, Finding
-from rmqctl.operations.verify.run import Summary, verify
+from rmqctl.operations.verify.run import STRUCTURES, Summary, verify
 
-__all__ = ["CODES", "ERROR", "INFO", "WARNING", "Finding", "Summary", "verify"]
+__all__ = ["CODES", "ERROR", "INFO", "STRUCTURES", "WARNING", "Finding", "Summary", "verify"]

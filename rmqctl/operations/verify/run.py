@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from formats.geometry import Geometry
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
@@ -35,6 +36,13 @@ from rmqctl.operations.verify.queues import QueueChecker
 from rmqctl.operations.verify.snapshot import Snapshot
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
+#: What can be checked by itself, and where its files lie.
+STRUCTURES = {
+    "commitlog": (paths.COMMIT_LOG,),
+    "queues": (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT),
+    "index": (paths.INDEX,),
+    "checkpoint": (paths.CHECKPOINT,),
+}
 
 
 @dataclass(slots=True)
@@ -76,17 +84,26 @@ class Summary(Tally):
 
 
 def verify(
-    root: Path, config: MessageStoreConfig, progress: Progress | None = None, *, jobs: int = 1
+    root: Path,
+    config: MessageStoreConfig,
+    progress: Progress | None = None,
+    *,
+    jobs: int = 1,
+    only: Collection[str] = (),
 ) -> Iterator[Finding | Summary]:
     """Findings of the whole store, then one :class:`Summary`; how many threads (``jobs``) read the
     log changes neither what they say nor their order. ``progress`` may raise, to end it.
+
+    With ``only`` (of :data:`STRUCTURES`) other structures are not checked, and what is wrong with
+    them is not told. The log is read all the same; without it in ``only`` no body is.
 
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
     paths.check_store(root)
     summary = Summary()
-    for found in _run(root, config, summary, progress or (lambda done: None), jobs):
+    plan = _Plan(jobs, frozenset(only) or frozenset(STRUCTURES))
+    for found in _run(root, config, summary, progress or (lambda done: None), plan):
         summary.severities[found.severity] += 1
         yield found
     yield summary
@@ -145,19 +162,34 @@ def _named(geometry: Geometry) -> str:
     return f"maxHashSlotNum={geometry.hash_slot_num}, maxIndexNum={geometry.index_num}"
 
 
+class _Plan(NamedTuple):
+    """By how many threads the log is read, and what is checked."""
+
+    jobs: int
+    only: frozenset[str]
+
+    def tells(self, found: Finding) -> bool:
+        """Whether a finding of the files as such is of something that is checked, or of none of the
+        structures."""
+        first = (found.path or "").split("/")[0]
+        return not any(first in STRUCTURES[name] for name in STRUCTURES.keys() - self.only)
+
+
 def _run(
-    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, jobs: int
+    root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, plan: _Plan
 ) -> Iterator[Finding]:
     snapshot = Snapshot.of(root, config := as_written(root, config))
     summary.look_at(snapshot)
     checkpoint = CheckpointChecker(root)
-    yield from check_before(snapshot)
+    yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
-    scanner = Scanner(log, check=True, tuning=ScanTuning(threads=jobs))
+    tuning = ScanTuning(threads=plan.jobs)
+    scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
     queues = QueueChecker(snapshot, log, scanner.topics, damaged)
     index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset
+    checks_index = config.message_index_enable and "index" in plan.only
 
     done = 0
     # A store of many queues takes its time where no byte of the log is read.
@@ -173,19 +205,23 @@ def _run(
             if isinstance(entry, Finding):
                 yield entry
                 continue
-            yield from records.add(entry)
-            if isinstance(entry, Batch):
+            for found in records.add(entry):
+                if "commitlog" in plan.only:
+                    yield found
+            if isinstance(entry, Batch) and "queues" in plan.only:
                 yield from queues.add(unit_batch(entry, dispatcher))
-                if config.message_index_enable:
-                    yield from index.add(key_batch(entry))
+            if isinstance(entry, Batch) and checks_index:
+                yield from index.add(key_batch(entry))
             done = _end_of(entry) - summary.min_offset
             progress(done)
             if isinstance(entry, End):
                 summary.max_offset = entry.physical_offset
-        yield from queues.finish(summary.max_offset)
-        if config.message_index_enable:
+        if "queues" in plan.only:
+            yield from queues.finish(summary.max_offset)
+        if checks_index:
             yield from index.finish(summary.max_offset)
-        yield from checkpoint.finish(records.newest_timestamp if records.records else None)
+        if "checkpoint" in plan.only:
+            yield from checkpoint.finish(records.newest_timestamp if records.records else None)
     finally:
         summary.records, summary.blanks = records.records, records.blanks
         summary.units, summary.index_items = queues.units, index.items
