@@ -83,10 +83,11 @@ class Checker:
 
     def pull(self, chance: random.Random) -> None:
         writer, number = self.some(chance)
+        stored = len(self.offsets[writer])
         queue_id, offset = number % QUEUES, number // QUEUES
         found = self.store.get_message(f"W{writer}", queue_id, offset)
         if found.status is not GetMessageStatus.FOUND:
-            assert not self.offsets[writer], found
+            assert not stored, found
             return
         for at, record in enumerate(found.records):
             assert self.check(record) == (writer, (offset + at) * QUEUES + queue_id)
