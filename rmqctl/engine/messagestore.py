@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.log.end import LogEnd
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
 from rmqctl.engine.settings.filesizes import (
     check_new_queue_files,
     commit_log_file_size,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.lock import StoreLock
     from rmqctl.engine.index.indexwriter import IndexServiceWriter
     from rmqctl.engine.log.logwriter import CommitLogWriter
+    from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
     from rmqctl.engine.start.model import Progress
@@ -161,6 +161,7 @@ class WritableStore(MessageStore):
 
     writable = True
     commit_log: CommitLogWriter
+    queues: ConsumeQueueTableWriter
     index: IndexServiceWriter
 
     def __init__(
@@ -220,15 +221,17 @@ class WritableStore(MessageStore):
         file_size = commit_log_file_size(self.root, self.config, writes=True)
         return open_log_writer(self.root, self.config, file_size)
 
-    def _open_queues(self) -> ConsumeQueueTable:
+    def _open_queues(self) -> ConsumeQueueTableWriter:
+        from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
+
         root, config, ext = self.root, self.config, self.root / paths.CONSUME_QUEUE_EXT
         writes_ext = config.enable_consume_queue_ext
-        return ConsumeQueueTable(
+        return ConsumeQueueTableWriter(
             root / paths.CONSUME_QUEUE,
             consume_queue_file_size(root, config),
+            root,
             ext_directory=ext if writes_ext or ext.is_dir() else None,
             ext_file_size=consume_queue_ext_file_size(root, config) if writes_ext else None,
-            writable_root=root,
             drops_empty=is_of_5(root),
             log_range=self._log_range,
         )

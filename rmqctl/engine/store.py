@@ -23,7 +23,7 @@ from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, ConsumeQueueTableReader
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -102,7 +102,7 @@ class Store:
 
     def _open_queues(self) -> ConsumeQueueTable:
         ext = self.root / paths.CONSUME_QUEUE_EXT
-        return ConsumeQueueTable(
+        return ConsumeQueueTableReader(
             self.root / paths.CONSUME_QUEUE,
             consume_queue_file_size(self.root, self.config),
             ext_directory=ext if ext.is_dir() else None,

@@ -14,7 +14,7 @@ from formats.text import tags_code
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue.extension import ConsumeQueueExt, ext_offset
+from rmqctl.engine.queue.extension import ConsumeQueueExtWriter, ext_offset
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.missing import add_missing
@@ -94,7 +94,7 @@ def test_a_unit_that_no_queue_unit_names_is_written_over(tmp_path: Path) -> None
     with small_store(root, EXT) as store:
         store.put_messages([message(number) for number in range(3)])
     before = tree_content(root / "consumequeue_ext")
-    ext = ConsumeQueueExt(root / "consumequeue_ext/T/0", 96, writable_root=root)
+    ext = ConsumeQueueExtWriter(root / "consumequeue_ext/T/0", 96, root)
     assert ext.put(77, 1, None) is not None
     ext.close()
     assert tree_content(root / "consumequeue_ext") != before
@@ -147,7 +147,7 @@ def test_without_room_the_unit_has_the_plain_code(tmp_path: Path) -> None:
     with small_store(root, EXT) as store:
         assert store.put_message(message(0)).is_ok
         queue = store.consume_queue("T", 0)
-        assert queue is not None and queue.ext is not None
+        assert queue is not None and isinstance(queue.ext, ConsumeQueueExtWriter)
         with full_disk():
             for number in range(1, 4):
                 assert queue.ext.put(number, 1, None) is not None or number > 0
@@ -285,7 +285,7 @@ def test_files_with_anything_in_them(tmp_path: Path, junk: bytes) -> None:
     directory = tmp_path / "consumequeue_ext/T/0"
     directory.mkdir(parents=True)
     (directory / f"{0:020d}").write_bytes(junk)
-    ext = ConsumeQueueExt(directory, 96, writable_root=tmp_path)
+    ext = ConsumeQueueExtWriter(directory, 96, tmp_path)
     address = ext.put(5, 6, -(2**63) + 3)
     if address is not None:
         found = ext.get(address)
@@ -375,7 +375,7 @@ def test_a_kill_while_it_is_cleared_or_put_leaves_sizes_that_end(
     while not is_done:
         for part in (0, 2, 3, 150, 10_000):
             root = copy_tree(given, tmp_path / f"{number}-{part}")
-            ext = ConsumeQueueExt(root / "consumequeue_ext/T/0", 1000, writable_root=root)
+            ext = ConsumeQueueExtWriter(root / "consumequeue_ext/T/0", 1000, root)
             left = number
 
             def cut(mapped: MappedFile, position: int, data: bytes, part: int = part) -> None:
@@ -410,7 +410,7 @@ def test_without_an_address_nothing_is_cleared(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[20:22] = b"\x00\x15"
     path.write_bytes(data)
-    ext = ConsumeQueueExt(path.parent, 96, writable_root=root)
+    ext = ConsumeQueueExtWriter(path.parent, 96, root)
     assert ext.put(1, 2, None) == -(2**63) + 96
     assert path.read_bytes() == data
     ext.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.messagestore import MessageStore
@@ -134,7 +135,8 @@ def test_a_held_file_outlives_its_queue_and_its_name(tmp_path: Path, gone: str) 
         with pytest.raises(CannotRead):
             files.file(2)
     else:
-        files.root = tmp_path
+        files = MappedFileQueueWriter(tmp_path / "log", 4096, tmp_path, keep=2)
+        held = files.file(2)
         files.remove_from(2 * 4096)
         assert files.find(2 * 4096) is None and not held.path.exists()
     assert held.read(4095, 9) == b"\2" and held.buffer[0] == 2
@@ -146,7 +148,7 @@ def test_a_held_file_outlives_its_queue_and_its_name(tmp_path: Path, gone: str) 
 def test_a_writers_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
     """Not told as a write that failed: who reads is told."""
     files_of(tmp_path / "log", 3, keep=2)
-    files = MappedFileQueue(tmp_path / "log", 4096, writable_root=tmp_path)
+    files = MappedFileQueueWriter(tmp_path / "log", 4096, tmp_path)
     files.entries[1].path.unlink()
     with pytest.raises(CannotRead):
         files.find(4096)
@@ -154,7 +156,7 @@ def test_a_writers_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
 
 def test_what_was_stored_is_synced_though_its_map_is_gone(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
-    files = MappedFileQueue(tmp_path / "log", 4096, writable_root=tmp_path, keep=1)
+    files = MappedFileQueueWriter(tmp_path / "log", 4096, tmp_path, keep=1)
     paths = []
     for number in range(4):
         mapped = files.append_file(number * 4096)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from formats import constants
-from rmqctl.engine.files import filequeue, mappedfile, paths
+from rmqctl.engine.files import filequeuewriter, mappedfile, paths
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
@@ -440,7 +440,7 @@ def test_a_put_that_is_refused_or_killed_leaves_no_queue_file(tmp_path: Path) ->
     root = tmp_path / "s"
     with MessageStore(root, LMQ, writable=True, create=True) as store:
         refusals = iter([False, True])
-        real = filequeue.MappedFileQueue.reserve_ahead
+        real = filequeuewriter.MappedFileQueueWriter.reserve_ahead
 
         def reserve(*arguments: Any) -> None:
             if next(refusals):
@@ -448,7 +448,7 @@ def test_a_put_that_is_refused_or_killed_leaves_no_queue_file(tmp_path: Path) ->
             real(*arguments)
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(filequeue.MappedFileQueue, "reserve_ahead", reserve)
+            patched.setattr(filequeuewriter.MappedFileQueueWriter, "reserve_ahead", reserve)
             refused = store.put_message(light("%LMQ%a,%LMQ%b"))
         assert refused.status is PutMessageStatus.SERVICE_NOT_AVAILABLE
         with pytest.MonkeyPatch.context() as patched:

@@ -17,7 +17,7 @@ from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.files import mappedfile
 from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue import queuetable
+from rmqctl.engine.queue import queuetable, queuetablewriter
 from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
@@ -135,7 +135,7 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
 ) -> None:
     """What a queue has is not looked for again, and few of them are open at a time."""
     monkeypatch.setattr(writer, "_BULK_UNITS", (300, 300))
-    monkeypatch.setattr(queuetable, "_REMEMBERED", remembered)
+    monkeypatch.setattr(queuetablewriter, "_REMEMBERED", remembered)
     looked: Counter[tuple[str, int]] = Counter()
     most = 0
     find_end = ConsumeQueue._find_end
@@ -151,7 +151,7 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
     rebuild(many, tmp_path / "new")
     assert queues_of(tmp_path / "new") == queues_of(many)
     # A map has a descriptor of its own beside that of its file.
-    assert len(looked) == QUEUES and most - before < 2 * KEEP * (queuetable._KEEP + 1) + 10
+    assert len(looked) == QUEUES and most - before < 2 * KEEP * (queuetable.KEEP + 1) + 10
     if remembered == QUEUES:
         assert set(looked.values()) == {1}
 

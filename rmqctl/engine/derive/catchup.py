@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Record
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class DispatchTail:
     def __init__(
         self,
         log: CommitLogWriter,
-        queues: ConsumeQueueTable,
+        queues: ConsumeQueueTableWriter,
         index: IndexServiceWriter,
         reput: Reput,
     ) -> None:

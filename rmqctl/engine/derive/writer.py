@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.queue.queuewriter import NO_EXT
 from rmqctl.engine.record.record import Record
 
@@ -38,7 +38,7 @@ class Reput:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        queues: ConsumeQueueTable | None,
+        queues: ConsumeQueueTableWriter | None,
         index: IndexServiceWriter | None,
     ) -> None:
         self.dispatcher = dispatcher

@@ -4,6 +4,7 @@ Other rooms use:
 
 - :mod:`~rmqctl.engine.files.bufferpool`
 - :mod:`~rmqctl.engine.files.filequeue`
+- :mod:`~rmqctl.engine.files.filequeuewriter`
 - :mod:`~rmqctl.engine.files.holes`
 - :mod:`~rmqctl.engine.files.lock`
 - :mod:`~rmqctl.engine.files.mappedfile`

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from bisect import bisect_right
@@ -12,13 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.files.mappedfile import MappedFile, Unsynced, take_unsynced
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
-    remove_file,
     scan_names,
 )
-from rmqctl.errors import CannotRead, CannotWrite, FileLengthContradiction
+from rmqctl.errors import CannotRead, FileLengthContradiction
 
 FILE_NAME_DIGITS = 20
 
@@ -43,32 +41,15 @@ class MappedFileQueue:
     ``file_size`` is the size of a file. ``foreign`` holds names that are no file's offset. A
     :class:`MappedFile` that was handed out is valid while somebody refers to it, also when its name
     is removed or the queue closed; of others at most ``keep`` stay mapped. Any thread may read
-    while one appends files or removes them.
-
-    :param unsynced: where files with something that is not on disk are noted; they outlive the maps
-        there.
+    while one appends files or removes them (:class:`MappedFileQueueWriter`).
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        file_size: int,
-        *,
-        writable_root: Path | None = None,
-        keep: int = 4,
-        unsynced: Unsynced | None = None,
-    ) -> None:
+    def __init__(self, directory: Path, file_size: int, *, keep: int = 4) -> None:
         self.directory = directory
         self.file_size = file_size
-        self.root = writable_root
         self.foreign: list[str] = []
-        #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
-        self.is_durable = True
         self._not_regular: list[FileEntry] = []
-        self._unsynced: Unsynced = {} if unsynced is None else unsynced
         self._open: OpenCache[int, MappedFile] = OpenCache(keep)
-        #: Files with room for what is to come, which have no names yet.
-        self._ahead: dict[int, MappedFile] = {}
         self._listed = list(self._list_files())
         # Never shorter than the offsets: who takes the entries first may use any number after.
         self.entries: list[FileEntry] = list(_not_overlapping(self._listed))
@@ -96,27 +77,7 @@ class MappedFileQueue:
 
     def _open_file(self, entry: FileEntry) -> MappedFile:
         """Maps a file."""
-        if self.root is None:
-            return MappedFile.open(entry.path, entry.file_from_offset)
-        root = self.root_of(entry.path)
-        try:
-            return MappedFile.open_writable(
-                root, entry.path, entry.file_from_offset, self._unsynced
-            )
-        except CannotWrite as error:
-            if os.path.lexists(entry.path):
-                raise
-            gone = os.strerror(errno.ENOENT)
-            raise CannotRead(path=str(entry.path), reason=gone) from error
-
-    def root_of(self, path: Path) -> Path:
-        """The directory below which a writer of a file follows no link."""
-        assert self.root is not None, "opened for reading"
-        return self.root
-
-    def _next_directory(self, file_from_offset: int) -> Path:
-        """Where a file that begins at an offset is made."""
-        return self.directory
+        return MappedFile.open(entry.path, entry.file_from_offset)
 
     @property
     def min_offset(self) -> int:
@@ -189,9 +150,7 @@ class MappedFileQueue:
         return self._open.get(entry.file_from_offset) or self._opened(entry)
 
     def _opened(self, entry: FileEntry) -> MappedFile:
-        mapped = self._open.get(entry.file_from_offset, lambda: self._map(entry))
-        assert mapped is not None
-        return mapped
+        return self._open.get(entry.file_from_offset, lambda: self._map(entry))
 
     def _map(self, entry: FileEntry) -> MappedFile:
         mapped = self._open_file(entry)
@@ -199,97 +158,8 @@ class MappedFileQueue:
             mapped.size = entry.size
         return mapped
 
-    def append_file(self, file_from_offset: int, head: bytes = b"") -> MappedFile:
-        """Makes the next file, which begins with ``head``. :raises CannotWrite: it cannot be made;
-        nothing is left of it."""
-        path = self._path_of_next(file_from_offset)
-        root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
-        if ahead is None:
-            mapped = MappedFile.create(
-                root,
-                path,
-                self.file_size,
-                file_from_offset,
-                head,
-                self.is_durable,
-                self._unsynced,
-            )
-        else:
-            mapped = ahead
-            try:
-                mapped.give_name(root, head, self.is_durable)
-            except BaseException:
-                self._unsynced.pop(path, None)
-                mapped.close()
-                raise
-        self._open.put(file_from_offset, mapped)
-        self.entries.append(FileEntry(file_from_offset, path, self.file_size))
-        self._offsets.append(file_from_offset)
-        return mapped
-
-    def _path_of_next(self, file_from_offset: int) -> Path:
-        directory = self._next_directory(file_from_offset)
-        return directory / f"{file_from_offset:0{FILE_NAME_DIGITS}d}"
-
-    def reserve_ahead(self, offset: int, size: int) -> None:
-        """Makes sure of the disk space of a range of one file behind the last one, which gets its
-        name, with what it begins with, from :meth:`append_file`: a kill before leaves none. Where
-        the file system has no files without a name it is made at once.
-
-        :raises OSError: the disk is full. :raises CannotWrite: no file can be made.
-        """
-        start = offset - offset % self.file_size
-        ahead = self._ahead.get(start)
-        if ahead is None:
-            path = self._path_of_next(start)
-            ahead = MappedFile.create_unnamed(
-                self.root_of(path), path, self.file_size, start, self.is_durable, self._unsynced
-            )
-        has_name = ahead is None
-        mapped = self.append_file(start) if ahead is None else ahead
-        try:
-            mapped.reserve(offset - start, size)
-        except OSError:
-            if has_name:
-                self.remove_from(start)
-            elif start not in self._ahead:
-                mapped.close()
-            raise
-        if not has_name:
-            self._ahead[start] = mapped
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether room was made behind the last file, which goes when this is closed."""
-        return bool(self._ahead)
-
-    def remove_from(self, offset: int) -> None:
-        """Removes the files that begin at an offset or behind it, the last one first; errors as of
-        :func:`~rmqctl.engine.files.paths.remove_file`."""
-        while self._offsets and self._offsets[-1] >= offset:
-            path = self.entries[-1].path
-            self._open.forget(self._offsets[-1])
-            remove_file(self.root_of(path), path)
-            self._unsynced.pop(path, None)
-            self._offsets = self._offsets[:-1]
-            self.entries = self.entries[:-1]
-
-    def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:func:`~rmqctl.engine.files.mappedfile.take_unsynced` of these files; not for many queues
-        that note theirs in one place."""
-        return take_unsynced(self._unsynced, least_pages)
-
-    def sync(self) -> None:
-        """Forces to disk what of these files is not there yet; nobody may store into them
-        meanwhile. :raises OSError: it failed, and stays noted."""
-        paths = [entry.path for entry in self.entries if entry.path in self._unsynced]
-        sync_files(paths)
-        for path in paths:
-            self._unsynced.pop(path).end = 0
-
     def close(self) -> None:
-        """Unmaps all files that nobody holds; who asks for one again gets it mapped anew. What was
-        not flushed stays noted for :meth:`take_unsynced`."""
+        """Unmaps all files that nobody holds; who asks for one again gets it mapped anew."""
         self._open.clear()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, overload
 from weakref import WeakValueDictionary
 
 K = TypeVar("K", bound=Hashable)
@@ -36,6 +36,15 @@ class OpenCache(Generic[K, V]):
         self._kept: OrderedDict[K, V] = OrderedDict()
         self._newest: K | None = None
         self._lent: WeakValueDictionary[K, V] = WeakValueDictionary()
+
+    @overload
+    def get(self, key: K) -> V | None: ...
+
+    @overload
+    def get(self, key: K, open_one: Callable[[], V]) -> V: ...
+
+    @overload
+    def get(self, key: K, open_one: Callable[[], V | None]) -> V | None: ...
 
     def get(self, key: K, open_one: Callable[[], V | None] = lambda: None) -> V | None:
         """What is open under a key, else what ``open_one`` opens; None when it opens none."""

@@ -40,12 +40,11 @@ class CommitLog:
         directory: Path,
         file_size: int,
         *,
-        writable_root: Path | None = None,
         files: MappedFileQueue | None = None,
     ) -> None:
         """``files`` are the log's files where they do not lie in ``directory``."""
         if files is None:
-            files = MappedFileQueue(directory, file_size, writable_root=writable_root, keep=4)
+            files = MappedFileQueue(directory, file_size, keep=4)
         self.files = files
         self.file_size = file_size
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 
 from formats.constants import BLANK_MAGIC_CODE, END_FILE_MIN_BLANK_LENGTH
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue, sync_files
+from rmqctl.engine.files.filequeue import FileEntry, sync_files
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
 from rmqctl.engine.log.end import NEAR, LogEnd, check_end
-from rmqctl.engine.log.spread import open_log_files
+from rmqctl.engine.log.spread import log_files_writer
 from rmqctl.engine.record.record import BLANK, Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
@@ -52,17 +53,20 @@ class CommitLogWriter(CommitLog):
         make files sparse.
     """
 
+    files: MappedFileQueueWriter
+
     def __init__(
         self,
         directory: Path,
         file_size: int,
         root: Path,
         *,
-        files: MappedFileQueue | None = None,
+        files: MappedFileQueueWriter | None = None,
         pool: TransientStorePool | None = None,
         warm_pages: int | None = None,
     ) -> None:
-        super().__init__(directory, file_size, writable_root=root, files=files)
+        files = files or MappedFileQueueWriter(directory, file_size, root)
+        super().__init__(directory, file_size, files=files)
         self.write_offset = -1
         #: Store time of the last record appended; 0: not known.
         self.store_timestamp = 0
@@ -380,7 +384,7 @@ def open_log_writer(root: Path, config: MessageStoreConfig, file_size: int) -> C
         root / paths.COMMIT_LOG,
         file_size,
         root,
-        files=open_log_files(root, config, file_size, writable=True),
+        files=log_files_writer(root, config, file_size),
         pool=pool,
         warm_pages=warm_pages,
     )

@@ -12,39 +12,41 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.settings.logdirectories import LogDirectories, is_spread, log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import AmbiguousLog
 
 
-def open_log_files(
-    root: Path, config: MessageStoreConfig, file_size: int, *, writable: bool = False
-) -> MappedFileQueue:
+def log_files(root: Path, config: MessageStoreConfig, file_size: int) -> MappedFileQueue:
     """The files of a store's log, wherever they lie; errors as of :func:`log_directories`."""
     directories = log_directories(root, config)
     if not is_spread(config):
-        return MappedFileQueue(
-            directories.all[0], file_size, writable_root=root if writable else None
-        )
-    return MultiPathMappedFileQueue(directories, file_size, writable=writable)
+        return MappedFileQueue(directories.all[0], file_size)
+    return MultiPathMappedFileQueue(directories, file_size)
+
+
+def log_files_writer(
+    root: Path, config: MessageStoreConfig, file_size: int
+) -> MappedFileQueueWriter:
+    """:func:`log_files`, open for writing."""
+    directories = log_directories(root, config)
+    if not is_spread(config):
+        return MappedFileQueueWriter(directories.all[0], file_size, root)
+    return MultiPathMappedFileQueueWriter(directories, file_size)
 
 
 def open_commit_log(root: Path, config: MessageStoreConfig, file_size: int) -> CommitLog:
     """A store's log for reading, wherever its files lie; errors as of :func:`log_directories`."""
-    files = open_log_files(root, config, file_size)
+    files = log_files(root, config, file_size)
     return CommitLog(files.directory, file_size, files=files)
 
 
-class MultiPathMappedFileQueue(MappedFileQueue):
+class _FromSeveral(MappedFileQueue):
     """The files of several directories as one range of offsets."""
 
-    def __init__(
-        self, directories: LogDirectories, file_size: int, *, writable: bool = False, keep: int = 4
-    ) -> None:
-        self._directories = directories
-        first = directories.all[0]
-        super().__init__(first, file_size, writable_root=first if writable else None, keep=keep)
+    _directories: LogDirectories
 
     def _list_files(self) -> Iterator[FileEntry]:
         found: dict[int, FileEntry] = {}
@@ -54,6 +56,22 @@ class MultiPathMappedFileQueue(MappedFileQueue):
                     raise AmbiguousLog(path=str(entry.path), name=str(directory.parent))
                 found[entry.file_from_offset] = entry
         yield from (found[offset] for offset in sorted(found))
+
+
+class MultiPathMappedFileQueue(_FromSeveral):
+    """The files of several directories, for reading."""
+
+    def __init__(self, directories: LogDirectories, file_size: int) -> None:
+        self._directories = directories
+        super().__init__(directories.all[0], file_size)
+
+
+class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):
+    """The files of several directories, open for writing: new ones go to each in turn."""
+
+    def __init__(self, directories: LogDirectories, file_size: int) -> None:
+        self._directories = directories
+        super().__init__(directories.all[0], file_size, directories.all[0])
 
     def root_of(self, path: Path) -> Path:
         """The directories need not lie in the store."""

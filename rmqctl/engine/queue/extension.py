@@ -14,6 +14,7 @@ from typing import NamedTuple
 from formats import layouts
 from formats.constants import LONG_MIN, MAX_ADDR, MIN_EXT_UNIT_SIZE
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
 from rmqctl.engine.queue.consumequeue import is_ext_addr
 from rmqctl.errors import CannotWrite
@@ -50,24 +51,66 @@ class Astray(NamedTuple):
 
 
 class ConsumeQueueExt:
-    """The extension files of one queue; ``file_size`` is the size of a new one."""
+    """The extension files of one queue, for reading."""
+
+    def __init__(self, directory: Path, *, files: MappedFileQueue | None = None) -> None:
+        """``files`` are those of ``directory`` where they are open for writing."""
+        self.files = MappedFileQueue(directory, 0, keep=1) if files is None else files
+
+    def sizes_astray(self) -> Astray | None:
+        """Where a start fails that walks through the sizes of all files, old bytes too
+        (``ConsumeQueueExt#recover``); None when it comes to the end of each."""
+        for number, entry in enumerate(self.files.entries):
+            mapped = self.files.file(number)
+            position = 0
+            while position + _SIZE.size <= mapped.size:
+                (size,) = _SIZE.unpack(mapped.read(position, _SIZE.size))
+                if position + max(size, 0) > mapped.size:
+                    return Astray(entry.path, position, size)
+                if size <= 0:
+                    break
+                position += size
+            else:
+                return Astray(entry.path, position, None)
+        return None
+
+    def get(self, address: int) -> ExtUnit | None:
+        """The unit at an address; None when nothing whole stands there."""
+        offset = address - LONG_MIN
+        mapped = self.files.find(offset)
+        if mapped is None:
+            return None
+        position = offset - mapped.file_from_offset
+        if position + MIN_EXT_UNIT_SIZE > mapped.size:
+            return None
+        data = mapped.read(position, _UNIT.size)
+        size, tags_code, store_time, bit_map_size = _UNIT.unpack(data)
+        if size < MIN_EXT_UNIT_SIZE or size != MIN_EXT_UNIT_SIZE + bit_map_size:
+            return None
+        if position + size > mapped.size:
+            return None
+        bit_map = mapped.read(position + MIN_EXT_UNIT_SIZE, bit_map_size)
+        return ExtUnit(size, tags_code, store_time, bit_map)
+
+    def close(self) -> None:
+        self.files.close()
+
+
+class ConsumeQueueExtWriter(ConsumeQueueExt):
+    """The extension files of one queue, open for writing.
+
+    :param file_size: of a new file. :param root: the directory below which no link is followed.
+    :param unsynced: that of :class:`MappedFileQueueWriter`.
+    """
+
+    files: MappedFileQueueWriter
 
     def __init__(
-        self,
-        directory: Path,
-        file_size: int = 0,
-        *,
-        writable_root: Path | None = None,
-        unsynced: Unsynced | None = None,
+        self, directory: Path, file_size: int, root: Path, *, unsynced: Unsynced | None = None
     ) -> None:
-        self.files = MappedFileQueue(
-            directory, file_size, writable_root=writable_root, keep=1, unsynced=unsynced
-        )
+        files = MappedFileQueueWriter(directory, file_size, root, keep=1, unsynced=unsynced)
+        super().__init__(directory, files=files)
         self._wrote = -1
-
-    @property
-    def is_writable(self) -> bool:
-        return self.files.root is not None
 
     def put(self, tags_code: int, msg_store_time: int, newest: int | None) -> int | None:
         """Appends a unit without a bit map; its address, or None when it cannot be written.
@@ -133,41 +176,3 @@ class ConsumeQueueExt:
                 mapped = self.files.file(number)
                 mapped.clear(start)
                 mapped.flush()
-
-    def sizes_astray(self) -> Astray | None:
-        """Where a start fails that walks through the sizes of all files, old bytes too
-        (``ConsumeQueueExt#recover``); None when it comes to the end of each."""
-        for number, entry in enumerate(self.files.entries):
-            mapped = self.files.file(number)
-            position = 0
-            while position + _SIZE.size <= mapped.size:
-                (size,) = _SIZE.unpack(mapped.read(position, _SIZE.size))
-                if position + max(size, 0) > mapped.size:
-                    return Astray(entry.path, position, size)
-                if size <= 0:
-                    break
-                position += size
-            else:
-                return Astray(entry.path, position, None)
-        return None
-
-    def get(self, address: int) -> ExtUnit | None:
-        """The unit at an address; None when nothing whole stands there."""
-        offset = address - LONG_MIN
-        mapped = self.files.find(offset)
-        if mapped is None:
-            return None
-        position = offset - mapped.file_from_offset
-        if position + MIN_EXT_UNIT_SIZE > mapped.size:
-            return None
-        data = mapped.read(position, _UNIT.size)
-        size, tags_code, store_time, bit_map_size = _UNIT.unpack(data)
-        if size < MIN_EXT_UNIT_SIZE or size != MIN_EXT_UNIT_SIZE + bit_map_size:
-            return None
-        if position + size > mapped.size:
-            return None
-        bit_map = mapped.read(position + MIN_EXT_UNIT_SIZE, bit_map_size)
-        return ExtUnit(size, tags_code, store_time, bit_map)
-
-    def close(self) -> None:
-        self.files.close()

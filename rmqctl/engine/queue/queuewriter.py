@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants, layouts
-from rmqctl.engine.files.filequeue import MappedFileQueue, sync_files
+from rmqctl.engine.files.filequeue import sync_files
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.queue.extension import ConsumeQueueExt
+    from rmqctl.engine.queue.extension import ConsumeQueueExt, ConsumeQueueExtWriter
 
 #: Where a unit's size stands in it, and how many bytes it has.
 _SIZE_AT, _SIZE_BYTES = next(
@@ -37,7 +38,10 @@ NO_EXT = constants.LONG_MIN
 
 
 class ConsumeQueueWriter(ConsumeQueue):
-    """One queue, open for writing; it need not have files yet."""
+    """One queue, open for writing; it need not have files yet. Its extension may be one that is
+    only read: then units get their tags codes themselves."""
+
+    files: MappedFileQueueWriter
 
     def __init__(
         self,
@@ -53,13 +57,11 @@ class ConsumeQueueWriter(ConsumeQueue):
     ) -> None:
         """:param root: the directory below which no link is followed. :param drops_empty: as of
             :class:`ConsumeQueue`, for :meth:`clear_from`. :param unsynced: that of
-            :class:`MappedFileQueue`.
+            :class:`MappedFileQueueWriter`.
 
         :raises FileLengthContradiction, CannotRead: a file is irregular.
         """
-        files = MappedFileQueue(
-            directory, file_size, writable_root=root, keep=KEEP, unsynced=unsynced
-        )
+        files = MappedFileQueueWriter(directory, file_size, root, keep=KEEP, unsynced=unsynced)
         super().__init__(
             directory,
             topic,
@@ -70,6 +72,11 @@ class ConsumeQueueWriter(ConsumeQueue):
             strict=True,
             drops_empty=drops_empty,
         )
+        self._ext: ConsumeQueueExtWriter | None = None
+        if ext is not None:
+            from rmqctl.engine.queue.extension import ConsumeQueueExtWriter
+
+            self._ext = ext if isinstance(ext, ConsumeQueueExtWriter) else None
         self._newest: int | None = None
 
     def put_message_position_info(
@@ -196,10 +203,10 @@ class ConsumeQueueWriter(ConsumeQueue):
     def _ext_address(self, tags_code: int, store_timestamp: int) -> int:
         """What a unit gets for a tags code: its address in the extension when it has a place
         there, else the code itself."""
-        if store_timestamp == NO_EXT or self.ext is None or not self.ext.is_writable:
+        if store_timestamp == NO_EXT or self._ext is None:
             return tags_code
         newest = self.newest_address() if self._newest is None else self._newest
-        address = self.ext.put(tags_code, store_timestamp, newest)
+        address = self._ext.put(tags_code, store_timestamp, newest)
         if address is None:
             return tags_code
         self._newest = address
@@ -224,7 +231,7 @@ class ConsumeQueueWriter(ConsumeQueue):
 
     def _is_cut_address(self, queue_offset: int, stored: bytes, wanted: bytes) -> bool:
         """Whether the queue's last unit has the first half of an address in the extension."""
-        if self.ext is None or not self.ext.is_writable or queue_offset != self.max_offset - 1:
+        if self._ext is None or queue_offset != self.max_offset - 1:
             return False
         unit = Unit._make(UNIT.unpack(stored))
         is_cut = stored[:12] == wanted[:12] and not any(stored[16:])
@@ -331,9 +338,10 @@ class ConsumeQueueWriter(ConsumeQueue):
 
     def _make_file(self, file_from_offset: int, units: bytes) -> None:
         """Makes the next file with its first units, which are on disk with it: what they name in
-        the extension has to be there before. Errors as of :meth:`MappedFileQueue.append_file`."""
-        if self.ext is not None and self.files.is_durable:
-            self.ext.files.sync()
+        the extension has to be there before. Errors as of
+        :meth:`MappedFileQueueWriter.append_file`."""
+        if self._ext is not None and self.files.is_durable:
+            self._ext.files.sync()
         self.files.append_file(file_from_offset, units).mark_dirty(0, len(units))
 
     def _fill_pre_blank(self, expected: int) -> None:
@@ -355,10 +363,10 @@ class ConsumeQueueWriter(ConsumeQueue):
         sync_files(self.take_unsynced())
 
     def take_unsynced(self, least_pages: int = 0) -> set[Path]:
-        """:meth:`MappedFileQueue.take_unsynced` of the queue and its extension."""
+        """:meth:`MappedFileQueueWriter.take_unsynced` of the queue and its extension."""
         unsynced = self.files.take_unsynced(least_pages)
-        if self.ext is not None:
-            unsynced |= self.ext.files.take_unsynced(least_pages)
+        if self._ext is not None:
+            unsynced |= self._ext.files.take_unsynced(least_pages)
         return unsynced
 
 

@@ -21,7 +21,7 @@ from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, body_seen, crc_matches
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -59,7 +59,7 @@ class LiveStore:
         file_size = commit_log_file_size(self.root, self.config)
         self.commit_log = open_commit_log(self.root, self.config, file_size)
         ext = self.root / paths.CONSUME_QUEUE_EXT
-        self.queues = ConsumeQueueTable(
+        self.queues = ConsumeQueueTableReader(
             self.root / paths.CONSUME_QUEUE,
             consume_queue_file_size(self.root, self.config),
             ext_directory=ext if ext.is_dir() else None,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqctl.engine.derive.catchup import DispatchTail
 from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.log.logwriter import CommitLogWriter
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
@@ -24,7 +24,7 @@ class StoreParts(NamedTuple):
     root: Path
     config: MessageStoreConfig
     log: CommitLogWriter
-    queues: ConsumeQueueTable
+    queues: ConsumeQueueTableWriter
     reput: Reput
     tail: DispatchTail
     lock: threading.RLock

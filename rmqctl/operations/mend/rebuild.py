@@ -21,7 +21,7 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import (
@@ -202,12 +202,12 @@ class _Builder:
         self._dispatcher = Dispatcher(plan.config)
         queues = index = None
         if plan.queues:
-            queues = ConsumeQueueTable(
+            queues = ConsumeQueueTableWriter(
                 output / paths.CONSUME_QUEUE,
                 plan.consume_queue_file_size,
+                output,
                 ext_directory=output / paths.CONSUME_QUEUE_EXT,
                 ext_file_size=plan.consume_queue_ext_file_size,
-                writable_root=output,
                 is_new=True,
             )
         if plan.index:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine.files import paths
-from rmqctl.engine.queue.extension import ConsumeQueueExt
+from rmqctl.engine.queue.extension import ConsumeQueueExtWriter
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.spark.mend.facts import NO_FILE, Gathered, arrow_batches, rows_of, units_of
 from rmqctl.spark.mend.rebuildjob import Job, PartNote, attempt_of, prefix_sums, put_in_place
@@ -112,7 +112,7 @@ def _write_queue(
     ext = None
     if job.ext_file_size is not None:
         directories.append(paths.CONSUME_QUEUE_EXT / place)
-        ext = ConsumeQueueExt(attempt / directories[1], job.ext_file_size, writable_root=attempt)
+        ext = ConsumeQueueExtWriter(attempt / directories[1], job.ext_file_size, attempt)
     queue = ConsumeQueueWriter(
         attempt / directories[0], topic, queue_id, job.queue_file_size, attempt, ext=ext
     )

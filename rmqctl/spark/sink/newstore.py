@@ -31,7 +31,7 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore, system_clock
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.filesizes import check_queue_file_size
@@ -149,16 +149,16 @@ class NewStore:
         dispatcher = Dispatcher(config)
         reput = Reput(
             dispatcher,
-            ConsumeQueueTable(
+            ConsumeQueueTableWriter(
                 root / paths.CONSUME_QUEUE,
                 config.mapped_file_size_consume_queue,
+                root,
                 ext_directory=root / paths.CONSUME_QUEUE_EXT,
                 ext_file_size=(
                     config.mapped_file_size_consume_queue_ext
                     if config.enable_consume_queue_ext
                     else None
                 ),
-                writable_root=root,
             ),
             IndexServiceWriter(root / paths.INDEX, config.index_geometry, root)
             if config.message_index_enable
