@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 import click
 
+from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.cli import pager
 from rmqctl.cli.output import FORMATS
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, LONG_MAX, OFFSET, QUEUE_ID, StorePath, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, StorePath, Time, Whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,10 +9,7 @@ from typing import Any
 
 import click
 
-LONG_MAX = 0x7FFFFFFFFFFFFFFF
-
-
-INT_MAX = 0x7FFFFFFF
+from formats.constants import INT_MAX, LONG_MAX
 
 
 class Whole(click.ParamType[int]):

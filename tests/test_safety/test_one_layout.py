@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from formats import layouts
-from formats.constants import MAX_TOPIC_LENGTH, MIN_RECORD_SIZE
+from formats.constants import INT_MAX, LONG_MAX, MAX_TOPIC_LENGTH, MIN_RECORD_SIZE
 
 TOP = Path(__file__).parents[2] / "rmqctl"
 #: Modules that know where the parts of a record lie.
@@ -159,3 +159,24 @@ def test_what_is_listed_as_something_else_is_there() -> None:
         for _, text in offences((TOP / module).read_text("utf-8"))
     }
     assert found == set(OTHERS)
+
+
+def test_javas_limits_are_written_once() -> None:
+    """`formats.constants` has them. A mask of bits has the digits of a limit and is none."""
+    limits = {number + more for number in (INT_MAX, LONG_MAX) for more in (0, 1)}
+    found = []
+    for path in sorted(TOP.rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        masks = {
+            id(node)
+            for mask in ast.walk(tree)
+            if (isinstance(mask, ast.BinOp) and isinstance(mask.op, ast.BitAnd))
+            or (isinstance(mask, ast.Assign) and ast.unparse(mask.targets[0]).endswith("_MASK"))
+            for node in ast.walk(mask)
+        }
+        found += [
+            f"{path.relative_to(TOP)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and node.value in limits and id(node) not in masks
+        ]
+    assert not found

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from formats.constants import INT_MAX
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, Time, Whole
+from rmqctl.cli.types import Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from formats.constants import INT_MAX
 from rmqctl.cli.command import Group, command_first, group
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, completed, decompress_options
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore

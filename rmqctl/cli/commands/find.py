@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from formats.constants import LONG_MAX
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import (
     body_option,
@@ -16,7 +17,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import LONG_MAX, Whole
+from rmqctl.cli.types import Whole
 
 #: What was not looked at, and what to do about it.
 _NOT_SEARCHED = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from formats.constants import INT_MAX
 from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
 from rmqctl.cli.options import (
@@ -18,7 +19,7 @@ from rmqctl.cli.options import (
     topic_option,
 )
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, Whole
+from rmqctl.cli.types import Whole
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row

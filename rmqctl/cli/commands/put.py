@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from formats.constants import INT_MAX
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, completed, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, OFFSET, QUEUE_ID, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from formats.constants import INT_MAX
 from rmqctl.cli.command import WRITING_EXITS
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import INT_MAX, Time, Whole
+from rmqctl.cli.types import Time, Whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore

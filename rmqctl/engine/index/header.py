@@ -6,11 +6,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from formats import layouts
+from formats.constants import INT_MAX
 
 HEADER = Struct(layouts.INDEX_HEADER.format)
 ITEM = Struct(layouts.INDEX_ITEM.format)
 SLOT = Struct(layouts.INDEX_SLOT.format)
-_INT_MAX = 0x7FFFFFFF
 #: No store time (ms) is as late: the year 9999.
 _LATEST = 253_402_300_800_000
 
@@ -49,7 +49,7 @@ def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
     if begin_timestamp <= 0:
         return 0
     # Java divides towards zero; below zero the result is clamped anyway.
-    return min(max((store_timestamp - begin_timestamp) // 1000, 0), _INT_MAX)
+    return min(max((store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
 
 
 def first_header(previous: IndexHeader | None) -> IndexHeader:

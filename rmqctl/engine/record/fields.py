@@ -27,12 +27,8 @@ TRANSACTIONS = {
 }
 
 
-_INT = (-0x80000000, 0x7FFFFFFF)
-
-
-_LONG = (-0x8000000000000000, 0x7FFFFFFFFFFFFFFF)
-
-
+_INT = (constants.INT_MIN, constants.INT_MAX)
+_LONG = (constants.LONG_MIN, constants.LONG_MAX)
 _CONTAINERS: dict[type, str] = {list: "an array", dict: "an object"}
 
 
@@ -130,7 +126,7 @@ ENCODINGS = ("utf8", "base64", "hex")
 #: Every field of an input line, with its check: JSON value → value.
 FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "topic": text_of,
-    "queue_id": _within((0, _INT[1])),
+    "queue_id": _within((0, constants.INT_MAX)),
     "tags": text_of,
     "keys": _keys,
     "properties": _properties,
@@ -139,7 +135,7 @@ FIELDS: dict[str, Callable[[str, Any], Any]] = {
     "body_base64": text_of,
     "flag": _within(_INT),
     "sys_flag": _within(_INT),
-    "delay_level": _within((0, 0x7FFFFFFF)),
+    "delay_level": _within((0, constants.INT_MAX)),
     "transaction": _transaction,
     "born_timestamp": _within(_LONG),
     "born_host": _host,

@@ -50,7 +50,7 @@ class MessageMaker:
             or type(topic) is not str
             or topic not in self._topics
             or type(queue_id) is not int
-            or not 0 <= queue_id <= 0x7FFFFFFF
+            or not 0 <= queue_id <= constants.INT_MAX
             or not (type(body) is type(keys) is type(tags) is str)
             or not _USUAL.issuperset(given)
         ):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from formats.constants import PROPERTY_UNIQ_KEY
+from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_physical_offset
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rmqctl.rows.summaries import FindSummary
 
 MESSAGE_ID, UNIQUE_KEY, KEY = "message-id", "unique-key", "key"
-_LONG_MAX = 0x7FFFFFFFFFFFFFFF
 _MESSAGE_ID = re.compile(r"[0-9a-fA-F]{32}|[0-9a-fA-F]{56}")
 #: Values of ``not_searched``.
 (
@@ -117,7 +116,7 @@ class _Search:
         each. The index knows hashes of topic and key together, so each topic is asked for.
         ``progress`` is told of no bytes for each, so that it can end the search."""
         wanted, until = self.wanted, self.wanted.until
-        end = _LONG_MAX if until is None else until
+        end = LONG_MAX if until is None else until
         for topic in self._topics():
             self.topics += 1
             progress(0)
