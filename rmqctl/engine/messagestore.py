@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.lock import StoreLock
     from rmqctl.engine.index.indexwriter import IndexServiceWriter
     from rmqctl.engine.log.logwriter import CommitLogWriter
+    from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
-    from rmqctl.engine.start.model import Progress
     from rmqctl.engine.state.checkpoint import Checkpoint
     from rmqctl.engine.write.bulk import Bulk, PlainMessage
     from rmqctl.engine.write.storeflusher import FlushedRange

@@ -31,6 +31,7 @@ from rmqctl.engine.state.laterversions import is_of_5, record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.read.getmessage import GetMessageResult
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         MessageExtBrokerInner,
         PutMessageResult,
     )
-    from rmqctl.engine.start.model import Progress, StartPlan
+    from rmqctl.engine.start.model import StartPlan
 
 
 class KeyMatch(NamedTuple):

@@ -2,5 +2,6 @@
 
 from collections.abc import Callable
 
-#: Told of the bytes of log that were read so far, from 0 up to all that are to be read.
+#: Told of how much was done so far, from 0 up to all that is to be done: bytes of log, where the
+#: operation does not say otherwise.
 Progress = Callable[[int], None]

@@ -6,20 +6,17 @@ a stop that was not clean is said by :mod:`rmqctl.engine.start.plan`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.derive.writer import Reput
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
+from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Record
 
 if TYPE_CHECKING:
     from rmqctl.engine.scan.scanner import Scanner
-
-#: Told of the bytes of log that were dispatched so far, and of all that are to be.
-Progress = Callable[[int, int], None]
 
 #: What one bulk of appends leaves undispatched at most, but for its last record.
 BULK_BYTES = 4 << 20

@@ -5,5 +5,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.log.commitlog`
 - :mod:`~rmqctl.engine.log.end`
 - :mod:`~rmqctl.engine.log.logwriter`
+- :mod:`~rmqctl.engine.log.progress`
 - :mod:`~rmqctl.engine.log.spread`
 """

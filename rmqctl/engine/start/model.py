@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,10 +13,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.queuetable import ConsumeQueueTable
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.engine.state.checkpoint import Checkpoint
-
-
-#: Told of the bytes of log that were read so far, and of all that are to be read.
-Progress = Callable[[int, int], None]
 
 
 class StoreFiles:

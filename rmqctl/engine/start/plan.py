@@ -23,12 +23,13 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.index import recovery as indexrecovery
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import LogEnd
+from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.queue.recovery import first_astray, first_beyond, written_units
 from rmqctl.engine.record.record import LONGEST_PREFIX, TAILS, Record, prefix_at
 from rmqctl.engine.start.logend import end_behind, find_end
-from rmqctl.engine.start.model import Hole, Progress, QueueCut, ScanStart, StartPlan, StoreFiles
+from rmqctl.engine.start.model import Hole, QueueCut, ScanStart, StartPlan, StoreFiles
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
 if TYPE_CHECKING:

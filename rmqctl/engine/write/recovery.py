@@ -21,8 +21,9 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
+from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.start.model import Progress, StartPlan
+from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.write.context import StoreParts
 from rmqctl.engine.write.storeflusher import StoreFlusher
 from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole

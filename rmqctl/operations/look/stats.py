@@ -39,6 +39,7 @@ from rmqctl.operations.look.statsrows import (
     summary,
     unreadable_row,
 )
+from rmqctl.operations.progress import Progress
 from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.record.record import Record
     from rmqctl.rows import Row
 
-Progress = Callable[[int], None]
 #: Keys whose hashes are held at once: half a GiB.
 MAX_KEYS = 1 << 27
 _FIELDS = {field.name: field.offset for field in layouts.RECORD_PREFIX[0].fields}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import PRE_BLANK_UNIT
@@ -18,10 +18,10 @@ from rmqctl.engine.state.topicconfig import (
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.operations.progress import Progress
     from rmqctl.rows.summaries import TopicsSummary
     from rmqctl.rows.topics import TopicRow
 
-Progress = Callable[[int], None]
 #: Units that are summed at once: 1.3 MB.
 _UNITS_AT_ONCE = 1 << 16
 

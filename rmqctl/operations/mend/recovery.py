@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
-from rmqctl.engine.start.model import Progress, StartPlan
+from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.write import recovery
 
 if TYPE_CHECKING:
