@@ -201,7 +201,7 @@ def _import_everything() -> None:
     import rmqctl.operations
 
     for package in (rmqctl.engine, rmqctl.operations, rmqctl.cli.commands):
-        for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             importlib.import_module(module.name)
 
 
