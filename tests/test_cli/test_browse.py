@@ -659,3 +659,9 @@ def test_the_terminal_is_left_as_it_was(
     assert done == code
     assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
     assert b"Traceback" not in seen and b"\xe2\x80\xae" not in seen
+
+
+def test_with_the_terminal_the_process_goes(cli: Cli, store: Path) -> None:
+    cli("info", store=store)  # Writes broker.conf.
+    done, _ = on_a_terminal(store, b"", signal.SIGHUP)
+    assert done == -signal.SIGHUP

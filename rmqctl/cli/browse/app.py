@@ -62,14 +62,15 @@ class Browser(App[int]):
         self._loop_signals()
 
     def _loop_signals(self) -> None:
-        """A terminal is left as it was, whoever ends the process."""
+        """A terminal is left as it was, whoever ends the process. One that has gone (SIGHUP) is
+        not waited for: the signal ends the process, which writes nothing anywhere."""
         import asyncio
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            try:
-                asyncio.get_running_loop().add_signal_handler(number, self.action_interrupt)
-            except (RuntimeError, ValueError):
-                return  # Not the main thread: signals are not ours.
+        try:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, self.action_interrupt)
+        except (RuntimeError, ValueError):
+            return  # Not the main thread: signals are not ours.
 
     def action_keys(self) -> None:
         self.push_screen(HelpScreen())
