@@ -105,4 +105,5 @@ _BY_RECORD = frozenset(_FIELDS) - {
     "delay_levels",
     "odd_port_rows",
     "property_crc_rows",
+    "new_topics",
 }
