@@ -244,10 +244,10 @@ class WritableStore(MessageStore):
 
     def _start_writing(self, undo: ExitStack, catches_up: bool, progress: Progress) -> None:
         # A store that is read has no use for them.
-        from rmqctl.engine.derive.catchup import DispatchTail
-        from rmqctl.engine.derive.writer import Reput
+        from rmqctl.engine.derive.catchup import CatchUp
+        from rmqctl.engine.derive.writer import DerivedWriter
         from rmqctl.engine.write import recovery
-        from rmqctl.engine.write.context import StoreParts
+        from rmqctl.engine.write.context import WriteContext
         from rmqctl.engine.write.storewriter import StoreWriter
 
         config, log = self.config, self.commit_log
@@ -259,16 +259,16 @@ class WritableStore(MessageStore):
         form = record_form(self.root, log.find_record(self.plan.newest[0]))
         log.start_writing(self.plan.end)
         index = self.index if config.message_index_enable else None
-        reput = Reput(self.dispatcher, self.queues, index)
-        tail = DispatchTail(log, self.queues, self.index, reput)
-        parts = StoreParts(
-            self.root, config, log, self.queues, reput, tail, self._put_lock, self.clock
+        derived = DerivedWriter(self.dispatcher, self.queues, index)
+        tail = CatchUp(log, self.queues, self.index, derived)
+        context = WriteContext(
+            self.root, config, log, self.queues, derived, tail, self._put_lock, self.clock
         )
         #: The writing half: statistics, flags, services.
-        self.writer = StoreWriter(parts)
+        self.writer = StoreWriter(context)
         undo.callback(self.writer.flusher.shutdown, finish=False)
         self.writer.write_in(form)
-        self._recovery = recovery.Recovery(self.plan, parts, self.index, self.writer.flusher)
+        self._recovery = recovery.Recovery(self.plan, context, self.index, self.writer.flusher)
         self.index.before_flush = lambda: log.force(log.read_offset)
         self._recovery.begin(abort_content(form), from_first=not catches_up)
         if catches_up:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.derive import writer
-from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.files import mappedfile
 from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.messagestore import MessageStore
@@ -30,10 +30,10 @@ ROOT = Path(__file__).parents[2]
 ENDED = """
 import os, sys
 from pathlib import Path
-from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.test_operations.small_store import CONFIG
-Reput.flush = lambda self: os.kill(os.getpid(), int(sys.argv[3]))
+DerivedWriter.flush = lambda self: os.kill(os.getpid(), int(sys.argv[3]))
 rebuild_to(plan_rebuild(Path(sys.argv[1]), CONFIG, "all"), Path(sys.argv[2]))
 """
 
@@ -73,10 +73,10 @@ def test_what_was_ended_has_no_name(store: Path, number: int, exists: bool) -> N
 def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sorted(store.parent.iterdir())
 
-    def fail(_: Reput) -> None:
+    def fail(_: DerivedWriter) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Reput, "flush", fail)
+    monkeypatch.setattr(DerivedWriter, "flush", fail)
     with pytest.raises(KeyboardInterrupt):
         rebuild(store, store.parent / "new")
     assert sorted(store.parent.iterdir()) == before
@@ -84,14 +84,14 @@ def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_two_do_not_build_the_same(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = store.parent / "new"
-    flush = Reput.flush
+    flush = DerivedWriter.flush
 
-    def and_another(reput: Reput) -> None:
+    def and_another(derived: DerivedWriter) -> None:
         with pytest.raises(OutputInUse, match="another rmqctl"):
             rebuild(store, output)
-        flush(reput)
+        flush(derived)
 
-    monkeypatch.setattr(Reput, "flush", and_another)
+    monkeypatch.setattr(DerivedWriter, "flush", and_another)
     rebuild(store, output)
     assert queues_of(output) == queues_of(store)
     with pytest.raises(OutputExists):

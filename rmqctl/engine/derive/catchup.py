@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
@@ -25,7 +25,7 @@ _FEW_RECORDS = 64
 _FEW_BYTES = 64 << 10
 
 
-class DispatchTail:
+class CatchUp:
     """The undispatched tail of a log that is open for writing.
 
     ``done`` is the offset up to which the log is dispatched (``reputFromOffset``). ``failed`` says
@@ -38,12 +38,12 @@ class DispatchTail:
         log: CommitLogWriter,
         queues: ConsumeQueueTableWriter,
         index: IndexServiceWriter,
-        reput: Reput,
+        derived: DerivedWriter,
     ) -> None:
         self._log = log
         self._queues = queues
         self._index = index
-        self._reput = reput
+        self._derived = derived
         self._scanner: Scanner | None = None
         self._progress: Progress = lambda done, total: None
         self.done = log.write_offset
@@ -75,7 +75,7 @@ class DispatchTail:
         self.failed = True
         end = self._log.read_offset
         if count == 1 and start == self.done:
-            self._reput.dispatch(self._log.record_at(start))
+            self._derived.dispatch(self._log.record_at(start))
         elif count <= _FEW_RECORDS:
             self._dispatch_few(min(start, self.done), end)
         else:
@@ -90,7 +90,7 @@ class DispatchTail:
         was_failed, self.failed = self.failed, True
         end = self._log.read_offset
         if was_failed:
-            self._reput.flush()
+            self._derived.flush()
             self._queues.close()
             self._index.close()
             # It may be half done: what is there of it is completed.
@@ -111,7 +111,7 @@ class DispatchTail:
     def _dispatch_few(self, start: int, end: int, *, restoring: bool = False) -> None:
         for entry in self._log.walk(start, end):
             if isinstance(entry, Record):
-                self._reput.dispatch(entry, restoring=restoring)
+                self._derived.dispatch(entry, restoring=restoring)
 
     def _dispatch_range(self, start: int, end: int, *, restoring: bool = False) -> None:
         from rmqctl.engine.scan.batch import Batch
@@ -122,5 +122,5 @@ class DispatchTail:
             self._scanner = Scanner(self._log)
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
-                self._reput.dispatch_batch(entry, restoring=restoring)
+                self._derived.dispatch_batch(entry, restoring=restoring)
                 self._progress(entry.end_offset - start, end - start)

@@ -28,7 +28,7 @@ _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
 
 
-class Reput:
+class DerivedWriter:
     """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
 
     ``logics_msg_timestamp`` is the store time of the last record dispatched, and

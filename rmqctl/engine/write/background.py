@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from rmqctl.engine.flush.thread import ServiceThread
-from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlag, RunningFlags
 from rmqctl.errors import RmqctlError
 
 
 class ReputMessageService(ServiceThread):
-    """Runs the store's :class:`DispatchTail` behind its appends.
+    """Runs the store's :class:`CatchUp` behind its appends.
 
     Queues and index that cannot be written, for want of room or whatever stands in the way, make
     the store refuse messages (``makeLogicsQueueError``) until they can: the service goes on trying.
     """
 
-    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
+    def __init__(self, context: WriteContext, flags: RunningFlags) -> None:
         super().__init__()
-        self._tail = parts.tail
-        self._log = parts.log
-        self._lock = parts.lock
+        self._tail = context.tail
+        self._log = context.log
+        self._lock = context.lock
         self._flags = flags
 
     @property

@@ -28,7 +28,7 @@ from rmqctl.engine.record.message import (
 )
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.context import WriteContext
 from rmqctl.errors import CannotWrite
 
 #: What the engine takes for no time at all (``isOSPageCacheBusy``).
@@ -109,18 +109,18 @@ class MessagePutter:
     :param before_append: told of the store time before the first bytes are stored.
     """
 
-    def __init__(self, parts: StoreParts, before_append: Callable[[int], None]) -> None:
-        self.config = parts.config
-        self.log = parts.log
-        self.queues = parts.queues
-        self.clock = parts.clock
+    def __init__(self, context: WriteContext, before_append: Callable[[int], None]) -> None:
+        self.config = context.config
+        self.log = context.log
+        self.queues = context.queues
+        self.clock = context.clock
         #: How the store's own version ends a record; set when its newest record is known.
         self.form = RecordForm()
         #: Next queue offset of each queue that was put to, light queues included.
         self.topic_queue_table: dict[tuple[str, int], int] = {}
-        self._dispatcher = parts.reput.dispatcher
-        self._tail = parts.tail
-        self._lock = parts.lock
+        self._dispatcher = context.derived.dispatcher
+        self._tail = context.tail
+        self._lock = context.lock
         self._before_append = before_append
         self._begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None

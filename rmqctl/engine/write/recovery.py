@@ -24,7 +24,7 @@ from rmqctl.engine.log.end import check_end
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.start.model import StartPlan
-from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.storeflusher import StoreFlusher
 from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
 
@@ -47,10 +47,14 @@ class Recovery:
     """Does a plan to a store whose lock is held."""
 
     def __init__(
-        self, plan: StartPlan, parts: StoreParts, index: IndexServiceWriter, flusher: StoreFlusher
+        self,
+        plan: StartPlan,
+        context: WriteContext,
+        index: IndexServiceWriter,
+        flusher: StoreFlusher,
     ) -> None:
         self._plan = plan
-        self._parts = parts
+        self._context = context
         self._index = index
         self._flusher = flusher
 
@@ -59,38 +63,38 @@ class Recovery:
 
         :param abort: what a new ``abort`` holds. :raises CannotWrite: the disk failed.
         """
-        plan, parts = self._plan, self._parts
-        parts.tail.is_due = True
+        plan, context = self._plan, self._context
+        context.tail.is_due = True
         try:
             for cut in plan.queue_cuts:
                 if cut.is_astray:
-                    parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
+                    context.queues.clear_from(cut.topic, cut.queue_id, cut.end)
             self._flusher.begin(plan, 0 if from_first else plan.hold_back)
             if plan.is_clean:
-                path = parts.root / paths.ABORT
-                MappedFile.create(parts.root, path, len(abort), head=abort).close()
-            empty = parts.log.files.empty_last
+                path = context.root / paths.ABORT
+                MappedFile.create(context.root, path, len(abort), head=abort).close()
+            empty = context.log.files.empty_last
             if empty is not None:
-                parts.log.files.remove_from(empty.file_from_offset)
+                context.log.files.remove_from(empty.file_from_offset)
             if plan.index_cuts:
                 from rmqctl.engine.index.recovery import apply_cuts
 
                 apply_cuts(self._index, plan.index_cuts, self._store_timestamp_at)
             for cut in plan.queue_cuts:
                 if not cut.is_astray:
-                    parts.queues.clear_from(cut.topic, cut.queue_id, cut.end)
+                    context.queues.clear_from(cut.topic, cut.queue_id, cut.end)
         except OSError as error:
-            raise CannotWrite(path=str(parts.root), reason=str(error.strerror)) from error
+            raise CannotWrite(path=str(context.root), reason=str(error.strerror)) from error
 
     def dispatch(self, progress: Progress = lambda done, total: None) -> None:
         """Step 4. :raises CannotWrite: the disk failed; the next start goes on."""
-        plan, parts = self._plan, self._parts
+        plan, context = self._plan, self._context
         try:
             unclean = not plan.is_clean
-            parts.tail.recover(plan.dispatch_from, unclean=unclean, progress=progress)
+            context.tail.recover(plan.dispatch_from, unclean=unclean, progress=progress)
         except OSError as error:
-            raise CannotWrite(path=str(parts.root), reason=str(error.strerror)) from error
+            raise CannotWrite(path=str(context.root), reason=str(error.strerror)) from error
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
-        record = self._parts.log.find_record(physical_offset)
+        record = self._context.log.find_record(physical_offset)
         return record.store_timestamp if isinstance(record, Record) else None

@@ -24,7 +24,7 @@ from rmqctl.engine.flush.thread import ServiceThread
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.write.background import ReputMessageService
-from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
 
 #: What can be flushed for itself.
@@ -46,27 +46,27 @@ class StoreFlusher:
     ``checkpoint`` is what the file says when the store is closed.
     """
 
-    def __init__(self, parts: StoreParts, flags: RunningFlags) -> None:
-        config, log = parts.config, parts.log
-        self._root = parts.root
+    def __init__(self, context: WriteContext, flags: RunningFlags) -> None:
+        config, log = context.config, context.log
+        self._root = context.root
         self._config = config
         self._log = log
-        self._queues = parts.queues
-        self._reput = parts.reput
-        self._tail = parts.tail
-        self._lock = parts.lock
+        self._queues = context.queues
+        self._derived = context.derived
+        self._tail = context.tail
+        self._lock = context.lock
         self._lost: OSError | None = None
         self._hold_back: int | None = None
         self._doubtful: tuple[Path, ...] = ()
         #: What the file says; None: there is none.
         self._written: Checkpoint | None = None
-        self._flushed = dict.fromkeys(STRUCTURES, parts.tail.done)
+        self._flushed = dict.fromkeys(STRUCTURES, context.tail.done)
         self._checkpoint_lock = threading.Lock()
         self.checkpoint = Checkpoint()
         self._is_first = False
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
-        self.reput_message = ReputMessageService(parts, flags)
+        self.reput_message = ReputMessageService(context, flags)
         self.commit_real_time = CommitRealTimeService(
             log, config, (self.flush_real_time, self.reput_message)
         )
@@ -92,10 +92,10 @@ class StoreFlusher:
         self._is_first = plan.end.offset == 0 and self.checkpoint == Checkpoint()
         self._hold_back = hold_back
         self._doubtful = plan.doubtful
-        if self._reput.index is not None:
+        if self._derived.index is not None:
             # The newest file, unless it is full, is written to: a start after a kill must not trust
             # it (``IndexService#load``).
-            filled = self._reput.index.filled_timestamp()
+            filled = self._derived.index.filled_timestamp()
             if filled < self.checkpoint.index_msg_timestamp:
                 self.checkpoint = self.checkpoint._replace(index_msg_timestamp=max(filled, 0))
         if plan.is_clean:
@@ -122,7 +122,7 @@ class StoreFlusher:
     def _note_index_on_disk(self) -> None:
         """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
         after its next crash (``IndexService#load``)."""
-        index = self._reput.index
+        index = self._derived.index
         if index is not None and index.filled_timestamp() > self.checkpoint.index_msg_timestamp:
             sync_files(index.paths, may_be_gone=True)
             self._advance(index=index.filled_timestamp())
@@ -131,7 +131,7 @@ class StoreFlusher:
         """What may be said while the store is open. A start after a kill throws the newest index
         file away, and indexes again only what its recovery comes by: it has to begin before that
         file does."""
-        index = self._reput.index
+        index = self._derived.index
         unsafe = None
         if index is not None:
             unsafe = index.unsafe_since(self.checkpoint.index_msg_timestamp)
@@ -213,8 +213,8 @@ class StoreFlusher:
         """The queues that have grown by so many pages; with 0 all, and the checkpoint
         (``FlushConsumeQueueService#doFlush``)."""
         with self._lock:
-            timestamp = self._reput.logics_msg_timestamp
-            index_timestamp = self._reput.index_msg_timestamp
+            timestamp = self._derived.logics_msg_timestamp
+            index_timestamp = self._derived.index_msg_timestamp
             unsynced = self._queues.take_unsynced(least_pages)
         # Not under the lock: putters go on meanwhile.
         self._sync(lambda: sync_files(unsynced, may_be_gone=True))
@@ -266,9 +266,9 @@ class StoreFlusher:
                 elif structure == "queues":
                     self._sync(self._queues.flush)
                     self._advance(logics=self._log.store_timestamp)
-                elif structure == "index" and self._reput.index is not None:
-                    self._sync(self._reput.index.flush)
-                    self._advance(index=self._reput.index_msg_timestamp)
+                elif structure == "index" and self._derived.index is not None:
+                    self._sync(self._derived.index.flush)
+                    self._advance(index=self._derived.index_msg_timestamp)
                     self._note_index_on_disk()
                 self._flushed[structure] = end
                 # A damaged unit may claim what lies behind the log.

@@ -16,7 +16,7 @@ from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
-from rmqctl.engine.write.context import StoreParts
+from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
@@ -38,18 +38,18 @@ class ReplicaService(Protocol):
 class StoreWriter:
     """Writes to one store; safe for many threads."""
 
-    def __init__(self, parts: StoreParts) -> None:
-        self.root = parts.root
-        self.config = parts.config
+    def __init__(self, context: WriteContext) -> None:
+        self.root = context.root
+        self.config = context.config
         self.running_flags = RunningFlags()
         self.stats = StoreStats()
         self.replica: ReplicaService | None = None
         self.is_shutdown = False
-        self._log = parts.log
-        self._tail = parts.tail
+        self._log = context.log
+        self._tail = context.tail
         self._log.on_flush = self.stats.flushed
-        self.flusher = StoreFlusher(parts, self.running_flags)
-        self._putter = MessagePutter(parts, self.flusher.before_append)
+        self.flusher = StoreFlusher(context, self.running_flags)
+        self._putter = MessagePutter(context, self.flusher.before_append)
 
     @property
     def form(self) -> RecordForm:

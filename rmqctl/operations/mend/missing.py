@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.constants import MIN_RECORD_SIZE
-from rmqctl.engine.derive.writer import Reput, group_by_queue
+from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue
 from rmqctl.engine.files import paths
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
@@ -60,14 +60,14 @@ def add_missing(
             return _run(store, known, what, None, progress)
     # Opening must not catch up: a queue that is not there would begin with its last units.
     with MessageStore(root, config, writable=True, catches_up=False) as store:
-        reput = Reput(
+        derived = DerivedWriter(
             store.dispatcher,
             store.queues if what in ("queues", "all") else None,
             store.index if what in ("index", "all") else None,
         )
         try:
             restoring = not store.plan.is_clean
-            summary = _run(store, known, what, reput, progress, restoring=restoring)
+            summary = _run(store, known, what, derived, progress, restoring=restoring)
             # What was not asked for is caught up with as by any opening.
             store.catch_up()
         except OSError as error:
@@ -101,7 +101,7 @@ def _run(
     store: MessageStore,
     known: _Known,
     what: str,
-    reput: Reput | None,
+    derived: DerivedWriter | None,
     progress: Progress | None,
     *,
     restoring: bool = False,
@@ -114,8 +114,8 @@ def _run(
     for entry in Scanner(store.commit_log).scan(None, store.max_offset):
         if isinstance(entry, Batch):
             _count(store, entry, known, what, summary)
-            if reput is not None:
-                reput.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
+            if derived is not None:
+                derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
             if progress is not None:
                 progress(entry.end_offset - store.min_offset)
         elif isinstance(entry, Damage):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats.constants import MIN_RECORD_SIZE
-from rmqctl.engine.derive.writer import Reput, bulk_units
+from rmqctl.engine.derive.writer import DerivedWriter, bulk_units
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
@@ -215,7 +215,7 @@ class _Builder:
                 output / paths.INDEX, plan.config.index_geometry, output, is_new=True
             )
         self._queues, self._index = queues, index
-        self._reput = Reput(self._dispatcher, queues, index)
+        self._derived = DerivedWriter(self._dispatcher, queues, index)
         self._pending: list[UnitBatch] = []
         self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
@@ -244,11 +244,11 @@ class _Builder:
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                     progress(done - self._plan.log_min_offset)
             self._put_pending(scanner)
-            self._reput.flush()
+            self._derived.flush()
             paths.sync_directories(self._output)
         finally:
             entries.close()
-            self._reput.close()
+            self._derived.close()
             self._log.close()
         return self._finish(scanner)
 
@@ -259,7 +259,7 @@ class _Builder:
         if self._queues is not None:
             units = self._wanted(unit_batch(batch, self._dispatcher), scanner)
             self._pending.append(units)
-            ext_timestamps = self._reput.ext_timestamps(batch, units)
+            ext_timestamps = self._derived.ext_timestamps(batch, units)
             if ext_timestamps is not None:
                 self._pending_ext.append(ext_timestamps)
             self._pending_units += len(units.size)
@@ -267,7 +267,7 @@ class _Builder:
                 self._put_pending(scanner)
         if self._index is not None:
             keys = key_batch(batch)
-            self._reput.put_keys(keys, int(batch.physical_offset[-1]))
+            self._derived.put_keys(keys, int(batch.physical_offset[-1]))
             self._summary.index_items += len(keys.key_hash)
 
     def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:
@@ -292,7 +292,7 @@ class _Builder:
         pending, count = self._pending, self._pending_units
         ext = np.concatenate(self._pending_ext) if self._pending_ext else None
         self._pending, self._pending_ext, self._pending_units = [], [], 0
-        self._queue_count = self._reput.put_units(
+        self._queue_count = self._derived.put_units(
             pending, scanner.topics, ext, max_gap=self._max_gap
         )
         self._summary.units += count

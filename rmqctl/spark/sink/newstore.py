@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from rmqctl.engine.derive.writer import Reput
+from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import IndexService
@@ -147,7 +147,7 @@ class NewStore:
         root, config = self._root, self._config
         log = CommitLog(root / paths.COMMIT_LOG, config.mapped_file_size_commit_log)
         dispatcher = Dispatcher(config)
-        reput = Reput(
+        derived = DerivedWriter(
             dispatcher,
             ConsumeQueueTableWriter(
                 root / paths.CONSUME_QUEUE,
@@ -167,10 +167,10 @@ class NewStore:
         try:
             for entry in Scanner(log).scan():
                 if isinstance(entry, Batch):
-                    reput.dispatch_batch(entry)
-            reput.flush()
+                    derived.dispatch_batch(entry)
+            derived.flush()
         finally:
-            reput.close()
+            derived.close()
             log.close()
 
     def finish(self) -> None:
