@@ -18,7 +18,7 @@ from rmqctl.cli.browse.model.opened import Opened
 from rmqctl.cli.browse.model.queues import Queues, Topics
 from rmqctl.cli.text import width
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 from rmqctl.engine.record.record import End
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.topics import topics
@@ -77,13 +77,13 @@ def test_only_the_lines_that_are_asked_for_open_their_queues(
     golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    find = ConsumeQueueTable.find
+    find = ConsumeQueueTableReader.find
 
-    def noting(self: ConsumeQueueTable, topic: str, queue_id: int) -> object:
+    def noting(self: ConsumeQueueTableReader, topic: str, queue_id: int) -> object:
         asked.append(topic)
         return find(self, topic, queue_id)
 
-    monkeypatch.setattr(ConsumeQueueTable, "find", noting)
+    monkeypatch.setattr(ConsumeQueueTableReader, "find", noting)
     source = Topics(opened_golden(golden, "broker"))
     source.prepare(never)
     assert asked == []

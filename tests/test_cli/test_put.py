@@ -200,7 +200,7 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
         ('{"topic": "a", "body": "A", "body_encoding": "base64"}', "body is not base64"),
         ('{"topic": "a", "body": "fffg", "body_encoding": "hex"}', "body is not hex"),
         ('{"topic": "a", "body": "a", "body_encoding": "utf16"}', "none of utf8, base64, hex"),
-        ('{"topic": "a", "status": "damage"}', "status 'damage' is none of ok, body-crc-m"),
+        ('{"topic": "a", "status": "damage"}', "status 'damage' is none of ok, unchecked, "),
         ('{"topic": "a", "type": "finding"}', "a row of type 'finding' is no message"),
         ('{"topic": "a", "type": []}', "type must be a string, not an array"),
         ("[", "--format ndjson prints a row a line"),
