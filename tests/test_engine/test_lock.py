@@ -17,6 +17,7 @@ from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import StoreInUse
+from tests.descriptors import open_descriptors
 from tests.golden_data import state
 
 # What DefaultMessageStore#start does, in another process.
@@ -150,7 +151,7 @@ def test_of_many_threads_one_holds_it(tmp_path: Path, replaces: bool) -> None:
                 pass
             end.wait()
 
-    before, interval = descriptors(), sys.getswitchinterval()
+    before, interval = open_descriptors(), sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         takers = [threading.Thread(target=take) for _ in range(threads)]
@@ -167,7 +168,7 @@ def test_of_many_threads_one_holds_it(tmp_path: Path, replaces: bool) -> None:
 
 
 def test_a_refused_opening_leaves_no_descriptor(tmp_path: Path) -> None:
-    before = descriptors()
+    before = open_descriptors()
     lock = StoreLock(tmp_path)
     holding = descriptors()
     for _ in range(20):
@@ -198,7 +199,7 @@ def test_a_file_that_becomes_the_held_one_while_it_is_opened_closes_with_it(
 ) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
-    before = descriptors()
+    before = open_descriptors()
     lock = StoreLock(tmp_path / "one")
     os.link(tmp_path / "one" / "lock", tmp_path / "two" / "lock")
     with monkeypatch.context() as patched:

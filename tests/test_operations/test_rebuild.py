@@ -22,6 +22,7 @@ from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
+from tests.descriptors import open_descriptors
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
@@ -146,7 +147,7 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
         most = max(most, len(os.listdir("/proc/self/fd")))
         return find_end(queue)
 
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     monkeypatch.setattr(ConsumeQueue, "_find_end", counted)
     rebuild(many, tmp_path / "new")
     assert queues_of(tmp_path / "new") == queues_of(many)

@@ -27,6 +27,7 @@ from rmqctl.errors import RmqctlError, SymbolicLinkRefused, TopicNotAllowed
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import verify
 from rmqctl.operations.verify.findings import Finding
+from tests.descriptors import open_descriptors
 from tests.test_safety.support import Clock, assert_clean, findings, message, small_config, tree
 
 TOP = Path(__file__).parents[2]
@@ -575,7 +576,7 @@ def test_ten_thousand_topics(fast_path: Path) -> None:
         where = root / "consumequeue" / f"many{number}" / "0"
         where.mkdir(parents=True)
         os.link(empty, where / origin.name)
-    open_before = len(os.listdir("/proc/self/fd"))
+    open_before = open_descriptors()
     with MessageStore(root, CONFIG, writable=True) as opened:
         for number in range(0, 10_000, 25):
             found = opened.consume_queue(f"many{number}", 0)
@@ -583,7 +584,7 @@ def test_ten_thousand_topics(fast_path: Path) -> None:
         assert opened.put_message(message(1)).is_ok
         assert len(os.listdir("/proc/self/fd")) < open_before + 300
     assert_clean(root, CONFIG)
-    assert len(os.listdir("/proc/self/fd")) == open_before
+    assert open_descriptors() == open_before
 
 
 # --- files that change, files that cannot be read -------------------------------------------

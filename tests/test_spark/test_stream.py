@@ -26,6 +26,7 @@ from rmqctl.rows.columns import ddl
 from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.source.split import Split
 from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
+from tests.descriptors import open_descriptors
 from tests.seeds import times
 
 if TYPE_CHECKING:
@@ -318,14 +319,14 @@ def test_a_stream_keeps_no_file_open(live: Live) -> None:
     live.put(100)
     reader = reader_of(live.root)
     start = reader.initialOffset()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(5):
         end = reader.latestOffset(start, ReadMaxBytes(2500))
         assert end != start
         for partition in reader.partitions(start, end):
             assert list(reader.read(partition))
         start = end
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 def test_what_stands_behind_damage_comes_at_once(live: Live) -> None:
