@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
@@ -85,14 +86,19 @@ class FindingsReport:
         else:
             self._writer.row(row)
 
-    def finish(self, summary: Row, looked_at: str) -> None:
-        """Prints everything; ``looked_at`` says of a sound store what agrees."""
+    def finish(self, summary: Row, looked_at: str, only: Collection[str] = ()) -> None:
+        """Prints everything; ``looked_at`` says of a sound store what agrees, and ``only`` what was
+        checked where that is not all: the verdict is of no more."""
         self._is_finished = True
         counts, infos = self._counts(), self._severities["info"]
         if counts:
-            self._print(f"{counts}: {self._named()}")
+            limits = f" (only {', '.join(only)} checked)" if only else ""
+            self._print(f"{counts}: {self._named()}{limits}")
         else:
-            self._print(f"OK: {looked_at} agree" + (f" ({_some(infos, 'info')})" if infos else ""))
+            sound = f"{looked_at} agree"
+            if only:
+                sound = f"nothing wrong in {', '.join(only)}; nothing else was checked"
+            self._print(f"OK: {sound}" + (f" ({_some(infos, 'info')})" if infos else ""))
         self._writer.summary(**summary)
         for severity in _SEVERITIES:
             for name, code in self._codes.items():

@@ -51,3 +51,17 @@ def test_the_option(cli: Cli, store: Path) -> None:
     assert cli("verify", *where, "--only", "checkpoint").code == 1
     done = cli("verify", *where, "--only", "index", "--master", "local[1]")
     assert done.code == 2 and "--only and --master exclude each other" in done.err
+
+
+def test_the_verdict_is_of_what_was_checked(cli: Cli, store: Path) -> None:
+    conf = store.parent / "broker.conf"
+    conf.write_text("maxHashSlotNum=50\nmaxIndexNum=200\n")
+    (store / "checkpoint").unlink()
+    where = ("verify", "--store", str(store), "--broker-conf", str(conf))
+    sound = cli(*where, "--only", "index", "--only", "queues").out
+    assert sound.startswith("OK: nothing wrong in queues, index; nothing else was checked")
+    assert "queues=0, units=0, index_files=1," in cli(*where, "--only", "index").out
+    assert " (only checkpoint checked)\n" in cli(*where, "--only", "checkpoint").out
+    everything = [text for name in ("commitlog", "queues", "index") for text in ("--only", name)]
+    whole = cli(*where, *everything, "--only", "checkpoint").out
+    assert "only" not in whole.split("\n")[0]

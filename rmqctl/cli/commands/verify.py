@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rmqctl.operations.verify import Finding, Summary
 
 
+#: What ``--only`` may name, in the order in which it is told.
+_STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
+
+
 @make(
     "verify",
     examples=[
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     "--only",
     metavar="STRUCTURE",
     multiple=True,
-    type=click.Choice(["commitlog", "queues", "index", "checkpoint"]),
+    type=click.Choice(_STRUCTURES),
     help="Check commitlog, queues, index or checkpoint only (repeatable).",
 )
 @jobs_option
@@ -93,7 +97,10 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
         if len(stores) > 1:
             shown = {"stores": len(stores), **shown}
             del shown["min_offset"], shown["max_offset"]
-        report.finish(shown, _looked_at(total))
+        asked = options["only"]
+        some = set(asked) < set(_STRUCTURES)
+        only = [name for name in _STRUCTURES if some and name in asked]
+        report.finish(shown, _looked_at(total), only)
     if failure is not None:
         raise failure
     return int(not total.is_clean)

@@ -26,7 +26,7 @@ from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
-from rmqctl.operations.verify.run import Summary, check_before
+from rmqctl.operations.verify.run import STRUCTURES, Summary, check_before
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
@@ -83,7 +83,7 @@ class StoreSide:
         self.snapshot = Snapshot.of(root, as_written(root, config))
         self.log = self.snapshot.open_log()
         self.summary = Summary(min_offset=self.log.min_offset)
-        self.summary.look_at(self.snapshot)
+        self.summary.look_at(self.snapshot, STRUCTURES)
         self._checkpoint = CheckpointChecker(root)
         self._records = LogChecker(self.snapshot, self.log, Ranges())
 

@@ -72,12 +72,13 @@ class Summary(Tally):
             **self.counts(),
         }
 
-    def look_at(self, snapshot: Snapshot) -> None:
+    def look_at(self, snapshot: Snapshot, only: Collection[str]) -> None:
         """Counts the queues and index files that will be checked."""
         unread = queues_not_understood(snapshot.path)
         directories = paths.queue_directories(snapshot.path / paths.CONSUME_QUEUE)
-        self.queues = sum(1 for where in directories if not unread(where.topic))
-        if snapshot.config.message_index_enable:
+        if "queues" in only:
+            self.queues = sum(1 for where in directories if not unread(where.topic))
+        if snapshot.config.message_index_enable and "index" in only:
             self.index_files = sum(
                 map(is_index_name, paths.scan_names(snapshot.path / paths.INDEX))
             )
@@ -179,7 +180,7 @@ def _run(
     root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, plan: _Plan
 ) -> Iterator[Finding]:
     snapshot = Snapshot.of(root, config := as_written(root, config))
-    summary.look_at(snapshot)
+    summary.look_at(snapshot, plan.only)
     checkpoint = CheckpointChecker(root)
     yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
