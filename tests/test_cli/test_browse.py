@@ -80,8 +80,7 @@ class Hand:
         await self.press("enter")
 
     async def settle(self) -> None:
-        """Until nothing is under way: no worker, no message. The pilot's own waits look at the
-        clock and the processor."""
+        """Until nothing is under way: no worker, no message."""
         await self._quiet()
         if isinstance(self.app.screen, JobPage):
             self.app.screen.look()
@@ -90,7 +89,8 @@ class Hand:
     async def _quiet(self) -> None:
         quiet = 0
         while quiet < 3:
-            await asyncio.sleep(0.001)
+            # An empty queue is not enough: a page that is still being put up has one, too.
+            await self.pilot.pause(0.001)
             nodes = [self.app, self.app.screen, *self.app.screen.walk_children()]
             is_busy = any(node.message_queue_size for node in nodes)
             is_working = any(worker.is_running for worker in self.app.workers)
@@ -362,7 +362,8 @@ def test_verify_goes_on_while_one_looks_elsewhere_and_can_be_stopped(
         await until(hand, lambda: hand.on(TopicsPage))
         assert job.state == "running"
         hand.strike("v")
-        await until(hand, lambda: hand.on(FindingsPage) and hand.page.lines.is_ready)
+        await until(hand, lambda: hand.on(FindingsPage) and bool(hand.page.query(Lines)))
+        await until(hand, lambda: hand.page.lines.is_ready)
         page = hand.page
         assert isinstance(page, FindingsPage) and page.the_job() is job
         page.look()
