@@ -66,7 +66,7 @@ FLOORS = {
         ["services"],
     ],
     "rmqctl.operations": [["progress"], ["look", "verify"], ["mend"], ["change"]],
-    "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["report"]],
+    "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["plugin", "report"]],
     "rmqctl.cli.browse": [["model"], ["widgets"], ["screens"], ["app"]],
 }
 MOST_LINES = {"module": 400, "function": 60}

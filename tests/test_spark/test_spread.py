@@ -21,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from rmqctl.rows.columns import ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.sink.newstore import WriteRefused, write_store
+from rmqctl.spark.source.options import Following
 from rmqctl.spark.source.split import ReadSettings
 from rmqctl.spark.source.stream import RocketMQStreamReader
 
@@ -68,7 +69,7 @@ def test_every_reader_sees_all_directories(spark: SparkSession, conf: Path, tmp_
     assert table_rows(found) == expected
 
     columns = spark.createDataFrame([], ddl("commitlog", ["physical_offset"])).schema
-    reader = RocketMQStreamReader(settings, columns, path=str(root))
+    reader = RocketMQStreamReader(settings, columns, str(root), Following())
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
     followed = [

@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from rmqctl.rows.columns import ddl
 from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.source.split import Split
-from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
+from rmqctl.spark.source.stream import RocketMQStreamReader
 from tests.descriptors import open_descriptors
 from tests.seeds import times
 
@@ -270,18 +270,11 @@ def test_a_store_joins_in(tmp_path: Path) -> None:
         store.store.close()
 
 
-def test_bytes() -> None:
-    texts = ("0", "7", "2k", "64m", "1 GB")
-    assert [parse_bytes(text) for text in texts] == [0, 7, 2048, 64 << 20, 1 << 30]
-    with pytest.raises(ValueError, match="such as 64m"):
-        parse_bytes("much")
-
-
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"structure": "queue"}, "a stream follows the commitlog, not structure queue"),
-        ({"startingOffsets": "now"}, "startingOffsets is earliest or latest, not 'now'"),
+        ({"startingOffsets": "now"}, "startingOffsets is JSON such as .*, not 'now'"),
     ],
 )
 def test_errors(tmp_path: Path, options: dict[str, str], text: str) -> None:

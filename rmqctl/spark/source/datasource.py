@@ -1,11 +1,7 @@
 """``spark.read.format("rocketmq")``: log, queues and index of one or several stores as rows.
 
-Options: ``structure`` (``commitlog``, ``queue``, ``index``), ``columns`` (names between commas:
-only these are built; without it all but ``body``), ``brokerConf`` (a path, or the text of a
-``broker.conf``), ``checkCrc`` (whether ``status`` tells of damaged bodies; by default where
-``body`` is read, too; else it is ``unchecked``), ``splitBytes``,
-``clockSlackMs`` (by how much store times may go back in a log and still be found by a filter on
-them; -1: by anything). The path may be a glob or a list separated by commas, and each of them a URL
+The options are declared in :mod:`rmqctl.spark.source.options`. Only the columns that are asked for
+are built. The path may be a glob or a list separated by commas, and each of them a URL
 (``s3://bucket/broker-*/store``, see :mod:`rmqctl.spark.remote.remote`).
 
 ``where`` (JSON, see :func:`rmqctl.spark.source.pushdown.encode`) leaves out splits and records
@@ -40,42 +36,31 @@ from rmqctl.engine.settings.storeconfig import (
     load_broker_conf,
     parse_broker_conf,
 )
-from rmqctl.rows import columns
+from rmqctl.rows.columns import ddl
 from rmqctl.spark.remote.stores import expand, expand_each
 from rmqctl.spark.session.ownpython import use_own_python
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.sink.writer import RocketMQWriter
-from rmqctl.spark.source import pushdown, split, splits
+from rmqctl.spark.source import options, pushdown, split, splits
+from rmqctl.spark.source.options import ONE_STORE, wanted_columns
 from rmqctl.spark.source.schema import batch_schema
-from rmqctl.spark.source.stream import RocketMQStreamReader, parse_bytes
+from rmqctl.spark.source.stream import RocketMQStreamReader
 
 NAME = "rocketmq"
-_OPTIONS = {
-    "path",
-    "paths",
-    "structure",
-    "columns",
-    "brokerconf",
-    "checkcrc",
-    "splitbytes",
-    "clockslackms",
-    "where",
-    "maxbytespertrigger",
-    "startingoffsets",
-}
 
 
 def scan(
     spark: SparkSession,
     path: str | Sequence[str],
     structure: str = "commitlog",
-    columns: Iterable[str] | None = None,
+    columns: Iterable[str] | str | None = None,
     where: Iterable[pushdown.Condition] | str = (),
     **options: str,
 ) -> DataFrame:
     """The wanted columns of a structure; the source is registered if it is not yet.
 
-    ``path`` is one text, as ``load`` takes it, or the stores one by one.
+    ``path`` is one text, as ``load`` takes it, or the stores one by one; ``columns`` are names, or
+    one text of them as the option is (``*``: all).
 
     ``where`` are conditions that all hold, such as ``("topic", "=", "orders")`` (or their text, as
     ``pushdown.encode`` makes it): they skip what they can (splits by physical offset, by queue and
@@ -86,16 +71,15 @@ def scan(
     """
     from pyspark.sql.functions import col
 
-    from rmqctl.rows import columns as known
-
     spark.dataSource.register(RocketMQDataSource)
     conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
-    wanted = known.default_names(structure) if columns is None else list(columns)
+    structure = structure.lower()
+    wanted = wanted_columns(structure, columns)
     # Arrow batches without a column do not know how many rows they are.
     read = list(dict.fromkeys([*wanted, *(name for name, _, _ in conditions)])) or [
         "physical_offset"
     ]
-    schema = known.ddl(structure, read)
+    schema = ddl(structure, read)
     reader = spark.read.format(NAME).option("structure", structure).options(**options)
     if conditions:
         reader = reader.option("where", pushdown.encode(conditions))
@@ -118,58 +102,51 @@ class RocketMQDataSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        names = self.options.get("columns", "")
-        return columns.ddl(
-            self._structure, [name.strip() for name in names.split(",")] if names else None
-        )
+        return ddl(self._structure, wanted_columns(self._structure, self.options.get("columns")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return RocketMQReader(
-            self._settings(), schema, pushdown.decode(self.options.get("where", "[]"))
-        )
+        options.check(self.options, "b")
+        settings = self._settings()
+        bounds = options.bounds(self.options, settings.structure, is_stream=False)
+        if len(settings.stores) > 1 and (bounds.first_offsets or bounds.last_offsets):
+            raise ValueError(ONE_STORE)
+        return RocketMQReader(settings, schema, bounds)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        if any(is_remote(store) for store in expand(self.options.get("path", ""))):
+        options.check(self.options, "s")
+        settings = self._settings()
+        if any(map(is_remote, settings.stores)):
             raise ValueError(
                 "a stream follows files that a broker writes, on file systems that every node "
                 "sees: objects are read with spark.read"
             )
-        return RocketMQStreamReader(
-            self._settings(),
-            schema,
-            path=self.options["path"],
-            max_bytes=parse_bytes(self.options.get("maxBytesPerTrigger", "0")),
-            starting=self.options.get("startingOffsets", "earliest"),
-        )
+        following = options.following(self.options, settings.structure)
+        return RocketMQStreamReader(settings, schema, self.options["path"], following)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options.check(self.options, "w")
         path = self.options.get("path", "")
         if overwrite:
             raise ValueError('a store is never overwritten: save to a new path with mode("append")')
         config = broker_config(self.options.get("brokerConf", ""))
-        as_stored = _flag(self.options.get("asStored", "false"), "asStored")
+        as_stored = options.flag(self.options, "asStored")
         place = Path(path.removeprefix("file://"))
         return RocketMQWriter(place, config, schema, as_stored=as_stored)
 
     @property
     def _structure(self) -> str:
-        structure: str = self.options.get("structure", "commitlog")
+        structure: str = self.options.get("structure", "commitlog").lower()
         return structure
 
     def _settings(self) -> split.ReadSettings:
-        options = self.options
-        unknown = {name.lower() for name in options} - _OPTIONS
-        if unknown:
-            raise ValueError(
-                f"unknown option {min(unknown)}: there are {', '.join(sorted(_OPTIONS))}"
-            )
-        path, several = options.get("path", ""), options.get("paths", "")
+        given = self.options
+        path, several = given.get("path", ""), given.get("paths", "")
         if not (path or several):
             raise ValueError("no path: give the store's directory to load()")
         # Spark's own form of load([…]), in which a comma is a part of a name.
         names = json.loads(several) if several else None
         stores = expand_each(names) if names else expand(path)
-        config = broker_config(options.get("brokerConf", ""))
+        config = broker_config(given.get("brokerConf", ""))
         if is_spread(config) and (len(stores) > 1 or any(map(is_remote, stores))):
             raise ValueError(
                 "storePathCommitLog lists the directories of one store on this machine: read it "
@@ -179,23 +156,12 @@ class RocketMQDataSource(DataSource):
             structure=self._structure,
             stores=stores,
             config=config,
-            check_crc=_flag(options["checkCrc"], "checkCrc") if "checkCrc" in options else None,
-            split_bytes=_number(options.get("splitBytes", ""), "splitBytes", split.SPLIT_BYTES),
-            clock_slack=_number(options.get("clockSlackMs", ""), "clockSlackMs", split.CLOCK_SLACK),
+            check_crc=options.flag(given, "checkCrc") if "checkCrc" in given else None,
+            split_bytes=options.size(given, "splitBytes", split.SPLIT_BYTES),
+            clock_slack=options.number(given, "clockSlackMs", split.CLOCK_SLACK),
+            min_partitions=options.number(given, "minPartitions", 0),
+            fails_on_loss=options.flag(given, "failOnDataLoss"),
         )
-
-
-def _flag(text: str, name: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"option {name} is true or false, not {text!r}")
-    return text.lower() == "true"
-
-
-def _number(text: str, name: str, otherwise: int) -> int:
-    try:
-        return int(text) if text else otherwise
-    except ValueError:
-        raise ValueError(f"option {name} is a number, not {text!r}") from None
 
 
 def broker_config(text: str) -> MessageStoreConfig:
@@ -216,7 +182,7 @@ class RocketMQReader(DataSourceReader):
         bounds: pushdown.Bounds | None = None,
     ) -> None:
         self._settings = settings
-        self._schema = batch_schema(settings.structure, schema)
+        self._schema = batch_schema(settings, schema)
         self._bounds = bounds or pushdown.Bounds()
 
     def partitions(self) -> list[InputPartition]:

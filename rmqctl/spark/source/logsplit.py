@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from rmqctl.arrow.arrays import damage_batch, message_batch, problem_batch
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
@@ -156,10 +157,9 @@ class _Reading:
 def select(batch: Batch, bounds: Bounds) -> Batch | None:
     """The records of a batch that can match; None when none can."""
     keep = np.ones(len(batch), bool)
-    topics = bounds.only.get("topic")
-    if topics is not None:
-        admitted = np.array([name in topics for name in batch.topics.names], bool)
-        keep &= admitted[batch.topic_id]
+    if "topic" in bounds.only or bounds.topics_like is not None:
+        admitted = [bounds.admits("topic", name) for name in batch.topics.names]
+        keep &= np.array(admitted, bool)[batch.topic_id]
     for name in _BOUNDED:
         values = getattr(batch, name)
         if name in bounds.low:
@@ -169,8 +169,28 @@ def select(batch: Batch, bounds: Bounds) -> Batch | None:
         if name in bounds.only:
             numbers = [v for v in bounds.only[name] if isinstance(v, int)]
             keep &= np.isin(values, np.array(numbers, np.int64))
+    if bounds.first_offsets or bounds.last_offsets:
+        keep &= _in_their_ranges(batch, bounds)
     if keep.all():
         return batch
     if not keep.any():
         return None
     return batch.where(keep)
+
+
+def _in_their_ranges(batch: Batch, bounds: Bounds) -> NDArray[np.bool_]:
+    """Which records are not left out by the first and last offsets of their queues: bool, one a
+    record."""
+    numbers = {name: number for number, name in enumerate(batch.topics.names)}
+    ranges = sorted(
+        (numbers[topic] << 32 | queue_id, low, high)
+        for topic, queue_id, low, high in bounds.queue_ranges()
+        if topic in numbers
+    )
+    if not ranges:
+        return np.ones(len(batch), bool)
+    queues, low, high = np.array(ranges, np.int64).T
+    queue = batch.topic_id << 32 | batch.queue_id & 0xFFFFFFFF
+    at = np.minimum(np.searchsorted(queues, queue), len(queues) - 1)
+    is_in = (low[at] <= batch.queue_offset) & (batch.queue_offset <= high[at])
+    return np.asarray(is_in | (queues[at] != queue))

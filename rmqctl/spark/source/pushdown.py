@@ -9,7 +9,8 @@ admits.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 #: A column, ``=``, ``<``, ``<=``, ``>``, ``>=`` or ``in``, and a value (a list of them for ``in``).
 Condition = tuple[str, str, Any]
+#: Queue offsets by topic and queue id.
+QueueOffsets = dict[tuple[str, int], int]
 _FILTERS: dict[str, type[Filter]] = {
     "=": EqualTo,
     "<": LessThan,
@@ -41,16 +44,23 @@ _FILTERS: dict[str, type[Filter]] = {
     "in": In,
 }
 _LOW, _HIGH = LONG_MIN, LONG_MAX
+#: The host has 4 or 16 bytes, the port and the physical offset 4 and 8.
+_MSG_ID = re.compile(r"(?:[0-9A-F]{32}|[0-9A-F]{56})")
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 
 
 @dataclass
 class Bounds:
-    """Inclusive ranges of numeric columns, and the only values of others."""
+    """Inclusive ranges of numeric columns, and the only values of others. ``topics_like`` is what
+    the whole of a topic matches; ``first_offsets`` and ``last_offsets`` are inclusive, too, and of
+    the queues that they name."""
 
     low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
     only: dict[str, frozenset[object]] = field(default_factory=dict)
+    topics_like: re.Pattern[str] | None = None
+    first_offsets: QueueOffsets = field(default_factory=dict)
+    last_offsets: QueueOffsets = field(default_factory=dict)
 
     def add(self, pushed: Filter) -> None:
         """Narrows the bounds by a filter; one that says nothing here is passed over."""
@@ -59,28 +69,62 @@ class Bounds:
             return
         name = attribute[0]
         if isinstance(pushed, In):
-            self._only(name, frozenset(pushed.value))
+            self.only_these(name, pushed.value)
             return
         value = getattr(pushed, "value", None)
         if isinstance(pushed, EqualTo | EqualNullSafe) and value is not None:
-            self._only(name, frozenset([value]))
+            self.only_these(name, [value])
+            if name == "msg_id":
+                self._at_message(value)
         between = _numbers(name, value)
         if between is None:
             return
         if name.endswith("_time"):
             name += "stamp"
         if isinstance(pushed, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual):
-            self.low[name] = max(self.low.get(name, _LOW), between[0])
+            self.at_least(name, between[0])
         if isinstance(pushed, EqualTo | EqualNullSafe | LessThan | LessThanOrEqual):
-            self.high[name] = min(self.high.get(name, _HIGH), between[1])
+            self.at_most(name, between[1])
 
-    def _only(self, name: str, values: frozenset[object]) -> None:
-        self.only[name] = self.only[name] & values if name in self.only else values
+    def at_least(self, name: str, value: int) -> None:
+        self.low[name] = max(self.low.get(name, _LOW), value)
+
+    def at_most(self, name: str, value: int) -> None:
+        self.high[name] = min(self.high.get(name, _HIGH), value)
+
+    def only_these(self, name: str, values: Iterable[object]) -> None:
+        wanted = frozenset(values)
+        self.only[name] = self.only[name] & wanted if name in self.only else wanted
+
+    def start_queues(self, offsets: QueueOffsets) -> None:
+        """Leaves out what these queues have before an offset."""
+        self.first_offsets |= offsets
+
+    def end_queues(self, offsets: QueueOffsets) -> None:
+        """Leaves out what these queues have from an offset on."""
+        self.last_offsets |= {queue: offset - 1 for queue, offset in offsets.items()}
+
+    def queue_ranges(self) -> Iterator[tuple[str, int, int, int]]:
+        """Topic, queue id, first and last queue offset of each queue that is not taken whole."""
+        for queue in self.first_offsets.keys() | self.last_offsets.keys():
+            low, high = self.first_offsets.get(queue, _LOW), self.last_offsets.get(queue, _HIGH)
+            yield (*queue, low, high)
+
+    def _at_message(self, msg_id: object) -> None:
+        """An offset message id ends with its physical offset (``MessageDecoder#createMessageId``),
+        in capitals: another text is nobody's id."""
+        if isinstance(msg_id, str) and _MSG_ID.fullmatch(msg_id):
+            place = int(msg_id[-16:], 16)
+            if place <= _HIGH:
+                self.at_least("physical_offset", place)
+                self.at_most("physical_offset", place)
 
     def admits(self, name: str, value: object) -> bool:
         """Whether a row with this value can match."""
         if name in self.only and value not in self.only[name]:
             return False
+        if name == "topic" and self.topics_like is not None and isinstance(value, str):
+            return self.topics_like.fullmatch(value) is not None
         if isinstance(value, int):
             return self.low.get(name, _LOW) <= value <= self.high.get(name, _HIGH)
         return True

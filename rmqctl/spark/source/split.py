@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.rows.columns import Source, broker_of
 from rmqctl.spark.remote.urls import shown
+from rmqctl.spark.source.pushdown import QueueOffsets
 
 SPLIT_BYTES = 256 << 20
 #: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
@@ -22,7 +23,8 @@ class ReadSettings:
 
     ``check_crc``: whether ``status`` tells of bodies; None: when bodies are read, too.
     ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
-    means that they say nothing about places.
+    means that they say nothing about places. ``min_partitions``: splits of the log are smaller than
+    ``split_bytes`` where there would be fewer. ``fails_on_loss``: damage ends the query.
     """
 
     structure: str
@@ -31,6 +33,8 @@ class ReadSettings:
     check_crc: bool | None = None
     split_bytes: int = SPLIT_BYTES
     clock_slack: int = CLOCK_SLACK
+    min_partitions: int = 0
+    fails_on_loss: bool = False
 
     def source(self, store: str) -> Source:
         """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
@@ -53,7 +57,8 @@ class Split(InputPartition):
 
     ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
     and have to be met with the neighbour. ``problem`` says that there is nothing to read: no file
-    holds the stretch, or the store cannot be read.
+    holds the stretch, or the store cannot be read. ``first_offsets`` are where a stream began to
+    read some queues: what these have before is left out.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Split(InputPartition):
         meets_end: bool = False,
         parts: tuple[Part, ...] = (),
         problem: str = "",
+        first_offsets: QueueOffsets | None = None,
     ) -> None:
         super().__init__(None)
         self.store = store
@@ -75,3 +81,4 @@ class Split(InputPartition):
         self.meets_end = meets_end
         self.parts = parts
         self.problem = problem
+        self.first_offsets = first_offsets or {}

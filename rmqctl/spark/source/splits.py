@@ -6,7 +6,9 @@ begins, so a store of few big files keeps all cores busy. Damage travels as rows
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,8 +24,9 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Damage, Record
 from rmqctl.errors import CannotRead, RmqctlError
 from rmqctl.spark.remote import remote
+from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.source.logsplit import log_batches
+from rmqctl.spark.source.logsplit import log_batches, open_log
 from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, queue_batches
 from rmqctl.spark.source.split import Part, ReadSettings, Split
@@ -31,10 +34,23 @@ from rmqctl.spark.source.split import Part, ReadSettings, Split
 # So many records at the start of a file say when it begins: the time of one may be damaged.
 _WITNESSES = 8
 _NOTHING = (0, 0)
+#: The status of a row that is a stretch which cannot be read.
+DAMAGE = "damage"
+
+
+class DataLost(RmqctlError):
+    """Of the log, where ``failOnDataLoss`` says that a query shall not go on without."""
+
+    template = (
+        "{store} cannot be read in one place: {reason}. Without failOnDataLoss=true such places "
+        "are rows whose status is damage."
+    )
 
 
 def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
     """The splits of all stores, in order; a store that cannot be read is one with its problem."""
+    if settings.min_partitions > 0:
+        settings = replace(settings, split_bytes=_step_for(settings))
     planners = {"commitlog": _plan_log, "queue": _plan_queues, "index": _plan_index}
     for store in settings.stores:
         source = settings.source(store)
@@ -49,6 +65,20 @@ def plan(settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
                 yield from planners[settings.structure](opened, settings, bounds)
         except (RmqctlError, OSError) as error:
             yield Split(store, problem=str(error))
+
+
+def _step_for(settings: ReadSettings) -> int:
+    """Bytes of log a split, so that there are as many as are wanted at least."""
+    total = 0
+    for store in settings.stores:
+        try:
+            log = open_log(store, settings.config)
+            total += sum(entry.size for entry in log.files.entries)
+            log.close()
+        except (RmqctlError, OSError):
+            continue  # Its own split tells of it.
+    step = settings.split_bytes if settings.split_bytes > 0 else total
+    return max(min(step, total // settings.min_partitions), 1)
 
 
 def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
@@ -193,16 +223,30 @@ def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds
     if not asked or settings.clock_slack < 0:
         return True
     number = log.files.index_of(split.start)
-    times = _first_times(log, number)
-    following = _first_times(log, number + 1) if number + 1 < len(log.files.entries) else []
+    times = first_times(log, number)
+    following = first_times(log, number + 1)
     low = min(times) - settings.clock_slack if times else LONG_MIN
     high = max(following) + settings.clock_slack if following else LONG_MAX
+    if number + 1 == len(log.files.entries):
+        # Nobody has stored anything in the last file after it was written, or after now.
+        high = max(_written_at(log, number), int(time.time() * 1000)) + settings.clock_slack
     return bounds.overlaps("store_timestamp", low, high)
 
 
-def _first_times(log: CommitLog, number: int) -> list[int]:
-    """Store times of the first records of a file; none when not all of them are sound."""
+def _written_at(log: CommitLog, number: int) -> int:
+    """When a file was changed last, in epoch milliseconds; 0 where that is not known."""
+    try:
+        return int(log.files.entries[number].path.stat().st_mtime * 1000)
+    except OSError:
+        return 0  # It is a URL, or has expired.
+
+
+def first_times(log: CommitLog, number: int) -> list[int]:
+    """Store times of the first records of a file; none when not all of them are sound, or there is
+    no such file."""
     times: list[int] = []
+    if number >= len(log.files.entries):
+        return times
     place = log.files.entries[number].file_from_offset
     while len(times) < _WITNESSES:
         record = log.find_record(place)
@@ -282,7 +326,27 @@ def _index_splits(
 def read(
     split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a split as Arrow batches."""
+    """The rows of a split as Arrow batches.
+
+    :raises DataLost: a stretch cannot be read, and the reader was told to fail then.
+    """
+    if not settings.fails_on_loss:
+        yield from _rows(split, settings, bounds, schema)
+        return
+    more = [name for name in ("status", "damage") if name not in schema.names]
+    wider = pa.schema([*schema, *(pa.field(name, pa.string()) for name in more)])
+    for batch in _rows(split, settings, bounds, wider):
+        lost = [
+            n for n, status in enumerate(batch.column("status").to_pylist()) if status == DAMAGE
+        ]
+        if lost:
+            raise DataLost(store=shown(split.store), reason=batch.column("damage")[lost[0]].as_py())
+        yield batch.select(schema.names)
+
+
+def _rows(
+    split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
     if split.problem:
         where = {"physical_offset": split.start} if split.end else {}
         if split.end:

@@ -6,23 +6,25 @@ the same rows: exactly once with a sink that knows its batches. A record is read
 its CRC is checked while it is the last one. A log that expired before it was read gives a row of
 damage.
 
-Options besides the reader's: ``maxBytesPerTrigger`` (such as ``64m``: bytes of log a batch, all
-stores together; the last record of each may reach over), ``startingOffsets`` (``earliest`` or
-``latest``: where a new stream starts; a store that joins later is read from its beginning).
+What starts a stream is noted in its first offset, offsets of queues too: a restart goes on from
+the checkpoint, whatever the options say by then. A store that joins later is read from its
+beginning. Of the bytes a batch may have the last record of each store may reach over.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -35,12 +37,17 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import RmqctlError
 from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import split, splits
-from rmqctl.spark.source.logsplit import meet, open_log
-from rmqctl.spark.source.pushdown import Bounds
+from rmqctl.spark.source.logsplit import meet, open_log, select
+from rmqctl.spark.source.options import EARLIEST, LATEST, ONE_STORE, Following
+from rmqctl.spark.source.pushdown import Bounds, QueueOffsets
 from rmqctl.spark.source.schema import batch_schema
 
-Offsets = dict[str, int]
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+#: A physical offset for each store; under :data:`_STARTS`, by store, where its queues began.
+Offsets = dict[str, Any]
+#: No store is called so: it would be a pattern.
+_STARTS = "*startingOffsets"
+#: A store, and from where to where in its log.
+_Stretch = tuple[str, int, int]
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -52,29 +59,52 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self,
         settings: split.ReadSettings,
         schema: StructType,
-        *,
         path: str,
-        max_bytes: int = 0,
-        starting: str = "earliest",
+        following: Following,
     ) -> None:
         if settings.structure != "commitlog":
             raise ValueError(f"a stream follows the commitlog, not structure {settings.structure}")
-        if starting not in ("earliest", "latest"):
-            raise ValueError(f"startingOffsets is earliest or latest, not {starting!r}")
         self._settings = settings
-        self._schema = batch_schema(settings.structure, schema)
+        self._schema = batch_schema(settings, schema)
         self._path = path
-        self._max_bytes = max_bytes
-        self._starting = starting
+        self._following = following
         self._target: Offsets | None = None
 
     def initialOffset(self) -> Offsets:
-        if self._starting == "latest":
+        start = self._following.start
+        if start == "latest":
             return self._ends()
+        if isinstance(start, dict):
+            return self._at_queue_offsets(start)
+        if isinstance(start, int):
+            return {store: self._place_in_time(store, log, start) for store, log in self._logs()}
         return {store: log.min_offset for store, log in self._logs()}
 
+    def _at_queue_offsets(self, start: QueueOffsets) -> Offsets:
+        stores = expand(self._path)
+        if len(stores) > 1:
+            raise ValueError(ONE_STORE)
+        with MessageStore(stores[0], self._settings.config) as opened:
+            resolved: dict[str, dict[str, int]] = {}
+            for (topic, queue_id), offset in start.items():
+                queue = opened.consume_queue(topic, queue_id)
+                if offset == LATEST:
+                    offset = 0 if queue is None else queue.max_offset
+                if offset != EARLIEST:
+                    resolved.setdefault(topic, {})[str(queue_id)] = offset
+            log = opened.commit_log
+            first = {stores[0]: log.min_offset} if log.files.entries else {}
+            return first | {_STARTS: {stores[0]: resolved}}
+
+    def _place_in_time(self, store: str, log: CommitLog, timestamp: int) -> int:
+        place = place_in_time(log, timestamp, self._settings.clock_slack)
+        return whole_end(store, self._settings) if place is None else place
+
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxBytes(self._max_bytes) if self._max_bytes > 0 else ReadAllAvailable()
+        if self._following.max_offsets:
+            return ReadMaxRows(self._following.max_offsets)
+        most = self._following.max_bytes
+        return ReadMaxBytes(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
@@ -85,7 +115,6 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """How far the next batch goes: to the end of each log, or as far as the limit allows."""
         ends = self._target if self._target is not None else self._ends()
-        room = limit.max_bytes if isinstance(limit, ReadMaxBytes) else 0
         result = dict(start)
         waiting = []
         for store, end in ends.items():
@@ -100,24 +129,69 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             result[store] = max(begin, end)
             if begin < end:
                 waiting.append((store, begin, end))
-        if room > 0:
-            for number, (store, begin, end) in enumerate(waiting):
-                # What one store leaves over the next ones may use.
-                share = max(room // (len(waiting) - number), 1)
-                result[store] = self._place_near(store, begin, min(begin + share, end), end)
-                room = max(room - (result[store] - begin), 1)
+        if isinstance(limit, ReadMaxBytes | ReadMaxRows):
+            most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._following.max_bytes
+            waiting = list(self._within_bytes(waiting, most)) if most else waiting
+            if isinstance(limit, ReadMaxRows):
+                waiting = list(self._within_rows(waiting, limit.max_rows, start))
+            result |= {store: end for store, _, end in waiting}
         return result
+
+    def _within_bytes(self, waiting: list[_Stretch], room: int) -> Iterator[_Stretch]:
+        """Stretches of logs, cut so that together they have so many bytes."""
+        for number, (store, begin, end) in enumerate(waiting):
+            # What one store leaves over the next ones may use.
+            share = max(room // (len(waiting) - number), 1)
+            end = self._place_near(store, begin, min(begin + share, end), end)
+            room = max(room - (end - begin), 1)
+            yield store, begin, end
+
+    def _within_rows(
+        self, waiting: list[_Stretch], room: int, offset: Offsets
+    ) -> Iterator[_Stretch]:
+        """The same by messages that are wanted: each stretch goes on by one at least."""
+        for number, (store, begin, end) in enumerate(waiting):
+            left = share = max(room // (len(waiting) - number), 1)
+            bounds = self._bounds(self._starts(offset, store))
+            with self._log(store) as log:
+                for entry in Scanner(log, properties=False).scan(begin, end):
+                    chosen = select(entry, bounds) if isinstance(entry, Batch) else None
+                    if chosen is not None and len(chosen) > left:
+                        chosen = chosen.where(np.arange(len(chosen)) < left)
+                    if chosen is None:
+                        continue
+                    left -= len(chosen)
+                    if not left:
+                        end = min(end, chosen.end_offset)
+                        break
+            room = max(room - (share - left), 1)
+            yield store, begin, end
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         found: list[InputPartition] = []
         for store, stop in end.items():
+            if store == _STARTS:
+                continue
             with self._log(store) as log:
-                found += self._splits(log, store, start.get(store, log.min_offset), stop)
+                splits = self._splits(log, store, start.get(store, log.min_offset), stop)
+                for one in splits:
+                    one.first_offsets = self._starts(end, store)
+                    found.append(one)
         return found
 
-    def _splits(
-        self, log: CommitLog, store: str, begin: int, stop: int
-    ) -> Iterator[InputPartition]:
+    def _starts(self, offset: Offsets, store: str) -> QueueOffsets:
+        """Where the stream began to read queues of a store, as its first offset has noted."""
+        by_topic = offset.get(_STARTS, {}).get(store, {})
+        return {
+            (topic, int(queue_id)): first
+            for topic, queues in by_topic.items()
+            for queue_id, first in queues.items()
+        }
+
+    def _bounds(self, starts: QueueOffsets) -> Bounds:
+        return replace(self._following.bounds, first_offsets=starts)
+
+    def _splits(self, log: CommitLog, store: str, begin: int, stop: int) -> Iterator[split.Split]:
         """What is read of one store between two of its offsets."""
         if begin >= stop:
             return
@@ -131,7 +205,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, split.Split)
-        yield from splits.read(partition, self._settings, Bounds(), self._schema)
+        bounds = self._bounds(partition.first_offsets)
+        yield from splits.read(partition, self._settings, bounds, self._schema)
 
     def commit(self, end: Offsets) -> None:
         """Nothing is kept for batches that are done."""
@@ -162,6 +237,26 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return min(max(place, begin), end)
 
 
+def place_in_time(log: CommitLog, timestamp: int, clock_slack: int) -> int | None:
+    """Physical offset of the first record that was stored then or later, in the order of the log;
+    None where there is none. Files whose times say that they are older are passed over.
+
+    ``timestamp`` and ``clock_slack`` are milliseconds, the first since the epoch; a negative slack:
+    times say nothing about places.
+    """
+    for number, entry in enumerate(log.files.entries):
+        following = splits.first_times(log, number + 1)
+        if clock_slack >= 0 and following and max(following) + clock_slack < timestamp:
+            continue
+        place = entry.file_from_offset
+        for found in Scanner(log, properties=False).scan(place, place + entry.size):
+            if isinstance(found, Batch):
+                late = np.flatnonzero(found.store_timestamp >= timestamp)
+                if len(late):
+                    return int(found.physical_offset[late[0]])
+    return None
+
+
 def whole_end(store: str, settings: split.ReadSettings) -> int:
     """Where the last whole record of a log ends, damage before it or not.
 
@@ -190,11 +285,3 @@ def _end_behind(log: CommitLog, place: int, store: MessageStore) -> int:
                 else (last.physical_offset)
             )
     return end
-
-
-def parse_bytes(text: str) -> int:
-    """``64m`` and the like; 0 is no limit. :raises ValueError: it is none."""
-    match = re.fullmatch(r"(\d+)\s*([kmg]?)b?", text.strip().lower())
-    if match is None:
-        raise ValueError(f"maxBytesPerTrigger is a number of bytes such as 64m, not {text!r}")
-    return int(match[1]) * _UNITS[match[2]]
