@@ -263,19 +263,19 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from stores_by_name(root, capsys)
     yield from rows("queues")
-    yield from rows("pull", "--topic orders --queue-id 0 --body hex")
-    yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body hex --decompress")
+    yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
+    yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body-as hex --decompress")
     yield from rows("pull --follow", "--topic orders --queue-id 0 --offset -1 --max-messages 1")
     yield from rows("message", "0")
     yield from rows("message", "0 7", code=1)
     yield from rows("message", "--unique-key none", code=1)
-    yield from rows("find", "k7 --scan --body hex --decompress")
+    yield from rows("find", "k7 --scan --body-as hex --decompress")
     yield from rows("offset", "--topic orders --queue-id 0 --time -1h --boundary ceil")
     yield from rows("offset", "--topic orders --queue-id 0 --time 0 --boundary floor", code=1)
     yield from rows("index query", "--topic orders --key k7")
     yield from rows("index query --raw", "--topic orders --key k7")
     yield from rows("index info")
-    yield from rows("walk commitlog", "--body base64")
+    yield from rows("walk commitlog", "--body-as base64")
     yield from rows("walk commitlog --follow", "--limit 2")
     yield from rows("walk queue")
     yield from rows("walk index")
@@ -302,7 +302,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("verify", code=1)
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)
-    yield from rows("pull", "--topic orders --queue-id 0 --body hex")
+    yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
     yield from rows("rebuild", f"all --output {root}/new", code=1)
 
 
@@ -327,15 +327,15 @@ def a_changed_body(
     with log.open("r+b") as file:
         file.seek(PREFIXES[0].size)
         file.write(b"y")
-    yield from rows("pull", "--topic orders --queue-id 0 --body hex", code=1)
-    follow = "--topic orders --queue-id 0 --body utf8 --max-messages 1"
+    yield from rows("pull", "--topic orders --queue-id 0 --body-as hex", code=1)
+    follow = "--topic orders --queue-id 0 --body-as utf8 --max-messages 1"
     yield from rows("pull --follow", follow, code=1)
-    yield from rows("message", "0 --body utf8", code=1)
-    yield from rows("message", "--unique-key u --body hex", code=1)
-    yield from rows("index query", "--topic orders --key k --body hex", code=1)
-    yield from rows("find", "k --body hex", code=1)
-    yield from rows("walk commitlog", "--body hex", code=1)
-    yield from rows("walk commitlog --follow", "--limit 1 --body hex", code=1)
+    yield from rows("message", "0 --body-as utf8", code=1)
+    yield from rows("message", "--unique-key u --body-as hex", code=1)
+    yield from rows("index query", "--topic orders --key k --body-as hex", code=1)
+    yield from rows("find", "k --body-as hex", code=1)
+    yield from rows("walk commitlog", "--body-as hex", code=1)
+    yield from rows("walk commitlog --follow", "--limit 1 --body-as hex", code=1)
 
 
 def scheduled_and_half_messages(

@@ -58,7 +58,7 @@ COMMANDS: dict[str, Command | None] = {
     "physical-offset-mismatch": _BEHIND,
     "blank-size-mismatch": _DUMP,
     "zeroed-records": _BEHIND,
-    "body-crc-mismatch": Command(("message", "{physical_offset}", "--body", "base64")),
+    "body-crc-mismatch": Command(("message", "{physical_offset}", "--body-as", "base64")),
     "record-crc-mismatch": _DUMP,
     "properties-malformed": _DUMP,
     "delay-not-a-number": _DUMP,

@@ -14,7 +14,9 @@ _OPTIONS: dict[str, str] = {
     "--all": "every everything",
     "--at": "time now date timestamp",
     "--batch": "batch-size bulk",
-    "--body": "bodies payload value message-body show-body print-body content text decode",
+    "--body": "payload value message-body content text data",
+    "--body-as": "bodies payload show-body print-body body-format body-encoding encoding content "
+    "text decode",
     "--body-file": "file input-file payload-file data-file",
     "--born-timestamp": "born-time timestamp time",
     "--boundary": "mode which",

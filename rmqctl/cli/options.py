@@ -225,7 +225,10 @@ def dry_run_option(function: F) -> F:
 
 def body_option(function: F) -> F:
     return click.option(
-        "--body",
+        "--body-as",
+        "body",
+        cls=Option,
+        formerly=("--body",),
         metavar="SPELLING",
         type=click.Choice(("none", "base64", "utf8", "hex")),
         default="none",
@@ -252,7 +255,7 @@ def decompress_options(function: F) -> F:
     @functools.wraps(function)
     def run(*args: Any, decompress: bool, decompress_limit: int, **kw: Any) -> Any:
         if decompress and kw.get("body") == "none":
-            raise click.UsageError("--decompress needs --body utf8, base64 or hex.")
+            raise click.UsageError("--decompress needs --body-as utf8, base64 or hex.")
         return function(*args, decompress_limit=decompress_limit if decompress else None, **kw)
 
     return run  # type: ignore[return-value]

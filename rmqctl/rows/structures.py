@@ -51,23 +51,23 @@ class MessageRow(TypedDict):
     body: NotRequired[
         Annotated[
             str | None,
-            "with `--body`: the stored body, which may be compressed; with `--decompress` as a "
+            "with `--body-as`: the stored body, which may be compressed; with `--decompress` as a "
             "consumer gets it, or null where that cannot be made",
         ]
     ]
     body_encoding: NotRequired[
         Annotated[
             str | None,
-            "with `--body`: how `body` spells the bytes: `base64`, `hex` or `utf8`; with "
-            "`--body utf8` it is `base64` for a body that is not UTF-8",
+            "with `--body-as`: how `body` spells the bytes: `base64`, `hex` or `utf8`; with "
+            "`--body-as utf8` it is `base64` for a body that is not UTF-8",
         ]
     ]
     status: NotRequired[
         Annotated[
             str,
-            "with `--body`: `ok`, or `body-crc-mismatch`: the stored body is not what was stored, "
-            "for its CRC-32 is another than `body_crc`. The exit status is 1 then, and a note "
-            "says so",
+            "with `--body-as`: `ok`, or `body-crc-mismatch`: the stored body is not what was "
+            "stored, for its CRC-32 is another than `body_crc`. The exit status is 1 then, and a "
+            "note says so",
         ]
     ]
     body_compression: NotRequired[

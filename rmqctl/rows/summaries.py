@@ -4,7 +4,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 
 from rmqctl.rows.field import BYTES, FILES, ITEMS, MESSAGES, PERCENT, QUEUES, TOPICS, UNITS, Kind
 
-_MISMATCHES = "with `--body`, where there are any: messages whose body is not what was stored"
+_MISMATCHES = "with `--body-as`, where there are any: messages whose body is not what was stored"
 
 
 class PullSummary(TypedDict):

@@ -79,7 +79,7 @@ def bulk(place: Path, body_size: int, count: int, runs: int) -> None:
     share = TOPICS * QUEUES
     kinds = {
         "pull one queue": (),
-        "pull, with bodies": ("--body", "utf8", "--decompress"),
+        "pull, with bodies": ("--body-as", "utf8", "--decompress"),
         "pull, SQL filter": ("--filter", "KEYS IS NOT NULL AND NOT (TAGS IN ('x', 'y') OR a > 5)"),
     }
     for name, options in kinds.items():

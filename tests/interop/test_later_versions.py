@@ -252,7 +252,7 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
     store.shutdown()
     assert_clean(root, config_of(values))
     command = [sys.executable, "-m", "rmqctl", "message", "--store", str(root)]
-    command += ["--decompress", "--body", "utf8", "--json"]
+    command += ["--decompress", "--body-as", "utf8", "--json"]
     for msg_id, text in sent.items():
         done = subprocess.run([*command, msg_id], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

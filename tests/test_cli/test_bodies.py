@@ -60,7 +60,7 @@ def messages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_a_body_says_how_it_is_spelled(command: tuple[str, ...], cli: Cli, store: Path) -> None:
-    done = cli(*command, "--body", "utf8", *NDJSON, store=store)
+    done = cli(*command, "--body-as", "utf8", *NDJSON, store=store)
     rows = messages(done.rows)
     assert done.code == 0 and done.err == ""
     assert [row["body_encoding"] for row in rows] == ["utf8", "utf8", "base64", "utf8"]
@@ -73,7 +73,7 @@ def test_a_body_says_how_it_is_spelled(command: tuple[str, ...], cli: Cli, store
     assert {row["status"] for row in rows} == {"ok"}
     assert "body_crc_mismatches" not in done.rows[-1]
     for spelling in ("hex", "base64"):
-        rows = messages(cli(*command, "--body", spelling, *NDJSON, store=store).rows)
+        rows = messages(cli(*command, "--body-as", spelling, *NDJSON, store=store).rows)
         assert {row["body_encoding"] for row in rows} == {spelling}
 
 
@@ -84,14 +84,14 @@ def test_a_body_that_is_not_what_was_stored_is_told(
 ) -> None:
     damage(store, 1)
     before = state(store)
-    done = cli(*command, *decompress, "--body", "base64", *NDJSON, store=store)
+    done = cli(*command, *decompress, "--body-as", "base64", *NDJSON, store=store)
     mismatch = "body-crc-mismatch"
     assert done.code == 1
     assert [row["status"] for row in messages(done.rows)] == ["ok", mismatch, "ok", "ok"]
     assert done.rows[-1]["body_crc_mismatches"] == 1
     assert "one body is not what was stored (status body-crc-mismatch)" in done.err
-    assert cli(*command, *decompress, "--body", "hex", "--quiet", store=store)[::2] == (1, "")
-    assert "body-crc-mismatch" in cli(*command, "--body", "utf8", store=store).out, "the table"
+    assert cli(*command, *decompress, "--body-as", "hex", "--quiet", store=store)[::2] == (1, "")
+    assert "body-crc-mismatch" in cli(*command, "--body-as", "utf8", store=store).out, "the table"
     plain = cli(*command, *NDJSON, store=store)
     assert plain.code == 0 and "status" not in messages(plain.rows)[1], "it was not looked at"
     assert state(store) == before
@@ -99,7 +99,7 @@ def test_a_body_that_is_not_what_was_stored_is_told(
 
 def test_one_message_whose_body_has_changed(cli: Cli, store: Path) -> None:
     offset = damage(store, 2)
-    done = cli("message", str(offset), "--body", "utf8", *NDJSON, store=store)
+    done = cli("message", str(offset), "--body-as", "utf8", *NDJSON, store=store)
     assert (done.code, done.rows[0]["status"]) == (1, "body-crc-mismatch")
     assert done.rows[0]["body_encoding"] == "base64"
     assert "one body is not what was stored" in done.err
@@ -113,7 +113,7 @@ def test_the_crc_of_an_empty_body_is_not_looked_at(cli: Cli, store: Path) -> Non
     with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(record.physical_offset + 8)
         file.write(b"\0\0\0\7")
-    done = cli("message", str(record.physical_offset), "--body", "hex", *NDJSON, store=store)
+    done = cli("message", str(record.physical_offset), "--body-as", "hex", *NDJSON, store=store)
     assert (done.code, done.rows[0]["body_crc"], done.rows[0]["status"]) == (0, 7, "ok")
 
 
@@ -122,7 +122,7 @@ def test_bodies_that_nobody_decompresses_have_no_spelling(cli: Cli, store: Path)
         wrong = message(9, queue_id=0, body=b"not zlib", sys_flag=1)
         (put,) = opened.put_messages([wrong])
     assert put.append is not None
-    line = ("message", str(put.append.wrote_offset), "--body", "utf8", "--decompress", *NDJSON)
+    line = ("message", str(put.append.wrote_offset), "--body-as", "utf8", "--decompress", *NDJSON)
     (row,) = cli(*line, store=store).rows
     assert (row["body"], row["body_encoding"], row["status"]) == (None, None, "ok")
     assert row["body_status"] == "damaged"

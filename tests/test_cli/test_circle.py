@@ -18,7 +18,7 @@ from .conftest import BROKER_CONF, CONFIG, Cli, message, state
 from .test_bodies import damage
 
 NDJSON = ("--format", "ndjson")
-WALK = ("walk", "commitlog", "--body", "utf8", *NDJSON)
+WALK = ("walk", "commitlog", "--body-as", "utf8", *NDJSON)
 OWN = {"physical_offset", "store_timestamp", "msg_id"}
 
 
@@ -48,7 +48,7 @@ def messages(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_rows_of_find_go_in_as_they_are(cli: Cli, store: Path, tmp_path: Path) -> None:
-    rows = cli("find", "body", "--scan", "--body", "utf8", *NDJSON, store=store).rows
+    rows = cli("find", "body", "--scan", "--body-as", "utf8", *NDJSON, store=store).rows
     assert {row.get("found_by") for row in rows} == {"body", None}
     new = tmp_path / "new"
     source = write(tmp_path / "rows", rows)
@@ -68,7 +68,7 @@ def test_rows_of_walk_go_in_as_they_are(cli: Cli, store: Path, tmp_path: Path) -
 
 
 def test_a_delay_level_delays_a_row(cli: Cli, store: Path, tmp_path: Path) -> None:
-    (row,) = cli("message", "0", "--body", "utf8", *NDJSON, store=store).rows
+    (row,) = cli("message", "0", "--body-as", "utf8", *NDJSON, store=store).rows
     again = [row | {"delay_level": 2}, {**row, "type": None, "properties": {"DELAY": "4"}}]
     done = cli("put", "--from", write(tmp_path / "rows", again), *NDJSON, store=store)
     assert [(one["topic"], one["queue_id"]) for one in done.rows[:-1]] == [
@@ -152,7 +152,7 @@ def test_a_damaged_body_is_refused_unless_told(
 def test_a_body_that_does_not_agree_with_its_row(
     changes: dict[str, Any], reason: str, cli: Cli, store: Path, tmp_path: Path
 ) -> None:
-    (row,) = cli("message", "0", "--body", "utf8", *NDJSON, store=store).rows
+    (row,) = cli("message", "0", "--body-as", "utf8", *NDJSON, store=store).rows
     before = state(store)
     source = write(tmp_path / "rows", [row | changes])
     done = cli("put", "--dry-run", "--from", source, store=store)
@@ -163,7 +163,7 @@ def test_a_body_that_does_not_agree_with_its_row(
 def test_rows_without_bodies_are_refused(cli: Cli, store: Path, tmp_path: Path) -> None:
     rows = cli("walk", "commitlog", *NDJSON, store=store).rows
     done = cli(*("put", "--ignore-body-crc", "--from", write(tmp_path / "rows", rows)), store=store)
-    assert done.code == 2 and "is missing: print the rows with --body base64" in done.err
+    assert done.code == 2 and "is missing: print the rows with --body-as base64" in done.err
 
 
 def test_the_crc_of_an_empty_body_may_be_any(cli: Cli, store: Path, tmp_path: Path) -> None:
@@ -196,7 +196,9 @@ def put_one(store: Path, *more: str, **given: Any) -> subprocess.CompletedProces
 
 
 def bodies(cli: Cli, store: Path) -> list[str]:
-    pulled = cli("pull", "--topic", "t", "--queue-id", "0", "--body", "hex", *NDJSON, store=store)
+    pulled = cli(
+        "pull", "--topic", "t", "--queue-id", "0", "--body-as", "hex", *NDJSON, store=store
+    )
     return [row["body"] for row in pulled.rows[:-1]]
 
 

@@ -57,7 +57,7 @@ def test_files_lie_by_topic_and_day(cli: Cli, store: Path, tmp_path: Path) -> No
     days = sorted(path.name for path in topic.iterdir())
     assert days[0] == "day=2024-10-04" and len(days) == 20
     with MessageStore(store, CONFIG) as opened:
-        told = [cli("walk", "commitlog", "--body", "base64", "--format", "ndjson", store=store)]
+        told = [cli("walk", "commitlog", "--body-as", "base64", "--format", "ndjson", store=store)]
         walked = [row for row in told[0].rows if row["type"] == "message"]
         assert opened.max_offset > 0
     for row, line in zip(walked, lines(tmp_path / "out"), strict=True):

@@ -57,7 +57,7 @@ def test_a_scan_finds_what_a_look_at_each_message_finds(
     text: str, cli: Cli, broker: tuple[str | Path, ...]
 ) -> None:
     """Compressed bodies too."""
-    shown = ("--body", "hex", "--decompress")
+    shown = ("--body-as", "hex", "--decompress")
     walk = cli("walk", "commitlog", *shown, *NDJSON, *broker).rows
     expected = {}
     for row in walk:
@@ -80,7 +80,7 @@ def test_what_was_not_looked_at_is_said(cli: Cli, store: Path) -> None:
     assert summary["not_searched"] == ["log"] and "find order-7 --scan" in done.err
     done = cli("find", "body 42", *NDJSON, store=store)
     assert done.code == 1 and "`rmqctl find 'body 42' --scan`" in done.err
-    done = cli("find", "body 42", "--scan", "--body", "utf8", *NDJSON, store=store)
+    done = cli("find", "body 42", "--scan", "--body-as", "utf8", *NDJSON, store=store)
     assert [row.get("body") for row in done.rows] == ["body 42", None] and done.err == ""
     assert done.rows[0]["found_by"] == "body"
     done = cli("find", "red", "--scan", "--topic", "orders", *NDJSON, store=store)
@@ -146,7 +146,7 @@ def test_compressed_bodies(cli: Cli, tmp_path: Path) -> None:
             opened.put_message(message(0, body=packed, sys_flag=1, properties={}))
     rows = cli("find", "stackneedle", "--scan", *NDJSON, store=path).rows
     assert found(rows) == {0: "body"}
-    limit = ("--body", "utf8", "--decompress", "--decompress-limit", "200")
+    limit = ("--body-as", "utf8", "--decompress", "--decompress-limit", "200")
     done = cli("find", "hayhay", "--scan", *limit, *NDJSON, store=path)
     assert done.rows[-1]["unread_bodies"] == 1 and done.code == 1
     assert done.rows[-1]["not_searched"] == ["compressed-bodies"]

@@ -168,7 +168,7 @@ def test_keys_are_no_unique_keys(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_decompressed_bodies(cli: Cli, store: Path) -> None:
-    line = (*PULL, "--offset", "4", "--max-messages", "3", "--body", "utf8", "--decompress")
+    line = (*PULL, "--offset", "4", "--max-messages", "3", "--body-as", "utf8", "--decompress")
     plain, packed, damaged, _ = cli(*line, store=store).rows
     assert (plain["body"], plain["body_status"], plain["body_compression"]) == (
         "body 4",
@@ -196,7 +196,7 @@ def test_decompressed_bodies(cli: Cli, store: Path) -> None:
 def test_every_command_that_shows_bodies_decompresses_them(
     command: tuple[str, ...], cli: Cli, store: Path
 ) -> None:
-    row, _ = cli(*command, "--body", "utf8", "--decompress", *NDJSON, store=store).rows
+    row, _ = cli(*command, "--body-as", "utf8", "--decompress", *NDJSON, store=store).rows
     assert row["body"] == "x" * 1000
     assert cli(*command, "--decompress", store=store).code == 2
 

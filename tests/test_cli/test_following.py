@@ -19,8 +19,8 @@ from rmqctl.engine.messagestore import MessageStore
 
 from .conftest import BROKER_CONF, CONFIG, message
 
-WALK = ("walk", "commitlog", "--body", "utf8")
-PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--body", "utf8")
+WALK = ("walk", "commitlog", "--body-as", "utf8")
+PULL = ("pull", "--topic", "orders", "--queue-id", "0", "--body-as", "utf8")
 #: Puts messages `first` to `last` into a store, a bulk of some at a time.
 WRITER = """
 import sys, time

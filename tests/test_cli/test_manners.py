@@ -363,7 +363,17 @@ def test_interrupted_is_130(cli: Cli, store: Path, monkeypatch: pytest.MonkeyPat
 
 
 NASTY_LINES = [
-    ("pull", "--topic", "nasty\u202etopic", "--queue-id", "0", "--offset", "0", "--body", "utf8"),
+    (
+        "pull",
+        "--topic",
+        "nasty\u202etopic",
+        "--queue-id",
+        "0",
+        "--offset",
+        "0",
+        "--body-as",
+        "utf8",
+    ),
     ("walk", "commitlog"),
     ("walk", "queue"),
     ("queues",),
@@ -382,7 +392,7 @@ NASTY_LINES = [
     ("group", "set-offset", NASTY, "--topic", "orders", "--to", "end", "--new", "--dry-run"),
     ("group", "set-offset", "g", "--topic", NASTY, "--to", "end"),
     ("find", NASTY),
-    ("find", NASTY, "--scan", "--body", "utf8"),
+    ("find", NASTY, "--scan", "--body-as", "utf8"),
     ("offset", "--topic", "nasty\u202etopic", "--queue-id", "0", "--time", "0"),
     ("offset", "--topic", "t", "--queue-id", "0", "--time", NASTY),
     ("message", "--unique-key", NASTY),

@@ -76,7 +76,7 @@ HARD = {
     ("groups",): "group ",
     ("groups", "--queues"): "group ",
     ("walk", "commitlog"): "log offset  topic ",
-    ("walk", "commitlog", "--body", "utf8"): "log offset  topic ",
+    ("walk", "commitlog", "--body-as", "utf8"): "log offset  topic ",
     ("walk", "queue"): "topic ",
     ("walk", "index"): "file ",
     ("pull", "--topic", WIDE, "--queue-id", "1", "--offset", "0"): "log offset  topic ",

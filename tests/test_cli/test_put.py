@@ -48,7 +48,7 @@ def test_put_one_then_read_it(cli: Cli, tmp_path: Path) -> None:
     result = done.rows[0]
     assert list(result) == RESULT_FIELDS
     assert (result["status"], result["wrote_offset"], result["queue_offset"]) == ("PUT_OK", 0, 0)
-    line = ("message", result["msg_id"], "--body", "utf8", "--format", "ndjson")
+    line = ("message", result["msg_id"], "--body-as", "utf8", "--format", "ndjson")
     row = cli(*line, store=new).rows[0]
     assert row["body"] == "héllo"
     assert row["properties"] == {"TAGS": "paid", "KEYS": "a b", "region": "eu=west"}
@@ -81,7 +81,7 @@ def test_put_body_file(cli: Cli, store: Path, tmp_path: Path) -> None:
     body.write_bytes(bytes(range(256)))
     result = cli(*PUT, "--body-file", body, store=store).rows[0]
     row = cli(
-        *("message", result["msg_id"], "--body", "hex", "--format", "ndjson"), store=store
+        *("message", result["msg_id"], "--body-as", "hex", "--format", "ndjson"), store=store
     ).rows[0]
     assert bytes.fromhex(row["body"]) == bytes(range(256))
 
@@ -160,7 +160,7 @@ def test_put_from_stores_every_field(cli: Cli, store: Path, tmp_path: Path) -> N
     assert summary == {"type": "summary", "messages": 4}
     assert [row["topic"] for row in results] == ["a", "a", "a", "orders"]
     found = cli(
-        "index", "query", "--topic", "a", "--key", "k4", "--body", "hex", "--json", store=store
+        "index", "query", "--topic", "a", "--key", "k4", "--body-as", "hex", "--json", store=store
     )
     assert json.loads(found.out)[0]["body"] == "0001ff"
     row = cli("message", results[2]["msg_id"], "--format", "ndjson", store=store).rows[0]

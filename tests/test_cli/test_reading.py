@@ -44,7 +44,7 @@ READING = [
     ("config", "check"),
     ("offset", "--topic", "orders", "--queue-id", "0", "--time", "-2h"),
     (*PULL, "--filter", "TAGS = 'paid'"),
-    ("walk", "commitlog", "--filter", "TAGS IS NOT NULL", "--decompress", "--body", "utf8"),
+    ("walk", "commitlog", "--filter", "TAGS IS NOT NULL", "--decompress", "--body-as", "utf8"),
 ]
 #: What finds nothing in the store of these tests, with its exit code.
 FINDING_NOTHING = {
@@ -136,11 +136,13 @@ def test_pull_of_nothing_exits_1(offset: int, status: str, cli: Cli, store: Path
 
 
 def test_pull_by_tag_and_bodies(cli: Cli, store: Path) -> None:
-    done = cli(*PULL, "--tag", "due || none", "--body", "utf8", "--format", "ndjson", store=store)
+    done = cli(
+        *PULL, "--tag", "due || none", "--body-as", "utf8", "--format", "ndjson", store=store
+    )
     rows = done.rows[:-1]
     assert [row["body"] for row in rows] == [f"body {n}" for n in range(0, 60, 6)]
     for spelling, body in (("hex", "626f64792030"), ("base64", "Ym9keSAw")):
-        line = (*PULL, "--max-messages", "1", "--body", spelling, "--format", "ndjson")
+        line = (*PULL, "--max-messages", "1", "--body-as", spelling, "--format", "ndjson")
         assert cli(*line, store=store).rows[0]["body"] == body
 
 
@@ -169,7 +171,7 @@ def test_query_counts_what_the_log_does_not_have(cli: Cli, store: Path) -> None:
 
 
 def test_message_by_id_and_by_offset(cli: Cli, store: Path) -> None:
-    row = cli("message", "0", "--format", "ndjson", "--body", "utf8", store=store).rows[0]
+    row = cli("message", "0", "--format", "ndjson", "--body-as", "utf8", store=store).rows[0]
     assert row["body"] == "body 0"
     again = cli("message", row["msg_id"], "--format", "ndjson", store=store).rows[0]
     assert again["physical_offset"] == 0

@@ -24,7 +24,7 @@ COUNT = 120
 READING = [
     ["info"],
     ["queues"],
-    ["walk", "commitlog", "--body", "hex"],
+    ["walk", "commitlog", "--body-as", "hex"],
     ["walk", "queue", "--topic", "topic0"],
     ["walk", "index"],
     ["dump", "record", "0"],

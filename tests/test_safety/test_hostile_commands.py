@@ -57,8 +57,8 @@ READING: list[tuple[str, ...]] = [
     ("stats",),
     ("offset", "--topic", SCHEDULED.decode(), "--queue-id", "0", "--time", "0", "--scan"),
     ("message", "--unique-key", "u"),
-    ("find", "9", "--scan", "--body", "utf8", "--decompress"),
-    ("walk", "commitlog", "--decompress", "--body", "utf8", "--filter", "DELAY IS NOT NULL"),
+    ("find", "9", "--scan", "--body-as", "utf8", "--decompress"),
+    ("walk", "commitlog", "--decompress", "--body-as", "utf8", "--filter", "DELAY IS NOT NULL"),
     ("rebuild", "all", "--missing", "--dry-run"),
 ]
 

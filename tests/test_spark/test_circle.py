@@ -135,7 +135,7 @@ def test_import_takes_what_the_command_prints(
 ) -> None:
     from rmqctl.spark.sink import importer
 
-    line = ("walk", "commitlog", "--store", str(store), "--body", "base64", "--format", form)
+    line = ("walk", "commitlog", "--store", str(store), "--body-as", "base64", "--format", form)
     assert run(line) == 0
     source = tmp_path / f"rows.{form}"
     source.write_text(("\ufeff" if form == "csv" else "") + capfd.readouterr().out)

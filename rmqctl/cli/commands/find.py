@@ -39,7 +39,7 @@ _NOT_SEARCHED = {
     "find",
     examples=[
         "rmqctl find order-42 --store DIR",
-        "rmqctl find order-42 --topic orders --body utf8 --decompress",
+        "rmqctl find order-42 --topic orders --body-as utf8 --decompress",
         "rmqctl find 'out of stock' --scan --since -2h --format ndjson",
         "rmqctl find FD0000000000000000000000000000026E175FFD2B27",
     ],

@@ -50,8 +50,8 @@ def command(
     """Make a new store from files of messages, in parallel.
 
     Columns, or the fields of a line, are those of `put --from`, but for delay_level. What export,
-    and walk, pull, index query and message with --body, print of messages is such; what follows
-    from the rest, or is the old store's, is passed over. Messages stay what they were: a
+    and walk, pull, find, index query and message with --body-as, print of messages is such; what
+    follows from the rest, or is the old store's, is passed over. Messages stay what they were: a
     transaction keeps its state, and a DELAY property delays nothing. Offsets, ids and store times
     are the new store's. The store appears when all of it is written.
     """

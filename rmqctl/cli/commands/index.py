@@ -40,8 +40,8 @@ def command() -> None:
     "query",
     examples=[
         "rmqctl index query --store DIR --topic orders --key order-42",
-        "rmqctl index query --topic orders --key order-42 --since -1d --body utf8 --json",
-        "rmqctl index query --topic orders --key order-42 --body utf8 --decompress",
+        "rmqctl index query --topic orders --key order-42 --since -1d --body-as utf8 --json",
+        "rmqctl index query --topic orders --key order-42 --body-as utf8 --decompress",
         "rmqctl index query --topic orders --key order-42 --raw",
     ],
     exits={1: "nothing matched, or a body shown is not what was stored"},

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
         "jq -c … | rmqctl put --from -",
-        "rmqctl walk commitlog --body base64 --format ndjson | rmqctl put --store NEW --from -",
+        "rmqctl walk commitlog --body-as base64 --format ndjson | rmqctl put --store NEW --from -",
     ],
     exits=WRITING_EXITS
     | {0: "PUT_OK", 5: "a message was refused (its row has the status), or the store is damaged"},
@@ -145,12 +145,12 @@ def command(
     With --from each line is a JSON object: topic, queue_id, tags, keys, properties, body with
     body_encoding (utf8, base64 or hex), flag, sys_flag, delay_level, transaction, born_timestamp,
     born_host, store_host, reconsume_times, prepared_transaction_offset. Options give what a line
-    leaves out. Rows that walk, pull, index query, message and export print with --body are such
-    lines as they are, and their messages stay what they were. A line that is no message, or whose
-    body is not that of its body_crc, ends the run; all before it is stored. With --batch a row
-    stands for a batch: lines that follow each other with the same topic and queue, as many as a
-    record may be long. With --dry-run the rows say what would be answered, without offsets, behind
-    a row of type recovery when there is something to bring in order first.
+    leaves out. Rows that export, and walk, pull, find, index query and message with --body-as,
+    print are such lines as they are, and their messages stay what they were. A line that is no
+    message, or whose body is not that of its body_crc, ends the run; all before it is stored. With
+    --batch a row stands for a batch: lines that follow each other with the same topic and queue, as
+    many as a record may be long. With --dry-run the rows say what would be answered, without
+    offsets, behind a row of type recovery when there is something to bring in order first.
     """
     fields = _fields(given)
     if transient_store_pool and flush == "sync":

@@ -49,7 +49,7 @@ def command() -> None:
     "commitlog",
     examples=[
         "rmqctl walk commitlog --store DIR --limit 10",
-        "rmqctl walk commitlog --topic orders --since -2h --body utf8 --format ndjson",
+        "rmqctl walk commitlog --topic orders --since -2h --body-as utf8 --format ndjson",
         "rmqctl walk commitlog --topic orders --key order-42",
         "rmqctl walk commitlog --topic orders --tag 'paid || due' --limit 10",
         "rmqctl walk commitlog --start 1073741824 --end 2147483648 --json",

@@ -245,7 +245,7 @@ def _lacks_body(fields: dict[str, Any]) -> str:
     if fields.get("body_length"):
         return (
             f"the body of {fields['body_length']} bytes is missing: print the rows with "
-            "--body base64"
+            "--body-as base64"
         )
     return ""
 

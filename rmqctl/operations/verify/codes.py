@@ -23,7 +23,7 @@ class Code(NamedTuple):
 REBUILD_INDEX = "`rmqctl rebuild index` writes the index from the log."
 _LOG_LOST = (
     "These bytes are lost unless a replica has them. Keep the broker down: its recovery may delete "
-    "everything behind this place. Copy the store first; `rmqctl walk commitlog --body base64` "
+    "everything behind this place. Copy the store first; `rmqctl walk commitlog --body-as base64` "
     "shows the messages before and behind it."
 )
 

@@ -150,7 +150,7 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
     few_puts = {**puts, "from": str(few)}
     rebuild = ("rebuild", "all", *where, "--output", str(rebuilt))
     verify = ("verify", *where, "-q")
-    pull_all = (*queue, "--max-messages", str(share), "--body", "utf8", "--format", "ndjson")
+    pull_all = (*queue, "--max-messages", str(share), "--body-as", "utf8", "--format", "ndjson")
     ask = ("index", "query", *where, "--topic", TOPIC, "--key", keys[0])
     checks, dispatches = {"what": "check", **on_store}, {"what": "dispatch", **on_store}
     pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}

@@ -140,7 +140,7 @@ class Message(Counted):
         if len(body) > MOST_SHOWN:
             rest = size(len(body) - MOST_SHOWN)
             at = self.physical_offset
-            command = f"`rmqctl message {at} --body utf8`"
+            command = f"`rmqctl message {at} --body-as utf8`"
             yield Line(("", f"{rest} more: x shows all, and {command}"), WARNING)
 
 
