@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.cli.text import cell, cut, is_number, is_time, title, width
+from rmqctl.cli.text import cell_of, cut, is_number, is_time, title, width
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -85,7 +85,7 @@ class Page:
     def __init__(self, names: Sequence[str], rows: Sequence[Row]) -> None:
         self.names = list(names)
         self.numeric = {name: is_number(name, rows) for name in names}
-        self._texts = {name: [cell(name, row.get(name)) for row in rows] for name in names}
+        self._texts = {name: [cell_of(row, name) for row in rows] for name in names}
         self._widths: dict[tuple[str, str], int] = {}
 
     def texts(self, name: str, times: str) -> list[str]:

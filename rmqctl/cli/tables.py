@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.sink import Shape, Sink
-from rmqctl.cli.text import cell, is_number, pairs, title, visible, width
+from rmqctl.cli.text import cell_of, is_number, pairs, title, visible, width
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -148,7 +148,7 @@ class Vertical(Shape):
         names = self.names(row)
         margin = max(map(len, names), default=0)
         for name in names:
-            self.sink.line(f"{name:<{margin}}  {cell(name, row[name])}".rstrip())
+            self.sink.line(f"{name:<{margin}}  {cell_of(row, name)}".rstrip())
 
     def summary(self, row: Row) -> None:
         self.sink.line(f"summary: {pairs(row)}")
@@ -215,7 +215,7 @@ class Plain(Table):
 
     def _print(self, page: list[Row]) -> None:
         names = self._names
-        lines = [[cell(name, row.get(name)) for name in names] for row in page]
+        lines = [[cell_of(row, name) for name in names] for row in page]
         if self._widths is None:
             self._numeric = [is_number(name, page) for name in names]
             titles = [title(name) for name in names]

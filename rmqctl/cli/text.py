@@ -31,6 +31,8 @@ _QUOTED, _BLANK = re.compile(r"`[^`]*`"), "\0"
 #: Characters: more than a message with two paths of the usual length has, and what stays of each
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
+#: Rows whose ``size`` is that of files.
+_OF_FILES = ("disk", "file")
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: From here on a size is shown in larger units than bytes.
 _LONG_NUMBER = 10_000
@@ -171,6 +173,14 @@ def cell(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(cell(name, item) for item in value)
     return visible(str(value))
+
+
+def cell_of(row: Row, name: str) -> str:
+    """A field of a row as a table shows it: the size of files as other bytes are, that of one
+    structure, which is compared with others, to the byte."""
+    if name == "size" and row["type"] in _OF_FILES:
+        return cell("bytes", row["size"])
+    return cell(name, row.get(name))
 
 
 def parts(value: dict[str, Any]) -> list[str]:

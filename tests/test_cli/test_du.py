@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.cli.text import cell_of, human_size
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.operations.look import du
@@ -76,6 +77,12 @@ def test_space_on_disk_counts_blocks(cli: Cli, store: Path) -> None:
             assert row["allocated_bytes"] == sum(status.st_blocks * 512 for status in files)
     everything = [p.lstat().st_blocks * 512 for p in store.rglob("*") if p.is_file()]
     assert rows[-1] == {"type": "summary", "allocated_bytes": sum(everything)}
+    table = cli("du", "--disk", store=store).out.splitlines()[1:]
+    for row, line in zip(rows[:-1], table, strict=False):
+        shown = [str(row["files"]), human_size(row["size"]), human_size(row["allocated_bytes"])]
+        assert line.split() == " ".join([row["structure"], *shown]).split()
+    # A record's size is compared with another's, to the byte.
+    assert cell_of({"type": "unit", "size": 123_456}, "size") == "123456"
 
 
 def test_filters_and_limits(cli: Cli, store: Path) -> None:
