@@ -41,6 +41,7 @@ from rmqctl.cli.browse.widgets.prompt import Prompt
 from rmqctl.cli.commands import browse
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable
+from rmqctl.installed import install_command
 from rmqctl.operations.verify.findings import finding
 from tests import golden_data
 from tests.conftest import Golden
@@ -599,14 +600,14 @@ def test_without_textual_one_line_says_what_to_install(
     assert (done.code, done.out) == (2, "")
     assert done.err == (
         f"error: browse needs the package textual, 8.0 or later; found: {found}. Install it: "
-        f"`{sys.executable} -m pip install '{browse.TEXTUAL}'`.\n"
+        f"`{install_command('tui')}`.\n"
     )
 
 
 def test_the_extra_asks_for_what_the_line_says() -> None:
     root = Path(__file__).resolve().parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    assert project["optional-dependencies"]["tui"] == [browse.TEXTUAL]
+    assert project["optional-dependencies"]["tui"] == [f"textual>={browse._LEAST_MAJOR}.0"]
 
 
 def test_without_a_terminal_it_says_what_prints_rows(cli: Cli, store: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 
 import click
@@ -16,7 +15,6 @@ from rmqctl.errors import BrowserMissing, UsageError
 
 #: What the extra ``tui`` asks for.
 _LEAST_MAJOR = 8
-TEXTUAL = f"textual>={_LEAST_MAJOR}.0"
 
 
 @make(
@@ -72,5 +70,7 @@ def _require_textual() -> None:
         found = "none"
     major = re.match(r"[0-9]+", found)
     if major is None or int(major[0]) < _LEAST_MAJOR:
-        install = shlex.join([sys.executable, "-m", "pip", "install", TEXTUAL])
+        from rmqctl.installed import install_command
+
+        install = install_command("tui")
         raise BrowserMissing(least=f"{_LEAST_MAJOR}.0", found=found, install=install)
