@@ -21,6 +21,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
 from rmqctl.engine.record.record import End
 from rmqctl.errors import UsageError
+from rmqctl.operations.look.recordstarts import require_record
 from rmqctl.operations.look.topics import topics
 from rmqctl.operations.look.walk import Selection, walk_commit_log
 from rmqctl.operations.verify import verify
@@ -212,6 +213,18 @@ def test_a_body_that_is_not_what_was_stored_is_said(golden: Golden, tmp_path: Pa
     assert at is not None
     lines = all_lines(Message(opened, at, TEXT, 80))
     assert any("body-crc-mismatch" in line.cells[-1] and line.tone == "error" for line in lines)
+    # Nor is it shown as a sound one where it is one of many.
+    record = require_record(opened.store, at)
+    log = Log(opened, at)
+    log.prepare(never)
+    lists = [
+        all_lines(QueueMessages(opened, record.topic, record.queue_id)),
+        list(log.load(0, 20, never).values()),
+    ]
+    for lines in lists:
+        (bad,) = [line for line in lines if line.tone == "error"]
+        assert bad.place.physical_offset == at and "body-crc-mismatch" in bad.note
+        assert "DAMAGED" in bad.cells[-1]
 
 
 @pytest.mark.parametrize("text", ["", "a" * 25, "中文" * 20, "é" * 11 + "中", "\u0301" * 50])

@@ -125,11 +125,12 @@ class Log:
             while window.low > low and not window.begins:
                 go_on(stop)
                 self._read_back(window, window.low - low)
-            return {
-                number: self._line(number, window.entries[number])
-                for number in range(low, high)
-                if number in window.entries
-            }
+            lines = {}
+            for number in range(low, high):
+                go_on(stop)
+                if number in window.entries:
+                    lines[number] = self._line(number, window.entries[number])
+            return lines
 
     def _read_on(self, window: _Window, count: int) -> None:
         walked = self._store.commit_log.walk(window.next_offset())
@@ -166,10 +167,11 @@ class Log:
     def _message(self, at: str, place: Place, record: Record) -> Line:
         keys = record.properties.get(PROPERTY_KEYS, "")
         what = f"{record.topic} {record.queue_id}@{record.queue_offset}"
+        body = preview(self._store, record)
         cells = (
             at,
             size(record.total_size),
             to_the_second(record.store_timestamp),
-            " ".join(part for part in (what, keys, preview(self._store, record)) if part),
+            " ".join(part for part in (what, keys, body.text) if part),
         )
-        return Line(cells, "", place)
+        return Line(cells, ERROR if body.note else "", place, body.note)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import COMPRESSED_FLAG, PROPERTY_KEYS, PROPERTY_TAGS
 from rmqctl.cli.browse.model.job import Job
 from rmqctl.cli.browse.model.lines import DIM, ERROR, Column, Counted, Line, Place, Stop
 from rmqctl.cli.browse.model.shown import short_time, size
 from rmqctl.engine.read.bytime import Boundary
+from rmqctl.engine.record.bodies import is_as_stored
 from rmqctl.engine.record.record import Damage, Record
+from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.operations.look.find import Wanted, find
 from rmqctl.operations.look.offset import offset_by_time
 from rmqctl.operations.look.places import message_of_unit
@@ -25,14 +27,24 @@ _PREVIEW = 200
 MOST_FOUND = 1000
 
 
-def preview(store: MessageStore, record: Record) -> str:
-    """The beginning of a body."""
+class Preview(NamedTuple):
+    """The beginning of a body, marked where it is not what was stored; ``note`` says so then."""
+
+    text: str
+    note: str
+
+
+def preview(store: MessageStore, record: Record) -> Preview:
+    """The beginning of a body, all of which is read: whoever sees a part of it is told when the
+    rest is damaged."""
+    body = store.body(record)
     if record.sys_flag & COMPRESSED_FLAG:
-        return f"({size(record.body_length)}, compressed)"
-    mapped, _ = store.commit_log.locate(record.physical_offset)
-    return mapped.read(record.body_position, min(record.body_length, _PREVIEW)).decode(
-        "utf-8", "replace"
-    )
+        text = f"({size(record.body_length)}, compressed)"
+    else:
+        text = body[:_PREVIEW].decode("utf-8", "replace")
+    if is_as_stored(body, record.body_crc):
+        return Preview(text, "")
+    return Preview(f"DAMAGED {text}", f"{BODY_CRC_MISMATCH}: the body is not what was stored")
 
 
 def place_of(record: Record) -> Place:
@@ -99,6 +111,8 @@ class QueueMessages(Counted):
         properties = found.properties
         # A unit may lead to a message of another queue, which verify names.
         strays = (found.topic, found.queue_id) != (self.topic, self.queue_id)
+        note = f"a message of {found.topic!r}, queue {found.queue_id}" if strays else ""
+        body = preview(self._store, found)
         return Line(
             (
                 str(number),
@@ -106,11 +120,11 @@ class QueueMessages(Counted):
                 size(found.total_size),
                 properties.get(PROPERTY_TAGS, ""),
                 properties.get(PROPERTY_KEYS, ""),
-                preview(self._store, found),
+                body.text,
             ),
-            ERROR if strays else "",
+            ERROR if strays or body.note else "",
             place_of(found)._replace(queue_offset=number),
-            f"a message of {found.topic!r}, queue {found.queue_id}" if strays else "",
+            "; ".join(filter(None, (note, body.note))),
         )
 
     def at_time(self, time: int) -> int | None:
