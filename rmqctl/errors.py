@@ -311,6 +311,12 @@ class UnsupportedStore(RmqctlError):
     )
 
 
+class WrittenByItsBrokers(UnsupportedStore):
+    """A store that nobody else can change without harm."""
+
+    template = "{path}: {reason}. Nothing was changed. Let its brokers write; {advice}."
+
+
 class NoRecordAt(RmqctlError):
     template = (
         "there is no record at physical offset {physical_offset}: {reason}. "

@@ -206,7 +206,7 @@ class WritableStore(MessageStore):
         if not (self._create and {path.name for path in self.root.iterdir()} <= left):
             super()._check()
         paths.check_writable(self.root)
-        check_understood(self.root)
+        check_understood(self.root, self.config)
         self._lock = StoreLock(self.root, self._forked)
         self._undo.callback(self._release)
 

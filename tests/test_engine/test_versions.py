@@ -10,6 +10,7 @@ from formats import constants
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import (
     check_understood,
     not_understood,
@@ -41,7 +42,7 @@ def test_queues_in_rocksdb_stop_a_writer(name: str, shown: str, tmp_path: Path) 
     put(tmp_path, name)
     assert [found for found, _ in not_understood(tmp_path)] == [shown]
     with pytest.raises(UnsupportedStore, match="RocksDB"):
-        check_understood(tmp_path)
+        check_understood(tmp_path, MessageStoreConfig())
     unread = queues_not_understood(tmp_path)
     assert unread(None) and unread("any")
 
@@ -52,12 +53,14 @@ def test_what_is_passed_over_stops_nobody(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     assert list(not_understood(tmp_path)) == []
     put(tmp_path, "timerlog/00000000000000000000")
-    put(tmp_path, "timercheck")
+    for name in ("config/timercheck", "kvStore/CURRENT", "rocksdbstore/CURRENT", "config/acls/LOG"):
+        put(tmp_path, name)
     put(tmp_path, "batchconsumequeue/batches/0/00000000000000000000")
     assert {name for name, _ in not_understood(tmp_path)} == {
-        "timerlog", "timercheck", "batchconsumequeue"
+        "timerlog", "config/timercheck", "batchconsumequeue", "kvStore", "rocksdbstore",
+        "config/acls",
     }  # fmt: skip
-    check_understood(tmp_path)
+    check_understood(tmp_path, MessageStoreConfig())
     unread = queues_not_understood(tmp_path)
     assert [unread(topic) for topic in (None, "batches", "others")] == [False, True, False]
 
@@ -87,6 +90,7 @@ def test_the_form_is_read_off_the_newest_record(
     longer = RecordForm(form.property_separator, form.property_crc, True)
     later = newest._replace(magic_code=constants.MESSAGE_MAGIC_CODE_V2)
     assert record_form(tmp_path, later) == longer
-    (tmp_path / "compaction").mkdir()
+    left = tmp_path / ("compaction" if form.property_separator else "timerwheel")
+    left.mkdir() if left.name == "compaction" else left.touch()
     assert record_form(tmp_path, newest) == longer
     assert record_form(tmp_path, None) == RecordForm(long_topics=True)

@@ -88,6 +88,8 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     _check_place(options)
     options["jobs"] = jobs_of(options)
     plans = _plans(stores, what, options)
+    if options["in_place"]:
+        _check_understood(plans)
     outputs = _outputs(plans, options["output"])
     _check_outside(plans, options["output"])
     _note_overruled(stores[0], plans)
@@ -139,6 +141,14 @@ def _plans(stores: list[Settings], what: str, options: dict[str, Any]) -> list[R
         plan_rebuild(one.root, one.config, what, options["topic"], options["queue_id"])
         for one in stores
     ]
+
+
+def _check_understood(plans: list[RebuildPlan]) -> None:
+    """:raises UnsupportedStore: nobody writes such a store, nor plans to."""
+    from rmqctl.engine.state.laterversions import check_understood
+
+    for plan in plans:
+        check_understood(plan.root, plan.config)
 
 
 def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:

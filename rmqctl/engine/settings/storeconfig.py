@@ -74,6 +74,10 @@ class MessageStoreConfig:
     transaction_check_max: int = 15
     disk_max_used_space_ratio: int = 75
     clean_file_forcibly_enable: bool = True
+    #: Forms of a store that no command changes (:mod:`rmqctl.engine.state.laterversions`).
+    enable_d_leger_commit_log: bool = False
+    enable_controller_mode: bool = False
+    config_manager_version: str = "v1"
     explicit: frozenset[str] = field(default_factory=frozenset)
     overruled: frozenset[str] = field(default_factory=frozenset)
 

@@ -1,7 +1,9 @@
 """What later versions of RocketMQ put into a store: what is not read, and the form of a record.
 
-Most of it can be passed over: the commit log stays the truth. Queues that live in RocksDB cannot:
-a writer that does not keep them up to date would hide its messages from every consumer.
+Most of it can be passed over: the commit log stays the truth. Some cannot, and stop every writer:
+queues in RocksDB would not get what is put, and hide it from every consumer; a log that a DLedger
+group or a controller keeps in several copies would differ from the others; offsets and topics in
+RocksDB are not what the JSON files say.
 """
 
 from __future__ import annotations
@@ -9,12 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE
+from rmqctl.engine.files.paths import CONSUME_QUEUE, scan_names
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
-from rmqctl.errors import UnsupportedStore
+from rmqctl.errors import UnsupportedStore, WrittenByItsBrokers
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 _QUEUES_IN_ROCKSDB = {
     "consumequeue_r": "queues in RocksDB (5.x)",
@@ -25,14 +31,29 @@ _PASSED_OVER = {
     _BATCH_QUEUES: "batch queues (5.x)",
     "timerwheel": "timer wheel (5.x)",
     "timerlog": "timer log (5.x)",
-    "timercheck": "timer checkpoint (5.x)",
+    "config/timercheck": "timer checkpoint (5.x)",
     "compaction/compactionLog": "compacted topics (5.x)",
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",
     "indexRocksDBStore": "index in RocksDB (5.x)",
     "rocksdb": "RocksDB (5.x)",
-    "epochFileCheckpoint": "controller epochs (5.x)",
+    "rocksdbstore": "index, timers or transactions in RocksDB (5.4 and later)",
+    "kvStore": "pop in RocksDB (5.x)",
+    "tiered_index_file": "index of tiered storage (5.x)",
+    "config/tieredStoreMetadata.json": "tiered storage (5.x)",
+    "config/users": "users in RocksDB (5.x)",
+    "config/acls": "rights in RocksDB (5.x)",
 }
+#: What a broker writes in controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
+_CONTROLLER = {
+    "epochFileCheckpoint": "controller epochs (5.x)",
+    "brokerIdentity": "identity of a broker in controller mode (5.x)",
+}
+_DLEDGER_PREFIX = "dledger-"
+_DLEDGER_DATA = "data"
+_READING = "reading commands, and `rmqctl rebuild --output`, work on it"
+#: Members of DLedger groups that are named: a store has one.
+_MOST_MEMBERS = 8
 #: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
 _OFFSETS_IN_ROCKSDB = {
     "config/consumerOffsets": "offsets in RocksDB (5.x)",
@@ -49,7 +70,10 @@ _ROCKSDB_MARK = "CURRENT"
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of what stands in a store and is not read."""
-    for name, what in (_QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB).items():
+    for name in dledger_logs(root):
+        yield name, "log of a DLedger group"
+    names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONTROLLER | _CONFIG_IN_ROCKSDB
+    for name, what in names.items():
         if _holds_something(root / name):
             yield name, what
     if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
@@ -76,11 +100,54 @@ def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
     return lambda topic: topic in batch_topics
 
 
-def check_understood(root: Path) -> None:
-    """:raises UnsupportedStore: messages put here would be in no queue that a broker reads."""
+def dledger_logs(root: Path) -> list[str]:
+    """Where a DLedger broker (``enableDLegerCommitLog``, 4.5 and later) keeps the log: one
+    ``dledger-<dLegerSelfId>/data``. It counts as soon as it is there: the broker appends to no
+    other from then on (``DLedgerCommitLog#setRecoverPosition``)."""
+    found = []
+    for name in scan_names(root):
+        if name.startswith(_DLEDGER_PREFIX) and (root / name / _DLEDGER_DATA).is_dir():
+            found.append(f"{name}/{_DLEDGER_DATA}")
+            if len(found) == _MOST_MEMBERS:
+                break
+    return found
+
+
+def check_understood(root: Path, config: MessageStoreConfig) -> None:
+    """What every command asks before it changes a store; looks, and takes no lock.
+
+    :param config: also speaks of what has not been made yet.
+    :raises UnsupportedStore: messages put here would be in no queue that a broker reads.
+    :raises WrittenByItsBrokers: the log lies in ``dledger-*/data``, and what is put into
+        ``commitlog/`` has an address of one of its records; or a controller has its copies in step
+        by epochs; or topics, groups and offsets are not those of the JSON files.
+    """
+    for name in dledger_logs(root) or ["dledger-*"] * config.enable_d_leger_commit_log:
+        raise WrittenByItsBrokers(
+            path=str(root / name),
+            reason="a DLedger group keeps this store's log there, and would never serve what is "
+            "written beside it",
+            advice="`rmqctl info` names what is not read",
+        )
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
             raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+    epochs = [name for name in _CONTROLLER if _holds_something(root / name)]
+    for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:
+        raise WrittenByItsBrokers(
+            path=str(root),
+            reason=f"it is one of several copies that a controller keeps alike ({name}), and one "
+            "that is changed by itself is cut back or differs from the others",
+            advice=_READING,
+        )
+    said = config.config_manager_version.lower() == "v2"
+    for name in config_in_rocksdb(root) or ["configManagerVersion=v2"] * said:
+        raise WrittenByItsBrokers(
+            path=str(root),
+            reason=f"it keeps topics, groups or offsets in RocksDB ({name}), and the JSON files of "
+            "config/ may be long out of date",
+            advice=_READING,
+        )
 
 
 def check_offsets_in_files(root: Path) -> None:
@@ -97,8 +164,9 @@ def config_in_rocksdb(root: Path) -> list[str]:
 
 
 def is_of_5(root: Path) -> bool:
-    """Whether a broker of 5.1.0 or later has run on the store: it makes a directory of its own."""
-    return (root / "compaction").is_dir()
+    """Whether a broker of 5.x has run on the store: 5.0 and later make a ``timerwheel`` when they
+    start, 5.1 and later ``compaction/`` when they stop."""
+    return (root / "timerwheel").is_file() or (root / "compaction").is_dir()
 
 
 def abort_content(form: RecordForm) -> bytes:
@@ -112,7 +180,7 @@ def record_form(root: Path, newest: Record | None) -> RecordForm:
     """The form in which the store's own version writes, read off its newest record.
 
     What a record without properties does not tell is written as 4.9.3 does: every version reads
-    that. Topics of more than 127 bytes only exist where 5.x has been: it has made ``compaction/``,
+    that. Topics of more than 127 bytes only exist where 5.x has been: it has left its own files,
     or written a record of that kind.
     """
     data = newest.properties_bytes if newest is not None else b""

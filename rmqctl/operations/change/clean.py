@@ -140,7 +140,7 @@ def clean(
     """
     paths.check_store(root)
     paths.check_writable(root)
-    check_understood(root)
+    check_understood(root, config)
     bring_in_order(root, config)
     lock = StoreLock(root)
     try:

@@ -163,7 +163,7 @@ def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pla
     """
     paths.check_store(root)
     paths.check_writable(root)
-    check_understood(root)
+    check_understood(root, config)
     plan_offsets(root, config, request)  # What is refused is refused before anything is changed.
     bring_in_order(root, config)
     lock = StoreLock(root)

@@ -150,7 +150,7 @@ def rebuild_in_place(
 def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> RebuildSummary:
     """:func:`rebuild_in_place` itself."""
     root = plan.root
-    check_understood(root)
+    check_understood(root, plan.config)
     if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     lock = StoreLock(root)

@@ -9,6 +9,7 @@ from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.start.model import StartPlan
+from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.engine.write import recovery
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ def planned_row(store: MessageStore, progress: Progress = _silent) -> RecoveryRo
     """What opening a store for writing would do, of one that is open for reading; None: nothing.
 
     :raises FileLengthUnproven, DamagedStore, CommitLogMissing, QueueHasHole: it would be refused.
+    :raises UnsupportedStore: nobody writes such a store.
     """
+    check_understood(store.root, store.config)
     commit_log_file_size(store.root, store.config, writes=True)
     store.check_log_lengths()
     plan = store.start_plan(progress)
