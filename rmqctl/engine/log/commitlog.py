@@ -75,7 +75,7 @@ class CommitLog:
 
     def entry_at(self, physical_offset: int) -> Entry:
         """What stands at an offset; :raises NoRecordAt: the offset lies in no file."""
-        return _read(*self.locate(physical_offset))
+        return read_entry_of(*self.locate(physical_offset))
 
     def record_at(self, physical_offset: int) -> Record:
         """The record that starts at an offset; :raises NoRecordAt: none does."""
@@ -152,13 +152,13 @@ class CommitLog:
             gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
             return Step(gap, number, 0)
         for _ in range(_LOOKS):
-            entry = _read(self.files.file(number), position)
+            entry = read_entry_of(self.files.file(number), position)
             if isinstance(entry, Record):
                 return Step(entry, number, position + entry.total_size)
             if isinstance(entry, Blank):
                 return Step(entry, *self._next_file(number))
             step = self._irregular(entry, number, position)
-            if _read(self.files.file(number), position) == entry:
+            if read_entry_of(self.files.file(number), position) == entry:
                 break
             # A broker has appended here while what follows was looked for: look again.
         return step
@@ -208,8 +208,3 @@ class CommitLog:
 
     def close(self) -> None:
         self.files.close()
-
-
-def _read(mapped: MappedFile, position: int) -> Entry:
-    """What stands at a position of a file."""
-    return read_entry_of(mapped, position)

@@ -61,8 +61,14 @@ class Selection:
     @property
     def filters(self) -> bool:
         """Whether some messages in the range are not shown."""
-        given = (self.topic, self.queue_id, self.since, self.until, self.key)
-        return any(one is not None for one in given)
+        # Asked for every row: no generator.
+        return not (
+            self.topic is None
+            and self.queue_id is None
+            and self.since is None
+            and self.until is None
+            and self.key is None
+        )
 
     def shows_time(self, timestamp: int) -> bool:
         return (self.since is None or timestamp >= self.since) and (
@@ -137,10 +143,10 @@ def log_row(
     """The row of an entry; None: it is not selected."""
     if isinstance(entry, Damage):
         return damage_row(entry)
-    filters = what.filters or message_filter is not None
+    filters = what.filters
     if isinstance(entry, Blank):
-        return None if filters else blank_row(entry)
-    if what.filters and not _is_shown(entry, what):
+        return None if filters or message_filter is not None else blank_row(entry)
+    if filters and not _is_shown(entry, what):
         return None
     if message_filter is not None and not message_filter.matches(entry):
         return None
