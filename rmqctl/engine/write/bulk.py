@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 BULK_RECORDS = 8192
 _RESERVE = 1 << 20
 _KNOWN_SHAPES = 4096
+_MAGIC_CODE = constants.MESSAGE_MAGIC_CODE
 _pack = PREFIXES[0].pack
-_pack_length = TAILS[constants.MESSAGE_MAGIC_CODE].properties_length.pack
+_pack_length = TAILS[_MAGIC_CODE].properties_length.pack
 #: Bytes of a record without body, topic and properties, but with the length of the properties.
-_FIXED = PREFIXES[0].size + TAILS[constants.MESSAGE_MAGIC_CODE].properties_length.size
+_FIXED = PREFIXES[0].size + TAILS[_MAGIC_CODE].properties_length.size
 #: Properties that make a message more than plain.
 SPECIAL = {
     constants.PROPERTY_DELAY_TIME_LEVEL,
@@ -241,7 +242,7 @@ class BulkAppender:
         # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
         # records in the form of 4.9.3 only.
         plain_form = self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
-        plain_form = plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
+        plain_form = plain_form and encoded.magic_code == _MAGIC_CODE
         has_unit = not encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
         if encoded.message is message and has_unit and plain_form:
             topic = message.topic.encode()
@@ -262,13 +263,12 @@ class BulkAppender:
     def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
         message needs a closer look, which is returned."""
-        log, clock = self._putter.log, self._putter.clock
+        log, clock, room = self._putter.log, self._putter.clock, BULK_RECORDS - len(stored)
         table, tails, unit_limits = self._putter.topic_queue_table, self._tails, self._unit_limits
         mapped, buffer, base, end = self._room()
         start = offset = end_of_reserve = log.write_offset
         shortest, longest, largest = self._lengths()
         encode, stale_end, timestamp = self._encode, log.stale_end, log.store_timestamp
-        room = BULK_RECORDS - len(stored)
         try:
             for message in self._source:
                 if message is None:
@@ -280,37 +280,37 @@ class BulkAppender:
                     topic, queue_id, body, data, flag, born_timestamp, (born_address, born_port),
                     store_host, reconsume_times, prepared_offset,
                 ) = known  # fmt: skip
-                key = topic, queue_id
+                (store_address, store_port), key = store_host, (topic, queue_id)
                 if (tail := tails.get(key)) is None:
                     return message
-                size = _FIXED + len(body) + len(tail) + len(data)
+                body_length, length = len(body), len(data)
+                size = _FIXED + body_length + len(tail) + length
                 if (
-                    not shortest <= len(data) <= longest
+                    not shortest <= length <= longest
                     or size > largest
-                    or offset + size > end
-                    or offset < stale_end
-                    or (born_port | store_host[1]) >> 16  # Neither is a port (MAX_PORT).
+                    or not stale_end <= offset <= end - size
+                    or (born_port | store_port) >> 16  # Neither is a port (MAX_PORT).
                 ):
                     return message
                 if offset + size > end_of_reserve:
                     end_of_reserve = self._reserve(mapped, offset, size)
-                queue_offset = table[key]
-                if not end_of_reserve or queue_offset >= unit_limits[key]:
+                if not end_of_reserve or (queue_offset := table[key]) >= unit_limits[key]:
                     return message
                 timestamp = clock()
                 prefix = _pack(
-                    size, constants.MESSAGE_MAGIC_CODE, crc32(body) & 0x7FFFFFFF, queue_id, flag,
-                    queue_offset, offset, 0, born_timestamp, born_address, born_port, timestamp,
-                    *store_host, reconsume_times, prepared_offset, len(body),
+                    size, _MAGIC_CODE, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset,
+                    offset, 0, born_timestamp, born_address, born_port, timestamp,
+                    store_address, store_port, reconsume_times, prepared_offset, body_length,
                 )  # fmt: skip
                 at, position = offset - base + RECORD_HEAD, offset - base
                 # Size and magic code last, as CommitLogWriter.store does.
                 buffer[at : position + size] = b"".join(
-                    (prefix[RECORD_HEAD:], body, tail, _pack_length(len(data)), data)
+                    (prefix[RECORD_HEAD:], body, tail, _pack_length(length), data)
                 )
                 buffer[position:at] = prefix[:RECORD_HEAD]
                 table[key] = queue_offset + 1
-                stored.append(_new((*key, store_host, offset, size, queue_offset, timestamp)))
+                row = (topic, queue_id, store_host, offset, size, queue_offset, timestamp)
+                stored.append(_new(row))
                 offset, room = offset + size, room - 1
                 if not room or offset >= limit:
                     return None

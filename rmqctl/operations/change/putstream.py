@@ -123,38 +123,33 @@ def _stored_row(appended: Appended, host_digits: dict[Host, str]) -> AppendResul
     }
 
 
-def _counted_to_its_end(lines: Iterable[bytes | None], run: BulkPut) -> Iterator[bytes | None]:
-    """The lines; one that does not end is one of them."""
-    try:
-        yield from lines
-    except LineTooLong as error:
-        run.line += 1
-        raise NotAMessage(str(error)) from None
-
-
 def messages_of(
     lines: Iterable[bytes | None], run: BulkPut, maker: MessageMaker
 ) -> Iterator[Message | None]:
     import orjson
 
     loads, make = orjson.loads, maker.make
-    for line in _counted_to_its_end(lines, run):
-        if line is None:
-            yield None
-            continue
-        run.line += 1
-        if run.line == 1:
-            line = line.removeprefix(BOM_UTF8)
-        if not line or line.isspace():
-            continue
-        try:
-            given = loads(line)
-        except orjson.JSONDecodeError as error:
-            hint = "; --format ndjson prints a row a line" if line.strip() == b"[" else ""
-            raise NotAMessage(f"not JSON: {error}{hint}") from None
-        if type(given) is not dict:
-            raise NotAMessage(f"not a JSON object but {spelled(given)}")
-        if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
-            run.passed_over[given["type"]] += 1
-            continue
-        yield make(given)
+    try:
+        for line in lines:
+            if line is None:
+                yield None
+                continue
+            run.line += 1
+            if run.line == 1:
+                line = line.removeprefix(BOM_UTF8)
+            if not line or line.isspace():
+                continue
+            try:
+                given = loads(line)
+            except orjson.JSONDecodeError as error:
+                hint = "; --format ndjson prints a row a line" if line.strip() == b"[" else ""
+                raise NotAMessage(f"not JSON: {error}{hint}") from None
+            if type(given) is not dict:
+                raise NotAMessage(f"not a JSON object but {spelled(given)}")
+            if "type" in given and is_other_row(given, ignore_unknown=maker.ignore_unknown):
+                run.passed_over[given["type"]] += 1
+                continue
+            yield make(given)
+    except LineTooLong as error:
+        run.line += 1  # One that does not end is one of them.
+        raise NotAMessage(str(error)) from None
