@@ -22,6 +22,7 @@ from rmqctl.cli.sink import Shape, Sink
 from rmqctl.cli.text import in_sentences, safe_json, shortened, visible
 
 if TYPE_CHECKING:
+    from rmqctl.engine.read.lines import Lines
     from rmqctl.rows import Row
 
 #: Rows that are encoded at once.
@@ -118,12 +119,19 @@ class RowWriter:
             self._shape = _table(sink, main_type, vertical, wide, drawn=not live)
         self.row: Callable[[Row], None] = self._shape.row
 
-    def rows(self, rows: Iterable[Row]) -> Row:
+    @property
+    def form(self) -> str:
+        """The form of lines that may be given in place of rows; empty: none may."""
+        return "" if self._live else self._shape.form
+
+    def rows(self, rows: Iterable[Row | Lines]) -> Row:
         """Prints what an operation yields; returns its summary (empty when it yields none)."""
         summary: Row = {}
         write = self.row
         for row in rows:
-            if row["type"] == "summary":
+            if isinstance(row, tuple):
+                self._shape.lines(row)
+            elif row["type"] == "summary":
                 summary = row
                 self._shape.summary(row)
             else:
@@ -185,12 +193,17 @@ def _table(sink: Sink, main_type: str | None, vertical: bool, wide: bool, drawn:
 
 
 class _Lines(Shape):
+    form = "ndjson"
+
     def __init__(self, sink: Sink, encode: Callable[[Row], bytes]) -> None:
         super().__init__(sink)
         self._encode = encode
 
     def row(self, row: Row) -> None:
         self.sink.write(self._encode(row) + b"\n")
+
+    def lines(self, lines: Lines) -> None:
+        self.sink.write(lines.data)
 
     def many(self, rows: Iterable[Row]) -> None:
         rows = iter(rows)
@@ -200,6 +213,7 @@ class _Lines(Shape):
 
 
 class _Array(Shape):
+    form = "ndjson"
     _before = b"[\n"
 
     def __init__(self, sink: Sink, encode: Callable[[Row], bytes]) -> None:
@@ -210,11 +224,19 @@ class _Array(Shape):
         self.sink.write(self._before + self._encode(row))
         self._before = b",\n"
 
+    def lines(self, lines: Lines) -> None:
+        if lines.messages:
+            # A line has no newline in it.
+            self.sink.write(self._before + lines.data[:-1].replace(b"\n", b",\n"))
+            self._before = b",\n"
+
     def close(self) -> None:
         self.sink.write(b"[]\n" if self._before == b"[\n" else b"\n]\n")
 
 
 class _Csv(Shape):
+    form = "csv"
+
     def __init__(self, sink: Sink, main_type: str | None) -> None:
         super().__init__(sink)
         self._type = main_type
@@ -234,6 +256,12 @@ class _Csv(Shape):
             self._fields = list(row)
             self._csv.writerow(self._fields)
         self._csv.writerow([_csv_value(row.get(name)) for name in self._fields])
+
+    def lines(self, lines: Lines) -> None:
+        if lines.messages and not self._fields:
+            self._fields = list(lines.columns)
+            self._csv.writerow(self._fields)
+        self.sink.write(lines.data)
 
     def summary(self, row: Row) -> None:
         pass

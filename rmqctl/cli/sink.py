@@ -11,6 +11,7 @@ from rmqctl.cli import pager
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
+    from rmqctl.engine.read.lines import Lines
     from rmqctl.rows import Row
 
 
@@ -77,6 +78,9 @@ def silence_stdout() -> None:
 class Shape:
     """A format; this one prints nothing."""
 
+    #: The form of lines that it takes in place of rows of its main type; empty: of none.
+    form = ""
+
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
@@ -86,6 +90,10 @@ class Shape:
     def many(self, rows: Iterable[Row]) -> None:
         for row in rows:
             self.row(row)
+
+    def lines(self, lines: Lines) -> None:
+        """Rows that are lines of its :attr:`form` already."""
+        raise AssertionError(f"{type(self).__name__} takes no lines")
 
     def summary(self, row: Row) -> None:
         self.row(row)

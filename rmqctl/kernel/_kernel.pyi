@@ -1,10 +1,12 @@
 """The compiled module (src/python.rs)."""
 
+from collections.abc import Sequence
 from typing import Final
 
 INTERFACE: Final[int]
 VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
 INT_COLUMNS: Final[tuple[str, ...]]
+LINE_COLUMNS: Final[tuple[str, ...]]
 SOURCES: Final[str]
 
 class KernelPanic(RuntimeError): ...
@@ -44,6 +46,34 @@ class Scanner:
         file_from_offset: int,
         most: int,
     ) -> tuple[int, int, bool, bytearray, list[Taken]]: ...
+
+class Lines:
+    def __init__(
+        self,
+        form: str,
+        cells: Sequence[tuple[str, bytes | None]],
+        body: str,
+        *,
+        decompresses: bool = False,
+        checks: bool = False,
+        topic: bytes | None = None,
+        queue_id: int | None = None,
+        since: int | None = None,
+        until: int | None = None,
+    ) -> None: ...
+    def log(
+        self,
+        buffer: object,
+        position: int,
+        limit: int,
+        readable: int,
+        file_from_offset: int,
+        most: int,
+        room: int,
+    ) -> tuple[tuple[bytes, int, int], int]: ...
+    def at(
+        self, buffer: object, places: object, readable: int, file_from_offset: int
+    ) -> tuple[bytes, int, int]: ...
 
 class Slots:
     def __init__(self, count: int) -> None: ...

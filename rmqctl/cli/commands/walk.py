@@ -106,6 +106,11 @@ def commitlog(
             rows = functools.partial(follow_log, store, what, from_end=follow.from_end, **shown)
             return print_rows(settings, "message", follow, rows, exit_code)
         with settings.writer("message", bulk=True) as writer:
+            if writer.form and message_filter is None:
+                from rmqctl.operations.look.walk import commit_log_lines
+
+                lines = commit_log_lines(store, what, form=writer.form, **shown)
+                return exit_code(writer.rows(lines))
             return exit_code(writer.rows(walk_commit_log(store, what, **shown)))
 
 

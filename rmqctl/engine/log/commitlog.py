@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from formats import layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue
@@ -30,6 +30,24 @@ class Step(NamedTuple):
     entry: Entry
     number: int
     position: int
+
+
+class Stretch(Protocol):
+    """Several entries as one; a walk goes on behind ``end_offset``."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+S_co = TypeVar("S_co", bound=Stretch, covariant=True)
+S = TypeVar("S", bound=Stretch)
+
+
+class StretchReader(Protocol[S_co]):
+    """Reads many records of a file at once: those that stand behind each other from ``position`` on
+    and begin before ``limit``; None where none does."""
+
+    def __call__(self, mapped: MappedFile, position: int, limit: int) -> S_co | None: ...
 
 
 class CommitLog:
@@ -115,16 +133,39 @@ class CommitLog:
         ``start`` must be a record's start; None is the log's first. With ``end`` given the walk
         closes with ``End(end)`` at the first entry at or after it.
         """
+        return self._walk(start, end, None)
+
+    def walk_stretches(
+        self, read: StretchReader[S], start: int | None = None, end: int | None = None
+    ) -> Iterator[Entry | S]:
+        """:meth:`walk`, with what ``read`` gives in place of the records that it has read."""
+        return self._walk(start, end, read)
+
+    def _walk(
+        self, start: int | None, end: int | None, read: StretchReader[S] | None
+    ) -> Iterator[Any]:
         number = 0 if start is None else self.files.index_of(start)
-        if number < 0 or not self.files.entries:
+        entries = self.files.entries
+        if number < 0 or not entries:
             yield End(max(start or 0, self.min_offset))
             return
-        position = 0 if start is None else start - self.files.entries[number].file_from_offset
+        position = 0 if start is None else start - entries[number].file_from_offset
         forgotten = position
         while True:
             if end is not None and position >= 0 and self.offset_of(number, position) >= end:
                 yield End(end)
                 return
+            if read is not None and position >= 0 and number < len(entries):
+                mapped = self.files.file(number)
+                limit = mapped.size if end is None else end - mapped.file_from_offset
+                stretch = read(mapped, position, limit)
+                if stretch is not None:
+                    yield stretch
+                    position = stretch.end_offset - mapped.file_from_offset
+                    if position - forgotten > _WINDOW:
+                        mapped.forget(forgotten, position)
+                        forgotten = position
+                    continue
             step = self.step(number, position)
             if end is not None and step.entry.physical_offset >= end:
                 yield End(end)

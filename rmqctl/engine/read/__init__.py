@@ -5,4 +5,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.read.bytime`
 - :mod:`~rmqctl.engine.read.follow`
 - :mod:`~rmqctl.engine.read.getmessage`
+- :mod:`~rmqctl.engine.read.lines`
 """

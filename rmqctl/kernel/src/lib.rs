@@ -16,13 +16,17 @@ mod links;
 mod parts;
 mod properties;
 mod record;
+mod rows;
 mod scan;
 mod slots;
+mod text;
 mod topics;
 mod units;
 
 #[cfg(feature = "python")]
 mod pyderived;
+#[cfg(feature = "python")]
+mod pylines;
 #[cfg(feature = "python")]
 mod python;
 

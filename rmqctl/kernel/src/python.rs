@@ -17,6 +17,8 @@ use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
 use crate::pyderived::{PySlots, units_by_queue};
+use crate::pylines::PyLines;
+use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
 use crate::topics::Topics;
 
@@ -28,7 +30,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 6;
+const INTERFACE: u32 = 7;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -255,7 +257,9 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     });
     module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
     module.add_class::<Scanner>()?;
+    module.add("LINE_COLUMNS", PyTuple::new(module.py(), COLUMNS.map(|(name, _)| name))?)?;
     module.add_class::<PySlots>()?;
+    module.add_class::<PyLines>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;

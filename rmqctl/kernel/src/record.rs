@@ -140,7 +140,7 @@ fn length_at(data: &[u8], at: usize, length: &Length) -> i32 {
 }
 
 #[inline]
-fn i32_at(data: &[u8], at: usize) -> i32 {
+pub fn i32_at(data: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes_at(data, at))
 }
 
@@ -150,7 +150,7 @@ fn u32_at(data: &[u8], at: usize) -> u32 {
 }
 
 #[inline]
-fn i64_at(data: &[u8], at: usize) -> i64 {
+pub fn i64_at(data: &[u8], at: usize) -> i64 {
     i64::from_be_bytes(bytes_at(data, at))
 }
 

@@ -12,6 +12,8 @@ use crate::slots::{Items, Slots};
 use crate::topics::Topics;
 use crate::units::{Queue, Unit, by_queue};
 
+mod lines;
+
 /// Where a file of these tests lies in its log.
 const FILE: i64 = 1 << 30;
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 from formats.constants import PROPERTY_TAGS
 from formats.text import tags_code
+from rmqctl.engine.read.lines import Lines
 from rmqctl.engine.record.bodies import decompress, is_as_stored
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.structures import BlankRow, DamageRow, IndexItemRow, MessageRow, UnitRow
 
 P = ParamSpec("P")
-R = TypeVar("R", bound="Row")
+R = TypeVar("R", bound="Row | Lines")
 BODY_CRC_MISMATCHES = "body_crc_mismatches"
 
 
@@ -107,7 +108,9 @@ def bodies_counted(rows: Callable[P, Iterator[R]]) -> Callable[P, Iterator[R]]:
     def counted(*args: P.args, **options: P.kwargs) -> Iterator[R]:
         mismatches = 0
         for row in rows(*args, **options):
-            if row["type"] == "message":
+            if isinstance(row, Lines):
+                mismatches += row.mismatches
+            elif row["type"] == "message":
                 mismatches += row.get("status", OK) != OK
             elif row["type"] == "summary" and mismatches:
                 cast("dict[str, Any]", row)[BODY_CRC_MISMATCHES] = mismatches

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
-from rmqctl.engine.record.record import Blank, Damage, End, Record
+from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
+from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.errors import UsageError
+from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.recordstarts import require_walk_start
 from rmqctl.operations.look.rows import (
     BodySource,
@@ -104,24 +107,78 @@ def walk_commit_log(
 
     :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
     """
+    rows = functools.partial(
+        log_row,
+        store,
+        what=what,
+        body=body,
+        decompress_limit=decompress_limit,
+        message_filter=message_filter,
+    )
+    yield from _walked(store, what, rows, None)
+
+
+@bodies_counted
+def commit_log_lines(
+    store: MessageStore,
+    what: Selection,
+    body: str,
+    form: str,
+    *,
+    decompress_limit: int | None = None,
+) -> Iterator[Lines | MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
+    """:func:`walk_commit_log` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
+    ``message``, where the kernel makes them. Raises as that."""
+    wanted = wanted_lines(form, body, decompress_limit, what)
+    maker = line_maker(wanted) if what.key is None else None
+    rows = functools.partial(
+        log_row,
+        store,
+        what=what,
+        body=body,
+        decompress_limit=decompress_limit,
+        message_filter=None,
+    )
+    yield from _walked(store, what, rows, None if maker is None else LinesOfLog(maker, wanted))
+
+
+def _walked(
+    store: MessageStore,
+    what: Selection,
+    row_of: Callable[[Record | Blank | Damage], MessageRow | BlankRow | DamageRow | None],
+    lines: LinesOfLog | None,
+) -> Iterator[Any]:
+    """The entries of the log as rows or lines, and the summary."""
     if what.start is not None:
         require_walk_start(store, what.start)
     counts = {"message": 0, "blank": 0, "damage": 0}
     next_offset, residue = what.start or store.min_offset, 0
     rows_left = what.limit if what.limit is not None else LONG_MAX
-    for entry in store.commit_log.walk(what.start, what.end):
+    entries: Iterator[Entry | Lines] = store.commit_log.walk(what.start, what.end)
+    if lines is not None:
+        lines.most = rows_left
+        entries = store.commit_log.walk_stretches(lines, what.start, what.end)
+    for entry in entries:
         if rows_left == 0:
             break
         if isinstance(entry, End):
             next_offset, residue = entry.physical_offset, entry.residue
             break
-        row = log_row(store, entry, what, body, decompress_limit, message_filter)
-        if row is not None:
-            counts[row["type"]] += 1
-            rows_left -= 1
-            yield row
-        length = entry.length if isinstance(entry, Damage) else entry.total_size
-        next_offset = entry.physical_offset + length
+        if isinstance(entry, Lines):
+            counts["message"] += entry.messages
+            rows_left -= entry.messages
+            next_offset = entry.end_offset
+            yield entry
+        else:
+            row = row_of(entry)
+            if row is not None:
+                counts[row["type"]] += 1
+                rows_left -= 1
+                yield row
+            length = entry.length if isinstance(entry, Damage) else entry.total_size
+            next_offset = entry.physical_offset + length
+        if lines is not None:
+            lines.most = rows_left
     yield {
         "type": "summary",
         "messages": counts["message"],

@@ -1,0 +1,127 @@
+"""Records as lines of text, many at once: what the kernel makes of them, where there is one.
+
+A line is what a command prints of a message. The kernel makes those of plain records; what it stops
+at (damage, a blank, a text that is no UTF-8) is one entry of a walk as ever, and who takes it makes
+a row of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from rmqctl.engine.files.holes import is_whole
+from rmqctl.engine.files.mappedfile import MappedFile
+
+#: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
+_WINDOW = 16 << 20
+#: Bytes of lines that are made at once: few at first, for who waits for them.
+_LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
+#: Where a cell of a line comes from: its name, and what it always says, as the line has it; None:
+#: the record.
+Cell = tuple[str, bytes | None]
+
+
+class Lines(NamedTuple):
+    """Lines of so many ``messages``, of which ``mismatches`` have a body that is not what was
+    stored. Behind the physical offset ``end_offset`` a walk goes on: what lies before it is in the
+    lines, or is not wanted."""
+
+    data: bytes
+    messages: int
+    mismatches: int
+    end_offset: int
+    columns: tuple[str, ...]
+
+
+class WantedLines(NamedTuple):
+    """Which lines are wanted, and what they look like.
+
+    ``form`` is ``ndjson`` or ``csv`` as they are printed, or one with ``-file`` as they are
+    exported; ``body`` the spelling of bodies, which are compared with their CRC when it ``checks``,
+    and of which those that are compressed become no line when it ``decompresses``. Store times are
+    both inclusive; None is no limit.
+    """
+
+    form: str
+    cells: tuple[Cell, ...]
+    body: str = "base64"
+    decompresses: bool = False
+    checks: bool = False
+    topic: bytes | None = None
+    queue_id: int | None = None
+    since: int | None = None
+    until: int | None = None
+
+
+class LineMaker(Protocol):
+    """The kernel's ``Lines``."""
+
+    def log(
+        self,
+        buffer: object,
+        position: int,
+        limit: int,
+        readable: int,
+        file_from_offset: int,
+        most: int,
+        room: int,
+    ) -> tuple[tuple[bytes, int, int], int]: ...
+
+    def at(
+        self, buffer: object, places: object, readable: int, file_from_offset: int
+    ) -> tuple[bytes, int, int]: ...
+
+
+def line_maker(wanted: WantedLines) -> LineMaker | None:
+    """What makes such lines; None where nothing does: there is no kernel, or it does not know one
+    of the columns."""
+    from rmqctl import kernel
+
+    module = kernel.module()
+    if module is None:
+        return None
+    unknown = {name for name, always in wanted.cells if always is None} - {*module.LINE_COLUMNS}
+    if unknown:
+        return None
+    form, cells, body, *others = wanted
+    maker: LineMaker = module.Lines(form, cells, body, **dict(zip(_NAMED, others, strict=True)))
+    return maker
+
+
+_NAMED = WantedLines._fields[3:]
+
+
+class LinesOfLog:
+    """Lines of the plain records of a log, for :meth:`CommitLog.walk`; who takes them keeps
+    ``most`` at the number that is wanted still."""
+
+    def __init__(self, maker: LineMaker, wanted: WantedLines) -> None:
+        self.most = 0
+        self._maker = maker
+        self._room = _LEAST_ROOM
+        self._columns = tuple(name for name, _ in wanted.cells)
+
+    def __call__(self, mapped: MappedFile, position: int, limit: int) -> Lines | None:
+        """Lines of the records that stand behind each other from ``position`` on and begin before
+        ``limit``; None where none does. Holes of the file are not looked at."""
+        low, high = mapped.whole
+        if not low <= position < high:
+            is_whole(mapped, position, position + 1)
+            low, high = mapped.whole
+            if not low <= position < high:
+                return None
+        readable = min(high, mapped.size, position + _WINDOW)
+        mapped.load(position, readable)
+        (data, count, mismatches), reached = self._maker.log(
+            mapped.buffer,
+            position,
+            max(limit, 0),
+            readable,
+            mapped.file_from_offset,
+            self.most,
+            self._room,
+        )
+        if reached == position:
+            return None
+        self._room = min(2 * self._room, _MOST_ROOM)
+        return Lines(data, count, mismatches, mapped.file_from_offset + reached, self._columns)

@@ -1,0 +1,150 @@
+//! What Python sees of lines: one class, that makes them of a log's records.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::python::{bytes_of, guarded};
+use crate::record::{self, Found};
+use crate::rows::{COLUMNS, Cell, Choice, Form, Lines, Spelling};
+
+/// A cell: its name, and what it always has, where it is no column of the record.
+type NamedCell = (String, Option<Vec<u8>>);
+/// Lines, how many, and of how many the body is not what was stored.
+type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
+
+/// Lines of records, of one form.
+#[pyclass(name = "Lines")]
+pub struct PyLines {
+    lines: Lines,
+    choice: Choice,
+}
+
+#[pymethods]
+impl PyLines {
+    /// Lines of the `form` `ndjson` or `csv`, as they are printed, or `ndjson-file` or `csv-file`,
+    /// as they are exported, with bodies in the `body` spelling `base64`, `hex` or `utf8`.
+    #[new]
+    #[pyo3(signature = (form, cells, body, *, decompresses = false, checks = false, topic = None,
+                        queue_id = None, since = None, until = None))]
+    #[expect(clippy::too_many_arguments, reason = "they have names")]
+    fn new(
+        form: &str,
+        cells: Vec<NamedCell>,
+        body: &str,
+        decompresses: bool,
+        checks: bool,
+        topic: Option<Vec<u8>>,
+        queue_id: Option<i64>,
+        since: Option<i64>,
+        until: Option<i64>,
+    ) -> PyResult<Self> {
+        let cells = cells.into_iter().map(cell_of).collect::<PyResult<Vec<_>>>()?;
+        let form = match form {
+            "ndjson" => Form::Json,
+            "csv" => Form::Csv,
+            "ndjson-file" => Form::JsonFile,
+            "csv-file" => Form::CsvFile,
+            _ => return Err(PyValueError::new_err(format!("no form {form:?}"))),
+        };
+        let spelling = match body {
+            "base64" => Spelling::Base64,
+            "hex" => Spelling::Hex,
+            "utf8" => Spelling::Utf8,
+            _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
+        };
+        let lines = Lines::new(cells, form, spelling, decompresses, checks);
+        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until } })
+    }
+
+    /// Lines of the records that follow each other from `position` on and begin before `limit`,
+    /// `most` lines at most, and no more when they have `room` bytes. Nothing behind `readable` is
+    /// looked at. Answers them, how many there are and of how many the body is not what was stored,
+    /// and the place behind the last record that was looked at: what stands there is none, or not
+    /// plain.
+    #[expect(clippy::too_many_arguments, reason = "a window's, and its buffer")]
+    fn log<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        position: usize,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        most: usize,
+        room: usize,
+    ) -> PyResult<(Made<'py>, usize)> {
+        let data = bytes_of(&buffer);
+        let data = &data[..readable.min(data.len())];
+        let (lines, choice) = (&mut self.lines, &self.choice);
+        lines.mismatches = 0;
+        let work = || {
+            guarded(|| {
+                let mut out = Vec::with_capacity(room + room / 8);
+                let (mut at, mut count) = (position, 0);
+                while at < limit && count < most && out.len() < room {
+                    let Found::Record(record) = record::read(data, at, readable, file_from_offset)
+                    else {
+                        break;
+                    };
+                    if choice.takes(data, &record) {
+                        if !lines.push(&mut out, data, at, &record) {
+                            break;
+                        }
+                        count += 1;
+                    }
+                    at += record.total_size;
+                }
+                Ok((out, count, at))
+            })
+        };
+        let (out, count, at) = py.detach(work)?;
+        Ok(((PyBytes::new(py, &out), count, self.lines.mismatches), at))
+    }
+
+    /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
+    /// to the first that is not plain; how many, and of how many the body is not what was stored.
+    fn at<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        places: PyBuffer<u8>,
+        readable: usize,
+        file_from_offset: i64,
+    ) -> PyResult<Made<'py>> {
+        let (data, places) = (bytes_of(&buffer), bytes_of(&places));
+        let data = &data[..readable.min(data.len())];
+        let lines = &mut self.lines;
+        lines.mismatches = 0;
+        let work = || {
+            guarded(|| {
+                let (mut out, mut count) = (Vec::new(), 0);
+                for place in places.chunks_exact(8) {
+                    let place = i64::from_ne_bytes(place.try_into().expect("eight bytes"));
+                    let Ok(place) = usize::try_from(place) else { break };
+                    let found = record::read(data, place, readable, file_from_offset);
+                    let Found::Record(record) = found else { break };
+                    if !lines.push(&mut out, data, place, &record) {
+                        break;
+                    }
+                    count += 1;
+                }
+                Ok((out, count))
+            })
+        };
+        let (out, count) = py.detach(work)?;
+        Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
+    }
+}
+
+fn cell_of((name, always): NamedCell) -> PyResult<(String, Cell)> {
+    if let Some(text) = always {
+        return Ok((name, Cell::Text(text)));
+    }
+    let known = COLUMNS.iter().find(|(column, _)| *column == name);
+    let Some((_, column)) = known else {
+        return Err(PyValueError::new_err(format!("no column {name:?}")));
+    };
+    Ok((name, Cell::Of(*column)))
+}

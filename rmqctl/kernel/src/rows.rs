@@ -1,0 +1,486 @@
+//! Records as lines of NDJSON or CSV: the rows of messages (`rmqctl/operations/look/rows.py`), as
+//! the commands print them.
+//!
+//! Of a record that is not plain (a text that is no UTF-8, a compressed body that is to be
+//! decompressed, more properties than anybody has) no line is made: the caller makes it.
+
+use std::net::Ipv6Addr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::keyhash::hash_code;
+use crate::layouts::{
+    HOST_V6_MASK, HOST_V6_SHIFT, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_SEPARATOR, PROPERTY_TAGS,
+};
+use crate::record::{Record, i32_at, i64_at};
+use crate::text::{self, Escapes, push_int, push_quoted, push_text};
+
+/// Columns that a record has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    PhysicalOffset,
+    TotalSize,
+    Topic,
+    QueueId,
+    QueueOffset,
+    Flag,
+    SysFlag,
+    BodyCrc,
+    BornTimestamp,
+    BornHost,
+    BornTime,
+    StoreTimestamp,
+    StoreHost,
+    StoreTime,
+    ReconsumeTimes,
+    PreparedTransactionOffset,
+    BodyLength,
+    TagsCode,
+    MsgId,
+    Properties,
+    Body,
+    BodyEncoding,
+    Status,
+}
+
+/// By their names in rows.
+pub const COLUMNS: [(&str, Column); 23] = [
+    ("physical_offset", Column::PhysicalOffset),
+    ("total_size", Column::TotalSize),
+    ("topic", Column::Topic),
+    ("queue_id", Column::QueueId),
+    ("queue_offset", Column::QueueOffset),
+    ("flag", Column::Flag),
+    ("sys_flag", Column::SysFlag),
+    ("body_crc", Column::BodyCrc),
+    ("born_timestamp", Column::BornTimestamp),
+    ("born_host", Column::BornHost),
+    ("born_time", Column::BornTime),
+    ("store_timestamp", Column::StoreTimestamp),
+    ("store_host", Column::StoreHost),
+    ("store_time", Column::StoreTime),
+    ("reconsume_times", Column::ReconsumeTimes),
+    ("prepared_transaction_offset", Column::PreparedTransactionOffset),
+    ("body_length", Column::BodyLength),
+    ("tags_code", Column::TagsCode),
+    ("msg_id", Column::MsgId),
+    ("properties", Column::Properties),
+    ("body", Column::Body),
+    ("body_encoding", Column::BodyEncoding),
+    ("status", Column::Status),
+];
+
+/// What a line has at a place: of the record, or always the same: a text, or a number.
+#[derive(Debug, Clone)]
+pub enum Cell {
+    Of(Column),
+    Text(Vec<u8>),
+}
+
+/// What lines look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// What `--format ndjson` prints, or `csv`.
+    Json,
+    Csv,
+    /// What `export` writes.
+    JsonFile,
+    CsvFile,
+}
+
+/// How a body is spelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spelling {
+    Base64,
+    Hex,
+    Utf8,
+}
+
+const BODY_CRC_MISMATCH: &[u8] = b"body-crc-mismatch";
+const COMPRESSED_FLAG: i32 = 1;
+/// A record with more properties is left to the caller.
+const MOST_PROPERTIES: usize = 64;
+const UPPER: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Whose lines are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    pub topic: Option<Vec<u8>>,
+    pub queue_id: Option<i64>,
+    /// Store times, both included.
+    pub since: Option<i64>,
+    pub until: Option<i64>,
+}
+
+impl Choice {
+    #[inline]
+    pub fn takes(&self, data: &[u8], record: &Record) -> bool {
+        let topic = record.topic_position..record.topic_position + record.topic_length;
+        self.queue_id.is_none_or(|queue_id| queue_id == i64::from(record.queue_id))
+            && self.topic.as_deref().is_none_or(|wanted| *wanted == data[topic])
+            && self.since.is_none_or(|since| record.store_timestamp >= since)
+            && self.until.is_none_or(|until| record.store_timestamp <= until)
+    }
+}
+
+/// What was made of the last host or topic: most follow one that is the same.
+#[derive(Debug, Default)]
+struct Last {
+    bytes: Vec<u8>,
+    text: Vec<u8>,
+}
+
+/// Makes lines of records.
+#[derive(Debug)]
+pub struct Lines {
+    /// What stands before each cell, and the cell.
+    cells: Vec<(Vec<u8>, Cell)>,
+    end: &'static [u8],
+    form: Form,
+    spelling: Spelling,
+    /// Whether a compressed body is left to the caller.
+    decompresses: bool,
+    checks: bool,
+    topic: Last,
+    hosts: [Last; 2],
+    scratch: Vec<u8>,
+    /// How many bodies were told to be not what was stored.
+    pub mismatches: usize,
+}
+
+/// The parts of a record that several columns are made of.
+struct Parts<'a> {
+    record: &'a Record,
+    /// From the record's first byte on.
+    bytes: &'a [u8],
+    topic: &'a [u8],
+    body: &'a [u8],
+    /// Of the properties that count: names and values, in order.
+    pairs: Vec<(&'a [u8], &'a [u8])>,
+    is_text: bool,
+    is_damaged: bool,
+}
+
+impl Lines {
+    /// Lines of these cells, by their names. A `checks` compares bodies with their checksums.
+    pub fn new(
+        cells: Vec<(String, Cell)>,
+        form: Form,
+        spelling: Spelling,
+        decompresses: bool,
+        checks: bool,
+    ) -> Self {
+        let is_csv = matches!(form, Form::Csv | Form::CsvFile);
+        let before = |(number, (name, cell)): (usize, (String, Cell))| {
+            let mut head = if number > 0 { b",".to_vec() } else { Vec::new() };
+            if !is_csv {
+                head = if number > 0 { b",".to_vec() } else { b"{".to_vec() };
+                push_quoted(&mut head, name.as_bytes(), Escapes::Json);
+                head.push(b':');
+            }
+            (head, cell)
+        };
+        let mut merged: Vec<(Vec<u8>, Cell)> = Vec::new();
+        let mut pending = Vec::new();
+        for (head, cell) in cells.into_iter().enumerate().map(before) {
+            pending.extend(head);
+            match cell {
+                Cell::Text(text) => pending.extend(text),
+                Cell::Of(_) => merged.push((std::mem::take(&mut pending), cell)),
+            }
+        }
+        merged.push((pending, Cell::Text(Vec::new())));
+        Lines {
+            cells: merged,
+            end: if is_csv { b"\n" } else { b"}\n" },
+            form,
+            spelling,
+            decompresses,
+            checks,
+            topic: Last::default(),
+            hosts: [Last::default(), Last::default()],
+            scratch: Vec::new(),
+            mismatches: 0,
+        }
+    }
+
+    /// Adds the line of the record at `position` of `data`; false, and nothing, where it is not
+    /// plain.
+    pub fn push(
+        &mut self,
+        out: &mut Vec<u8>,
+        data: &[u8],
+        position: usize,
+        record: &Record,
+    ) -> bool {
+        let Some(parts) = self.parts(data, position, record) else {
+            return false;
+        };
+        let before = out.len();
+        let cells = std::mem::take(&mut self.cells);
+        let mut is_plain = true;
+        for (head, cell) in &cells {
+            out.extend_from_slice(head);
+            if let Cell::Of(column) = cell {
+                is_plain = is_plain && self.push_cell(out, *column, &parts);
+            }
+        }
+        self.cells = cells;
+        if !is_plain {
+            out.truncate(before);
+            return false;
+        }
+        out.extend_from_slice(self.end);
+        self.mismatches += usize::from(parts.is_damaged);
+        true
+    }
+
+    /// None where the record is not plain.
+    fn parts<'a>(&self, data: &'a [u8], position: usize, record: &'a Record) -> Option<Parts<'a>> {
+        let body = &data[record.body_position..record.body_position + record.body_length];
+        if self.decompresses && record.sys_flag & COMPRESSED_FLAG != 0 && !body.is_empty() {
+            return None;
+        }
+        let start = record.properties_position;
+        let properties = &data[start..start + record.properties_length];
+        std::str::from_utf8(properties).ok()?;
+        let is_text = self.spelling == Spelling::Utf8 && std::str::from_utf8(body).is_ok();
+        let is_damaged = self.checks
+            && !body.is_empty()
+            && (crc32fast::hash(body) & 0x7fff_ffff) as i32 != record.body_crc;
+        let pairs = pairs_of(properties)?;
+        let bytes = &data[position..position + record.total_size];
+        let topic = &data[record.topic_position..record.topic_position + record.topic_length];
+        Some(Parts { record, bytes, topic, body, pairs, is_text, is_damaged })
+    }
+
+    /// False where what the record has there is not plain.
+    #[inline]
+    fn push_cell(&mut self, out: &mut Vec<u8>, column: Column, parts: &Parts<'_>) -> bool {
+        let (record, bytes) = (parts.record, parts.bytes);
+        let flags = ((record.sys_flag & HOST_V6_MASK) >> HOST_V6_SHIFT) as usize;
+        let prefix = &PREFIXES[flags];
+        match column {
+            Column::PhysicalOffset => push_int(out, i64_at(bytes, prefix.physical_offset)),
+            Column::TotalSize => push_int(out, record.total_size as i64),
+            Column::Topic => return self.push_topic(out, parts),
+            Column::QueueId => push_int(out, i64::from(record.queue_id)),
+            Column::QueueOffset => push_int(out, record.queue_offset),
+            Column::Flag => push_int(out, i64::from(i32_at(bytes, prefix.flag))),
+            Column::SysFlag => push_int(out, i64::from(record.sys_flag)),
+            Column::BodyCrc => push_int(out, i64::from(record.body_crc)),
+            Column::BornTimestamp => push_int(out, i64_at(bytes, prefix.born_timestamp)),
+            Column::StoreTimestamp => push_int(out, record.store_timestamp),
+            Column::BornTime => return self.push_time(out, i64_at(bytes, prefix.born_timestamp)),
+            Column::StoreTime => return self.push_time(out, record.store_timestamp),
+            Column::BornHost => {
+                return self.push_host(out, 0, &bytes[prefix.born_address..prefix.born_port + 4]);
+            }
+            Column::StoreHost => {
+                let host = &bytes[prefix.store_address..prefix.store_port + 4];
+                return self.push_host(out, 1, host);
+            }
+            Column::ReconsumeTimes => {
+                push_int(out, i64::from(i32_at(bytes, prefix.reconsume_times)));
+            }
+            Column::PreparedTransactionOffset => {
+                push_int(out, i64_at(bytes, prefix.prepared_transaction_offset));
+            }
+            Column::BodyLength => push_int(out, record.body_length as i64),
+            Column::TagsCode => push_int(out, tags_code(&parts.pairs)),
+            Column::MsgId => self.in_quotes(out, |out| {
+                text::push_hex(out, &bytes[prefix.store_address..prefix.store_port + 4], UPPER);
+                let place = prefix.physical_offset;
+                text::push_hex(out, &bytes[place..place + 8], UPPER);
+            }),
+            Column::Properties => self.push_properties(out, parts),
+            Column::Body => self.push_body(out, parts),
+            Column::BodyEncoding => self.in_quotes(out, |out| {
+                out.extend_from_slice(match parts.spelling(self.spelling) {
+                    Spelling::Base64 => b"base64",
+                    Spelling::Hex => b"hex",
+                    Spelling::Utf8 => b"utf8",
+                });
+            }),
+            Column::Status => self.in_quotes(out, |out| {
+                out.extend_from_slice(if parts.is_damaged { BODY_CRC_MISMATCH } else { b"ok" });
+            }),
+        }
+        true
+    }
+
+    fn is_csv(&self) -> bool {
+        matches!(self.form, Form::Csv | Form::CsvFile)
+    }
+
+    /// How texts are escaped that are cells, and those that are parts of JSON.
+    fn escapes(&self) -> Escapes {
+        match self.form {
+            Form::Json => Escapes::SafeJson,
+            Form::JsonFile => Escapes::Json,
+            Form::Csv => Escapes::Visible,
+            Form::CsvFile => Escapes::Raw,
+        }
+    }
+
+    /// Adds what needs no escapes: JSON has it in quotes.
+    #[inline]
+    fn in_quotes(&self, out: &mut Vec<u8>, push: impl FnOnce(&mut Vec<u8>)) {
+        if self.is_csv() {
+            return push(out);
+        }
+        out.push(b'"');
+        push(out);
+        out.push(b'"');
+    }
+
+    /// Adds any text as a cell.
+    fn push_text_cell(&mut self, out: &mut Vec<u8>, text: &[u8]) {
+        if !self.is_csv() {
+            return push_quoted(out, text, self.escapes());
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        push_text(&mut scratch, text, self.escapes());
+        push_field(out, &scratch, self.form == Form::CsvFile);
+        self.scratch = scratch;
+    }
+
+    fn push_topic(&mut self, out: &mut Vec<u8>, parts: &Parts<'_>) -> bool {
+        let topic = parts.topic;
+        if *self.topic.bytes != *topic {
+            if std::str::from_utf8(topic).is_err() {
+                return false;
+            }
+            let mut text = Vec::new();
+            self.push_text_cell(&mut text, topic);
+            self.topic = Last { bytes: topic.to_vec(), text };
+        }
+        out.extend_from_slice(&self.topic.text);
+        true
+    }
+
+    /// Adds `address:port` of a host as it is stored, port behind address.
+    fn push_host(&mut self, out: &mut Vec<u8>, which: usize, host: &[u8]) -> bool {
+        if *self.hosts[which].bytes != *host {
+            let (address, port) = host.split_at(host.len() - 4);
+            let port = i32_at(port, 0);
+            let told = if let Ok(four) = <[u8; 4]>::try_from(address) {
+                format!("{}.{}.{}.{}:{port}", four[0], four[1], four[2], four[3])
+            } else {
+                let Ok(all) = <[u8; 16]>::try_from(address) else { return false };
+                let address = Ipv6Addr::from(all);
+                if address.to_ipv4().is_some() {
+                    return false; // Pythons differ in how they tell one.
+                }
+                format!("[{address}]:{port}")
+            };
+            let mut text = Vec::new();
+            self.push_text_cell(&mut text, told.as_bytes());
+            self.hosts[which] = Last { bytes: host.to_vec(), text };
+        }
+        out.extend_from_slice(&self.hosts[which].text);
+        true
+    }
+
+    fn push_time(&mut self, out: &mut Vec<u8>, milliseconds: i64) -> bool {
+        let mut is_time = true;
+        self.in_quotes(out, |out| is_time = text::push_time(out, milliseconds));
+        is_time
+    }
+
+    fn push_properties(&mut self, out: &mut Vec<u8>, parts: &Parts<'_>) {
+        if !self.is_csv() {
+            return push_object(out, &parts.pairs, self.escapes());
+        }
+        let escapes = if self.form == Form::Csv { Escapes::SafeJson } else { Escapes::Json };
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        push_object(&mut scratch, &parts.pairs, escapes);
+        push_field(out, &scratch, self.form == Form::CsvFile);
+        self.scratch = scratch;
+    }
+
+    fn push_body(&mut self, out: &mut Vec<u8>, parts: &Parts<'_>) {
+        match parts.spelling(self.spelling) {
+            Spelling::Utf8 => self.push_text_cell(out, parts.body),
+            Spelling::Hex if parts.body.is_empty() => self.push_text_cell(out, b""),
+            Spelling::Base64 if parts.body.is_empty() => self.push_text_cell(out, b""),
+            Spelling::Hex => self.in_quotes(out, |out| text::push_lower_hex(out, parts.body)),
+            Spelling::Base64 => self.in_quotes(out, |out| push_base64(out, parts.body)),
+        }
+    }
+}
+
+impl Parts<'_> {
+    fn spelling(&self, wanted: Spelling) -> Spelling {
+        if wanted == Spelling::Utf8 && !self.is_text { Spelling::Base64 } else { wanted }
+    }
+}
+
+/// The properties that count (`formats.text.decode_properties`): those with a name and a value, and
+/// of a repeated name the last value at the place of the first; None: there are too many.
+fn pairs_of(properties: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let mut pairs: Vec<(&[u8], &[u8])> = Vec::with_capacity(8);
+    let mut rest = properties;
+    while !rest.is_empty() {
+        let end = memchr::memchr(PROPERTY_SEPARATOR, rest).unwrap_or(rest.len());
+        let entry = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or_default();
+        let Some(at) = memchr::memchr(NAME_VALUE_SEPARATOR, entry) else { continue };
+        let (name, value) = (&entry[..at], &entry[at + 1..]);
+        if name.is_empty() || value.is_empty() {
+            continue;
+        }
+        match pairs.iter().position(|(known, _)| *known == name) {
+            Some(at) => pairs[at].1 = value,
+            None if pairs.len() == MOST_PROPERTIES => return None,
+            None => pairs.push((name, value)),
+        }
+    }
+    Some(pairs)
+}
+
+fn tags_code(pairs: &[(&[u8], &[u8])]) -> i64 {
+    let tags = pairs.iter().find(|(name, _)| *name == PROPERTY_TAGS);
+    tags.map_or(0, |(_, tags)| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
+}
+
+fn push_object(out: &mut Vec<u8>, pairs: &[(&[u8], &[u8])], escapes: Escapes) {
+    out.push(b'{');
+    for (number, (name, value)) in pairs.iter().enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        push_quoted(out, name, escapes);
+        out.push(b':');
+        push_quoted(out, value, escapes);
+    }
+    out.push(b'}');
+}
+
+fn push_base64(out: &mut Vec<u8>, body: &[u8]) {
+    let start = out.len();
+    out.resize(start + body.len().div_ceil(3) * 4, 0);
+    let done = STANDARD.encode_slice(body, &mut out[start..]);
+    out.truncate(start + done.expect("there is room"));
+}
+
+/// Adds a field of CSV, in quotes where it must be. One that Spark reads must be, too, where it is
+/// empty, or has a blank at an end.
+fn push_field(out: &mut Vec<u8>, field: &[u8], is_for_spark: bool) {
+    let is_edge = |byte: Option<&u8>| byte.is_none_or(|&byte| byte == b' ');
+    let needs = field.iter().any(|byte| matches!(byte, b',' | b'"' | b'\r' | b'\n'));
+    if !needs && !(is_for_spark && (is_edge(field.first()) || is_edge(field.last()))) {
+        return out.extend_from_slice(field);
+    }
+    out.push(b'"');
+    for &byte in field {
+        if byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}

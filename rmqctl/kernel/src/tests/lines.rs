@@ -1,0 +1,109 @@
+//! Lines of records: of sound ones what they say, of any bytes no panic.
+
+use super::{FILE, Lots, damaged, log, put, record};
+use crate::layouts::PREFIXES;
+use crate::record::{Found, read};
+use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling};
+use crate::text::{Escapes, push_text, push_time};
+
+const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
+const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];
+
+fn all_columns(form: Form, spelling: Spelling) -> Lines {
+    let cells = COLUMNS.map(|(name, column)| (name.to_owned(), Cell::Of(column)));
+    Lines::new(cells.to_vec(), form, spelling, true, true)
+}
+
+/// The lines of the records at the front of some bytes.
+fn lines_of(data: &[u8], lines: &mut Lines) -> (Vec<u8>, usize) {
+    let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
+    while let Found::Record(record) = read(data, at, data.len(), FILE) {
+        if !lines.push(&mut out, data, at, &record) {
+            break;
+        }
+        at += record.total_size;
+        count += 1;
+    }
+    (out, count)
+}
+
+#[test]
+fn a_record_becomes_a_line() {
+    let mut data =
+        record(0, 0, 0, [b"a\"b", b"t", b"TAGS\x01x\x02a\x01\xc2\x85\x02\x01no\x02TAGS\x01A"]);
+    put(&mut data, PREFIXES[0].born_address, &[10, 0, 0, 1, 0, 0, 0, 7]);
+    let names = ["topic", "born_host", "tags_code", "properties", "body", "status"];
+    let cells = names.map(|name| {
+        let (_, column) = COLUMNS.iter().find(|(known, _)| *known == name).expect("a column");
+        (name.to_owned(), Cell::Of(*column))
+    });
+    let cells = [vec![("type".to_owned(), Cell::Text(b"\"m\"".to_vec()))], cells.to_vec()].concat();
+    let mut lines = Lines::new(cells, Form::Json, Spelling::Utf8, false, true);
+    let (out, count) = lines_of(&data, &mut lines);
+    let expected = concat!(
+        r#"{"type":"m","topic":"t","born_host":"10.0.0.1:7","tags_code":65,"#,
+        r#""properties":{"TAGS":"A","a":"\u0085"},"body":"a\"b","status":"ok"}"#,
+        "\n"
+    );
+    assert_eq!((String::from_utf8(out).expect("text").as_str(), count), (expected, 1));
+    data[88] = b'b';
+    let (out, _) = lines_of(&data, &mut lines);
+    assert!(out.ends_with(b"\"status\":\"body-crc-mismatch\"}\n"));
+    assert_eq!(lines.mismatches, 1);
+}
+
+#[test]
+fn no_bytes_make_it_panic() {
+    let mut lots = Lots(7);
+    for round in 0..2000 {
+        let mut data = match round % 2 {
+            0 => log(&mut lots, 4),
+            _ => damaged(&mut lots, 4, 1 + round % 4),
+        };
+        for _ in 0..8 {
+            // Hosts, times and flags may be anything.
+            let at = 40 + lots.below(44);
+            if let Some(byte) = data.get_mut(at) {
+                *byte = lots.bytes(1)[0];
+            }
+        }
+        for form in FORMS {
+            let (out, count) = lines_of(&data, &mut all_columns(form, SPELLINGS[round % 3]));
+            assert!(std::str::from_utf8(&out).is_ok());
+            let newlines = out.iter().filter(|&&byte| byte == b'\n').count();
+            assert!(newlines == count || form == Form::CsvFile);
+        }
+    }
+}
+
+#[test]
+fn any_text_is_escaped() {
+    let mut lots = Lots(8);
+    for _ in 0..5000 {
+        let length = lots.below(40);
+        let text = lots.bytes(length);
+        for escapes in [Escapes::SafeJson, Escapes::Json, Escapes::Visible] {
+            let mut out = Vec::new();
+            push_text(&mut out, &text, escapes);
+            assert!(out.iter().all(|&byte| byte >= 0x20));
+        }
+    }
+}
+
+#[test]
+fn times_are_those_of_the_calendar() {
+    let times = [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (951_782_400_123, "2000-02-29T00:00:00.123Z"),
+        (-62_135_596_800_000, "0001-01-01T00:00:00.000Z"),
+        (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+    ];
+    for (time, told) in times {
+        let mut out = Vec::new();
+        assert!(push_time(&mut out, time));
+        assert_eq!(out, told.as_bytes());
+    }
+    for time in [-62_135_596_800_001, 253_402_300_800_000, i64::MIN, i64::MAX] {
+        assert!(!push_time(&mut Vec::new(), time));
+    }
+}

@@ -1,0 +1,176 @@
+//! Texts as JSON and CSV have them, byte for byte as the commands print them in Python
+//! (`rmqctl/cli/output.py`, `rmqctl/operations/look/exportfiles.py`).
+
+use crate::keyhash::{HIGH_BITS, word_of};
+
+/// What becomes of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Escapes {
+    /// JSON's, and of everything that a terminal would obey.
+    SafeJson,
+    /// JSON's alone.
+    Json,
+    /// Everything that a terminal would obey, for who reads it (`\x1b`).
+    Visible,
+    /// None.
+    Raw,
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// Whether a byte of a word is not printed as it is: below 0x20, `"`, `\`, 0x7f, or not ASCII.
+#[inline]
+fn stands_out(word: u64) -> bool {
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let small = word.wrapping_sub(ONES * 0x20) & !word;
+    let quote = zero(word ^ (ONES * u64::from(b'"')));
+    let back = zero(word ^ (ONES * u64::from(b'\\')));
+    let delete = zero(word ^ (ONES * 0x7f));
+    (small | quote | back | delete | word) & HIGH_BITS != 0
+}
+
+/// How many bytes at the front of a text are printed as they are, in every form.
+#[inline]
+fn plain(text: &[u8]) -> usize {
+    let mut at = 0;
+    for word in text.chunks_exact(8) {
+        if stands_out(word_of(word)) {
+            break;
+        }
+        at += 8;
+    }
+    let odd = |byte: &u8| *byte < 0x20 || *byte >= 0x7f || *byte == b'"' || *byte == b'\\';
+    at + text[at..].iter().take(8).position(odd).unwrap_or((text.len() - at).min(8))
+}
+
+/// Adds a text, which must be UTF-8; what is not, is added as U+FFFD.
+#[inline]
+pub fn push_text(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
+    if escapes == Escapes::Raw {
+        out.extend_from_slice(text);
+        return;
+    }
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (front, behind) = rest.split_at(plain(rest));
+        out.extend_from_slice(front);
+        rest = behind;
+        if let Some(&first) = rest.first() {
+            if first < 0x80 {
+                push_ascii(out, first, escapes);
+                rest = &rest[1..];
+            } else {
+                rest = push_others(out, rest, escapes);
+            }
+        }
+    }
+}
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+#[cold]
+fn push_ascii(out: &mut Vec<u8>, byte: u8, escapes: Escapes) {
+    let [high, low] = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    let is_control = byte < 0x20 || byte == 0x7f;
+    if escapes == Escapes::Visible {
+        match is_control {
+            true => out.extend_from_slice(&[b'\\', b'x', high, low]),
+            false => out.push(byte),
+        }
+        return;
+    }
+    match byte {
+        b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+        8 => out.extend_from_slice(b"\\b"),
+        9 => out.extend_from_slice(b"\\t"),
+        10 => out.extend_from_slice(b"\\n"),
+        12 => out.extend_from_slice(b"\\f"),
+        13 => out.extend_from_slice(b"\\r"),
+        0x7f if escapes == Escapes::Json => out.push(byte),
+        _ if is_control => out.extend_from_slice(&[b'\\', b'u', b'0', b'0', high, low]),
+        _ => out.push(byte),
+    }
+}
+
+/// Adds characters that are not ASCII, as many as follow each other; what is left.
+fn push_others<'a>(out: &mut Vec<u8>, text: &'a [u8], escapes: Escapes) -> &'a [u8] {
+    let end = text.iter().position(u8::is_ascii).unwrap_or(text.len());
+    for char in String::from_utf8_lossy(&text[..end]).chars() {
+        let is_hidden = escapes != Escapes::Json && is_obeyed(char);
+        if !is_hidden {
+            out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+        } else if escapes == Escapes::Visible {
+            let code = u32::from(char);
+            let told =
+                if code < 0x100 { format!("\\x{code:02x}") } else { format!("\\u{code:04x}") };
+            out.extend_from_slice(told.as_bytes());
+        } else {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                out.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
+            }
+        }
+    }
+    &text[end..]
+}
+
+/// Whether a terminal obeys a character, or shows nothing of it (`_CONTROL` of
+/// `rmqctl/cli/text.py`).
+fn is_obeyed(char: char) -> bool {
+    matches!(u32::from(char),
+        0x7f..=0x9f | 0xad | 0x061c | 0x180e | 0x200b..=0x200f | 0x2028..=0x202e
+        | 0x2060..=0x206f | 0xfeff | 0xfff9..=0xfffb | 0xe0000..=0xe007f)
+}
+
+/// Adds a text in quotes, as JSON.
+#[inline]
+pub fn push_quoted(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
+    out.push(b'"');
+    push_text(out, text, escapes);
+    out.push(b'"');
+}
+
+/// Adds bytes as hexadecimal digits.
+#[inline]
+pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8], digits: &[u8; 16]) {
+    for byte in bytes {
+        let pair = [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]];
+        out.extend_from_slice(&pair);
+    }
+}
+
+/// Adds bytes as hexadecimal digits in lower case.
+pub fn push_lower_hex(out: &mut Vec<u8>, bytes: &[u8]) {
+    push_hex(out, bytes, DIGITS);
+}
+
+#[inline]
+pub fn push_int(out: &mut Vec<u8>, number: i64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// Milliseconds of a day, and days from year 1 to 1970 and to the end of year 9999.
+const DAY: i64 = 86_400_000;
+const DAYS: std::ops::RangeInclusive<i64> = -719_162..=2_932_896;
+
+/// Adds a time in milliseconds as ISO 8601 in UTC; nothing, and false, where no calendar has it.
+pub fn push_time(out: &mut Vec<u8>, milliseconds: i64) -> bool {
+    let (days, rest) = (milliseconds.div_euclid(DAY), milliseconds.rem_euclid(DAY));
+    if !DAYS.contains(&days) {
+        return false;
+    }
+    // Days since the first of March of year 0, in eras of 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, year) = (day - (153 * month + 2) / 5 + 1, year + 400 * era);
+    let (month, year) = if month < 10 { (month + 3, year) } else { (month - 9, year + 1) };
+    let (seconds, milliseconds) = (rest / 1000, rest % 1000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let told = format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z"
+    );
+    out.extend_from_slice(told.as_bytes());
+    true
+}

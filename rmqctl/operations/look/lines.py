@@ -1,0 +1,52 @@
+"""Rows of messages as lines, where the kernel makes them: what ``rows.py`` says, many at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from formats.text import encode_utf8
+from rmqctl.engine.read.lines import WantedLines
+from rmqctl.rows.structures import MessageRow
+
+if TYPE_CHECKING:
+    from rmqctl.engine.read.lines import Cell
+    from rmqctl.operations.look.walk import Selection
+
+_REQUIRED = tuple(
+    name for name in MessageRow.__annotations__ if name in MessageRow.__required_keys__
+)
+_WITH_BODY = ("body", "body_encoding", "status")
+#: What ``--decompress`` tells of a body that is not compressed; of others no line is made.
+_AS_STORED = {"body_compression": "none", "body_status": "stored", "body_reason": ""}
+
+
+def wanted_lines(
+    form: str, body: str, decompress_limit: int | None = None, what: Selection | None = None
+) -> WantedLines:
+    """Lines with the fields of :func:`~rmqctl.operations.look.rows.message_row_with_body`.
+
+    :param form: ``ndjson`` or ``csv``. :param what: of a selection topic, queue and times.
+    """
+    always = {"type": "message"}
+    names: tuple[str, ...] = _REQUIRED
+    if body != "none":
+        names = _REQUIRED + _WITH_BODY
+        if decompress_limit is not None:
+            always |= _AS_STORED
+            names += tuple(_AS_STORED)
+    quote = '"' if form == "ndjson" else ""
+    cells: list[Cell] = [
+        (name, f"{quote}{always[name]}{quote}".encode() if name in always else None)
+        for name in names
+    ]
+    wanted = WantedLines(
+        form,
+        tuple(cells),
+        "base64" if body == "none" else body,
+        decompresses=body != "none" and decompress_limit is not None,
+        checks=body != "none",
+    )
+    if what is None:
+        return wanted
+    topic = None if what.topic is None else encode_utf8(what.topic)
+    return wanted._replace(topic=topic, queue_id=what.queue_id, since=what.since, until=what.until)

@@ -1,0 +1,194 @@
+"""Lines that the kernel makes are what the pure engine prints: byte for byte, whatever the log."""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqctl import kernel
+from rmqctl.cli.output import RowWriter
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.read.lines import Lines
+from rmqctl.engine.record.record import PREFIXES
+from rmqctl.operations.look.lines import wanted_lines
+from rmqctl.operations.look.walk import Selection, commit_log_lines
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    STORES,
+    apply_damage,
+    broker_conf,
+    copy_tree,
+    damage_case,
+)
+from tests.seeds import times
+from tests.test_engine import test_scanner as logs
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+#: Format, spelling of bodies, bytes to decompress.
+SHOWN: list[tuple[str, str, int | None]] = [
+    ("ndjson", "utf8", 1 << 20),
+    ("csv", "utf8", None),
+    ("json", "none", None),
+    ("ndjson", "hex", None),
+    ("csv", "base64", 1 << 20),
+]
+EVERYTHING = Selection()
+
+
+def printed(format: str, rows: Iterable[Any]) -> tuple[bytes, Any]:
+    """What a command prints of rows, and their summary."""
+    out, said = io.BytesIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8"))
+        patch.setattr(sys, "stderr", said)
+        with RowWriter(format, main_type="message", bulk=True) as writer:
+            summary = writer.rows(rows)
+        sys.stdout.flush()
+        return out.getvalue() + said.getvalue().encode(), summary
+
+
+@contextmanager
+def engine(choice: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(kernel.VARIABLE, choice)
+        yield
+
+
+def both(format: str, rows: Callable[[], Iterable[Any]]) -> tuple[Any, Any]:
+    """What either engine prints."""
+    said = []
+    for choice in ("compiled", "pure"):
+        with engine(choice):
+            said.append(printed(format, rows()))
+    return said[0], said[1]
+
+
+def walked(store: Any, what: Selection, format: str, body: str, limit: int | None) -> Iterator[Any]:
+    form = "csv" if format == "csv" else "ndjson"
+    return commit_log_lines(store, what, body, form, decompress_limit=limit)
+
+
+def assert_equal(store: Any, what: Selection = EVERYTHING, ways: int = len(SHOWN)) -> None:
+    for format, body, limit in SHOWN[:ways]:
+        rows = functools.partial(walked, store, what, format, body, limit)
+        compiled, pure = both(format, rows)
+        assert compiled == pure
+
+
+def store_of(log: CommitLog) -> Any:
+    return SimpleNamespace(commit_log=log, min_offset=log.min_offset, body=log.body)
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_golden_stores(name: str, golden: Golden) -> None:
+    with MessageStore(golden(name), broker_conf(name)) as store:
+        assert_equal(store)
+
+
+@pytest.mark.parametrize("name", DAMAGE_CASES)
+def test_damaged_stores(name: str, golden: Golden, tmp_path: Path) -> None:
+    case = damage_case(name)
+    root = copy_tree(golden(case["base"]), tmp_path / "store")
+    apply_damage(root, case["ops"])
+    size = broker_conf(case["base"]).mapped_file_size_commit_log
+    assert_equal(store_of(CommitLog(root / "commitlog", size)), ways=2)
+
+
+def fields_behind(size: int) -> st.SearchStrategy[list[tuple[int, bytes]]]:
+    """Any bytes at places of a record's prefix that say nothing of its own place and length."""
+    places = [*range(8, 28), *range(40, size - 4)]
+    return st.lists(st.tuples(st.sampled_from(places), st.binary(min_size=1, max_size=1)))
+
+
+@settings(logs.quick, max_examples=times(150))
+@given(
+    logs.logs,
+    st.lists(logs.harm, max_size=4),
+    fields_behind(88),
+    st.sampled_from([EVERYTHING, Selection(limit=3), Selection(end=700)])
+    | st.builds(
+        Selection,
+        topic=st.sampled_from([None, "TopicTest", "тема", "\ufffdbad"]),
+        queue_id=st.sampled_from([None, 1, -1, 1 << 40]),
+        since=st.sampled_from([None, 0, 1 << 40]),
+        until=st.sampled_from([None, 1 << 41]),
+        limit=st.sampled_from([None, 1, 2]),
+    ),
+)
+def test_any_log(
+    records: list[Any], harms: list[Any], fields: list[tuple[int, bytes]], what: Selection
+) -> None:
+    size = 4096
+    files = logs.build_log(records, size)
+    for at, byte in fields:
+        files[0][at : at + 1] = byte
+    with TemporaryDirectory() as directory:
+        log = logs.write(Path(directory), logs.damage(files, harms), size)
+        assert_equal(store_of(log), what)
+
+
+def test_every_character(tmp_path: Path) -> None:
+    """In a body, in properties and in topics: escaped alike, in JSON and in CSV."""
+    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    text = "".join(map(chr, codes))
+    spec = logs.random_spec(random.Random(5)) | {"sys_flag": 0, "v2": False, "properties": b""}
+    records = [spec | {"body": text.encode()}]
+    for number in range(0, len(text), 4000):
+        part = text[number : number + 4000].replace("\x01", "").replace("\x02", "")
+        properties = f"{part[:2000]}\x01{part[2000:] or 'a'}".encode()
+        records.append(spec | {"body": b"", "topic": part[:30].encode(), "properties": properties})
+    size = 16 << 20
+    assert_equal(
+        store_of(logs.write(tmp_path, logs.damage(logs.build_log(records, size), []), size))
+    )
+
+
+@pytest.mark.parametrize("flags", [0, 16, 32, 48])
+def test_addresses(flags: int, tmp_path: Path) -> None:
+    """Hosts of both kinds, and ports that are none."""
+    lots = random.Random(flags)
+    base = logs.random_spec(lots) | {"sys_flag": flags, "v2": False}
+    addresses = [bytes(16), bytes(15) + b"\1", bytes(10) + b"\xff\xff\1\2\3\4", b"\xff" * 16]
+    for _ in range(200):
+        words = (lots.choice([b"\0\0", b"\0\0", lots.randbytes(2)]) for _ in range(8))
+        addresses.append(b"".join(words))
+    data = bytearray()
+    for address in addresses:
+        record = bytearray(logs.encode(len(data), base))
+        end = PREFIXES[flags].size - 16
+        record[48:64] = address
+        record[end - 8 - 20 : end - 8] = address + lots.randbytes(4)
+        # What stands behind the store's host lies elsewhere without an IPv6 one.
+        data += record
+    log = logs.write(tmp_path, {0: bytes(data).ljust(1 << 18, b"\0")}, 1 << 18)
+    assert_equal(store_of(log))
+
+
+def test_most_messages_are_lines(golden: Golden) -> None:
+    """The kernel is what makes them: nothing else is fast."""
+    with MessageStore(golden("basic"), broker_conf("basic")) as store, engine("compiled"):
+        entries: list[Any] = list(commit_log_lines(store, EVERYTHING, "utf8", "ndjson"))
+        lines = [entry for entry in entries if isinstance(entry, Lines)]
+        rows = [entry for entry in entries if not isinstance(entry, Lines)]
+        assert sum(one.messages for one in lines) == rows[-1]["messages"] > 0
+        assert {row["type"] for row in rows} <= {"blank", "summary"}
+
+
+def test_the_kernel_knows_all_columns(compiled: ModuleType) -> None:
+    cells = wanted_lines("ndjson", "utf8", 1).cells
+    assert {name for name, always in cells if always is None} <= {*compiled.LINE_COLUMNS}
