@@ -10,7 +10,7 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, indexfile
+from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, indexfile, remoting
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
 from formats.derive import layout_of, tail_of
 from formats.layouts import Field, Layout, Length
@@ -27,6 +27,8 @@ _LAYOUTS = {
     "INDEX_SLOT": indexfile.SLOT,
     "INDEX_ITEM": indexfile.ITEM,
     "CHECKPOINT": checkpoint.CHECKPOINT,
+    "REMOTING_FRAME": remoting.FRAME_PREFIX,
+    "REMOTING_HEADER": remoting.BINARY_HEADER,
 }
 
 _LAYOUTS_HEAD = '''\

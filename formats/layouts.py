@@ -271,3 +271,25 @@ CHECKPOINT: Final = Layout(
         Field("confirm_phy_offset", 32, 8, "q"),
     ),
 )
+REMOTING_FRAME: Final = Layout(
+    "REMOTING_FRAME",
+    ">iI",
+    8,
+    (
+        Field("length", 0, 4, "i"),
+        Field("header_word", 4, 4, "I"),
+    ),
+)
+REMOTING_HEADER: Final = Layout(
+    "REMOTING_HEADER",
+    ">hBhiii",
+    17,
+    (
+        Field("code", 0, 2, "h"),
+        Field("language", 2, 1, "B"),
+        Field("version", 3, 2, "h"),
+        Field("opaque", 5, 4, "i"),
+        Field("flag", 9, 4, "i"),
+        Field("remark_length", 13, 4, "i"),
+    ),
+)

@@ -19,6 +19,7 @@ from formats import (
     consumequeue_ext,
     indexfile,
     layouts,
+    remoting,
 )
 from formats.declare import field
 from formats.derive import dtype_of, layout_of, struct_of, tail_of
@@ -32,6 +33,8 @@ SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
     "index_slot": (layouts.INDEX_SLOT, indexfile.SLOT, {}),
     "index_item": (layouts.INDEX_ITEM, indexfile.ITEM, {}),
     "checkpoint": (layouts.CHECKPOINT, checkpoint.CHECKPOINT, {}),
+    "remoting_frame": (layouts.REMOTING_FRAME, remoting.FRAME_PREFIX, {}),
+    "remoting_header": (layouts.REMOTING_HEADER, remoting.BINARY_HEADER, {}),
 } | {
     f"record_prefix_{flags}": (layout, commitlog.RECORD_PREFIX, {"sys_flag": flags})
     for flags, layout in layouts.RECORD_PREFIX.items()
@@ -45,6 +48,8 @@ def values_of(field: Field, fixed: dict[str, int]) -> st.SearchStrategy[Any]:
         # The other bits are free, but these have to say how long the hosts are.
         flags = st.integers(-(2**31), 2**31 - 1)
         return flags.map(lambda value: value & ~constants.HOST_V6_MASK | fixed[field.name])
+    if field.code == "B":
+        return st.integers(0, 255)
     if field.code == "I":
         return st.integers(0, 2**32 - 1)
     if field.code in BITS:

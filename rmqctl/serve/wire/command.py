@@ -1,0 +1,57 @@
+"""``RemotingCommand``: one request or answer, whatever the form of its header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from formats.remotingcodes import VERSION_4_9_3, CommandFlag, SerializeType
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingCommand:
+    """One command. ``ext_fields`` are those of the request's own header, all of them strings;
+    ``body`` is empty where there is none: RocketMQ does not tell these apart. ``language`` is
+    empty where the sender's is not known."""
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    language: str = "JAVA"
+    version: int = VERSION_4_9_3
+    remark: str | None = None
+    ext_fields: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    serialize_type: SerializeType = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & CommandFlag.RESPONSE)
+
+    @property
+    def is_oneway(self) -> bool:
+        return bool(self.flag & CommandFlag.ONEWAY)
+
+    def answer(
+        self,
+        code: int,
+        remark: str | None = None,
+        ext_fields: Mapping[str, object] | None = None,
+        body: bytes = b"",
+    ) -> RemotingCommand:
+        """The answer to this request, with a header of the same form. Values of ``ext_fields`` are
+        written as Java writes them."""
+        return RemotingCommand(
+            code,
+            self.opaque,
+            CommandFlag.RESPONSE,
+            remark=remark,
+            ext_fields={name: java_text(value) for name, value in (ext_fields or {}).items()},
+            body=body,
+            serialize_type=self.serialize_type,
+        )
+
+
+def java_text(value: object) -> str:
+    """A value of a header as ``toString`` gives it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

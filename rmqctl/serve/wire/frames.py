@@ -1,0 +1,93 @@
+"""Frames: bytes in, commands out; a command in, bytes out. No socket, no clock.
+
+A reader holds the bytes of one unfinished frame and no more: what a peer claims is never allocated,
+only what it has sent. How long a frame may take is for whoever has a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from formats import layouts
+from formats.remotingcodes import FRAME_MAX_LENGTH, SerializeType
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.header import FrameError, decode_header, encode_header
+
+PREFIX = Struct(layouts.REMOTING_FRAME.format)
+#: Of the length, which does not count itself.
+_LENGTH_SIZE = layouts.REMOTING_FRAME.fields[0].size
+_HEADER_BITS = 24
+_HEADER_MASK = (1 << _HEADER_BITS) - 1
+#: A header holds at most the properties of one message, 32 KiB, of which JSON may make six times
+#: as much. Without a bound small fields would make a hundred times their bytes of objects. A peer
+#: that stays within RocketMQ's own limits never meets it.
+MAX_HEADER_LENGTH = 1 << 20
+
+
+class FrameReader:
+    """Makes commands of the bytes of one connection.
+
+    :param max_length: bytes of the longest frame, its length included.
+    """
+
+    def __init__(self, max_length: int = FRAME_MAX_LENGTH) -> None:
+        self._max_length = max_length
+        self._buffer = bytearray()
+        self._failure: str | None = None
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[RemotingCommand]:
+        """The commands that are whole with these bytes, in order. Nothing but the iterator takes
+        bytes: read it to its end.
+
+        :raises FrameError: the peer does not speak the protocol; also of all bytes after that.
+        """
+        if self._failure is not None:
+            raise FrameError(self._failure)
+        self._buffer += data
+        try:
+            while (end := self._end_of_frame()) is not None:
+                frame = bytes(memoryview(self._buffer)[:end])
+                del self._buffer[:end]
+                yield decode_frame(frame)
+        except FrameError as error:
+            self._failure = str(error)
+            self._buffer.clear()
+            raise
+
+    def _end_of_frame(self) -> int | None:
+        """Where the first frame ends, when all of it is here. What its first eight bytes say is
+        judged as soon as they are: nobody waits for 16 MiB that cannot be a frame."""
+        if len(self._buffer) < PREFIX.size:
+            return None
+        length, word = PREFIX.unpack_from(self._buffer)
+        end = length + _LENGTH_SIZE
+        if not PREFIX.size <= end <= self._max_length:
+            raise FrameError(f"a frame of {end} bytes, of which at most {self._max_length} may be")
+        header_length = word & _HEADER_MASK
+        if header_length > min(end - PREFIX.size, MAX_HEADER_LENGTH):
+            raise FrameError(f"a header of {header_length} bytes in a frame of {end}")
+        if word >> _HEADER_BITS not in tuple(SerializeType):
+            raise FrameError(f"there is no header of type {word >> _HEADER_BITS}")
+        return end if len(self._buffer) >= end else None
+
+
+def decode_frame(frame: bytes) -> RemotingCommand:
+    """The command of one whole frame, whose prefix is sound. :raises FrameError: its header is
+    not."""
+    _, word = PREFIX.unpack_from(frame)
+    body_at = PREFIX.size + (word & _HEADER_MASK)
+    return decode_header(word >> _HEADER_BITS, frame[PREFIX.size : body_at], frame[body_at:])
+
+
+def encode_frame(command: RemotingCommand) -> bytes:
+    """The bytes of a command."""
+    header = encode_header(command)
+    word = command.serialize_type << _HEADER_BITS | len(header)
+    length = PREFIX.size - _LENGTH_SIZE + len(header) + len(command.body)
+    return b"".join((PREFIX.pack(length, word), header, command.body))
