@@ -1,0 +1,249 @@
+"""``Broker``: the server without its sockets. Bytes of connections go in, with the time; what comes
+out is to be done by whoever has sockets, threads and a clock.
+
+Each call returns its events in the order in which they count. Nothing here is safe for threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from formats.remotingcodes import ResponseCode
+from rmqctl.errors import RmqctlError
+from rmqctl.serve.processors import pull
+from rmqctl.serve.processors.pull import Pull
+from rmqctl.serve.processors.request import Later, NoAnswer, Outcome, Request, Served
+from rmqctl.serve.processors.table import processor_of
+from rmqctl.serve.state.clients import Channel
+from rmqctl.serve.state.parked import Parked
+from rmqctl.serve.state.topics import TooMany
+from rmqctl.serve.wire.fields import BadRequest
+from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from rmqctl.serve.wire.header import FrameError
+
+#: Nothing received for so long (ms) closes a connection (``serverChannelMaxIdleTimeSeconds``).
+MAX_IDLE = 120_000
+#: So long (ms) a frame may take from its first byte to its last: a peer that sends one byte a
+#: minute holds memory, and harms nobody else.
+MAX_FRAME_TIME = 60_000
+#: Bytes of unfinished frames of all connections together: sixteen of the longest ones.
+MAX_PENDING = 256 << 20
+#: Looks at the store that one connection may have under way; others wait, and no more is read of it
+#: then. Each may hold an answer of 256 KiB that the peer does not take.
+MAX_JOBS = 16
+
+
+class Send(NamedTuple):
+    """Bytes for a connection."""
+
+    channel: int
+    data: bytes
+
+
+class Close(NamedTuple):
+    """A connection to be closed once what was sent before is out."""
+
+    channel: int
+    reason: str
+
+
+class Job(NamedTuple):
+    """A look at the store. ``work`` may run in any thread; its result, or the exception that it
+    raised, goes to :meth:`Broker.finished`."""
+
+    request: Request
+    work: Callable[[], Any]
+    then: Callable[[Any, int], Outcome]
+
+
+class Reading(NamedTuple):
+    """Whether more is to be read of a connection for now."""
+
+    channel: int
+    goes_on: bool
+
+
+class Trouble(NamedTuple):
+    """Something that whoever runs the server should know."""
+
+    text: str
+
+
+Event = Send | Close | Job | Reading | Trouble
+
+
+class _Connection:
+    """A connection: its channel, the bytes of an unfinished frame, and what it has under way.
+    ``takes_answers`` is false while its peer does not take what was sent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.reader = FrameReader()
+        self.jobs = 0
+        self.waiting: deque[Job] = deque()
+        self.takes_answers = True
+        self.is_read = True
+
+    def next_events(self) -> Iterator[Event]:
+        """The jobs that can begin now, and whether to read on."""
+        while self.waiting and self.takes_answers and self.jobs < MAX_JOBS:
+            self.jobs += 1
+            yield self.waiting.popleft()
+        goes_on = self.takes_answers and not self.waiting
+        if goes_on is not self.is_read:
+            self.is_read = goes_on
+            yield Reading(self.channel.number, goes_on)
+
+
+class Broker:
+    """All connections of one server."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self._connections: dict[int, _Connection] = {}
+        self._numbers = 0
+        self._pending = 0
+
+    def connected(self, peer: str, local: str, now: int) -> int:
+        """A new connection; gives its number. Addresses are ``host:port``."""
+        self._numbers += 1
+        channel = Channel(self._numbers, peer, local, last_active=now)
+        self._connections[self._numbers] = _Connection(channel)
+        return self._numbers
+
+    def received(self, number: int, data: bytes, now: int) -> list[Event]:
+        """Bytes that a connection has sent."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        channel, reader = connection.channel, connection.reader
+        channel.last_active = now
+        events: list[Event] = []
+        before = reader.pending
+        try:
+            for command in reader.feed(data):
+                channel.frame_since = 0
+                channel.serialize_type = command.serialize_type
+                if not command.is_response:
+                    self._run(Request(command, channel, now), events)
+        except FrameError as error:
+            events.append(Close(number, str(error)))
+        self._pending += reader.pending - before
+        if reader.pending and not channel.frame_since:
+            channel.frame_since = now
+        if self._pending > MAX_PENDING and reader.pending:
+            events.append(Close(number, "all connections together hold too much"))
+        events += connection.next_events()
+        return self._with_outgoing(events)
+
+    def _run(self, request: Request, events: list[Event]) -> None:
+        self._take(
+            request, lambda: processor_of(request.command.code)(self.served, request), events
+        )
+
+    def _take(self, request: Request, ask: Callable[[], Outcome], events: list[Event]) -> None:
+        """Makes events of what a processor gives, whatever that is."""
+        command = request.command
+        try:
+            outcome = ask()
+        except (BadRequest, TooMany) as error:
+            outcome = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        except NoAnswer as error:
+            events.append(Close(request.channel.number, str(error)))
+            return
+        except (RmqctlError, OSError) as error:
+            # What the store says names its files, which is nothing for a network.
+            events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
+            remark = f"the store cannot answer: {type(error).__name__}"
+            outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
+        if isinstance(outcome, Later):
+            connection = self._connections.get(request.channel.number)
+            if connection is not None:
+                connection.waiting.append(Job(request, *outcome))
+        elif outcome is not None and not command.is_oneway:
+            events.append(Send(request.channel.number, encode_frame(outcome)))
+
+    def takes_answers(self, number: int, takes: bool) -> list[Event]:
+        """Whether the peer takes what is sent to it: while it does not, nothing is begun for it,
+        and nothing read."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        connection.takes_answers = takes
+        return list(connection.next_events())
+
+    def finished(self, job: Job, result: Any, now: int) -> list[Event]:
+        """What the work of a job gave, or the exception that it raised. One that is neither the
+        store's nor the system's is a bug, and is raised again."""
+        connection = self._connections.get(job.request.channel.number)
+        if connection is None:
+            return []
+        events: list[Event] = []
+        connection.jobs -= 1
+
+        def ask() -> Outcome:
+            if isinstance(result, BaseException):
+                raise result
+            return job.then(result, now)
+
+        self._take(job.request, ask, events)
+        events += connection.next_events()
+        return self._with_outgoing(events)
+
+    def lost(self, number: int) -> list[Event]:
+        """A connection is closed, by whomever."""
+        connection = self._connections.pop(number, None)
+        if connection is None:
+            return []
+        self._pending -= connection.reader.pending
+        self.served.parked.lost(number)
+        for group in self.served.clients.lost(connection.channel):
+            self.served.notify_members(group)
+        return self._with_outgoing([])
+
+    def tick(self, now: int) -> list[Event]:
+        """What time alone does; to be called about once a second."""
+        events: list[Event] = []
+        for connection in self._connections.values():
+            channel = connection.channel
+            if now - channel.last_active > MAX_IDLE:
+                events.append(Close(channel.number, "nothing was received for two minutes"))
+            elif channel.frame_since and now - channel.frame_since > MAX_FRAME_TIME:
+                events.append(Close(channel.number, "a frame takes too long"))
+        for channel in {one.number: one for one in self.served.clients.expired(now)}.values():
+            events.append(Close(channel.number, "no heartbeat for two minutes"))
+        self.served.locks.expire(now)
+        for parked in self.served.parked.due(now):
+            self._wake(parked, now, events)
+        return self._with_outgoing(events)
+
+    def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:
+        """Messages have come into a queue, whose end is ``end`` now: who waits for them asks
+        again (``PullRequestHoldService#notifyMessageArriving``)."""
+        events: list[Event] = []
+        for parked in self.served.parked.arrived((topic, queue_id), end):
+            self._wake(parked, now, events)
+        return events
+
+    def stop(self, now: int) -> list[Event]:
+        """The last answers: those to pulls that wait."""
+        events: list[Event] = []
+        for parked in self.served.parked.all():
+            self._wake(parked, now, events)
+        return events
+
+    def _wake(self, parked: Parked[Pull], now: int, events: list[Event]) -> None:
+        connection = self._connections.get(parked.channel)
+        if connection is not None:
+            request = parked.pull.request._replace(now=now)
+            self._take(request, lambda: pull.ask_again(self.served, parked.pull), events)
+            events += connection.next_events()
+
+    def _with_outgoing(self, events: list[Event]) -> list[Event]:
+        """The events with the requests to clients that came up meanwhile."""
+        outgoing = self.served.outgoing
+        events += [Send(channel.number, encode_frame(command)) for channel, command in outgoing]
+        self.served.outgoing.clear()
+        return events

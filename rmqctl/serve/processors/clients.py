@@ -1,0 +1,106 @@
+"""Heartbeats, and who belongs to which group (``ClientManageProcessor``,
+``ConsumerManageProcessor``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from formats.constants import RETRY_GROUP_TOPIC_PREFIX
+from formats.remotingcodes import ResponseCode
+from rmqctl.errors import FilterSyntaxError
+from rmqctl.serve.processors.request import Request, Served
+from rmqctl.serve.state.clients import MAX_GROUPS, ConsumerData, Member
+from rmqctl.serve.state.subscription import Subscription, decode_subscription
+from rmqctl.serve.wire.bodies import decode_body, encode_body, objects, text_in
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.fields import BadRequest, checked_name
+
+
+def heart_beat(served: Served, request: Request) -> RemotingCommand:
+    """``heartBeat``: everything that the client says is understood before any of it counts."""
+    body = decode_body(request.command.body)
+    consumers = [_consumer(one) for one in objects(body, "consumerDataSet")]
+    producers = [_group(one) for one in objects(body, "producerDataSet")]
+    if served.clients.groups_of(request.channel) + len(consumers) + len(producers) > 2 * MAX_GROUPS:
+        raise BadRequest(f"one connection is of more than {MAX_GROUPS} groups")
+    command = request.command
+    member = Member(
+        request.channel,
+        text_in(body, "clientID")[:255],
+        command.language,
+        command.version,
+        request.now,
+    )
+    for consumer in consumers:
+        config = served.groups.find(consumer.group)
+        served.topics.enter(RETRY_GROUP_TOPIC_PREFIX + consumer.group, config.retry_queue_nums)
+        is_changed = served.clients.register_consumer(consumer, member)
+        if is_changed and config.notify_consumer_ids_changed_enable:
+            served.notify_members(consumer.group)
+    for producer in producers:
+        served.clients.register_producer(producer, member)
+    return command.answer(ResponseCode.SUCCESS)
+
+
+def unregister_client(served: Served, request: Request) -> RemotingCommand:
+    """``unregisterClient``: of one group; others of the same connection stay."""
+    request.fields.text("clientID")
+    producer = request.fields.find_name("producerGroup")
+    if producer is not None:
+        served.clients.unregister_producer(producer, request.channel)
+    consumer = request.fields.find_name("consumerGroup")
+    if (
+        consumer is not None
+        and served.clients.unregister_consumer(consumer, request.channel)
+        and served.groups.find(consumer).notify_consumer_ids_changed_enable
+    ):
+        served.notify_members(consumer)
+    return request.command.answer(ResponseCode.SUCCESS)
+
+
+def check_client(served: Served, request: Request) -> RemotingCommand:
+    """``checkClientConfig``, which a consumer by SQL92 asks at its start. A broker refuses such
+    consumers unless ``enablePropertyFilter`` is on; here they are always served."""
+    body = decode_body(request.command.body)
+    subscription = body.get("subscriptionData")
+    if isinstance(subscription, dict):
+        try:
+            decode_subscription(subscription).message_filter()
+        except FilterSyntaxError as error:
+            code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            return request.command.answer(code, str(error))
+    return request.command.answer(ResponseCode.SUCCESS)
+
+
+def get_consumer_list(served: Served, request: Request) -> RemotingCommand:
+    """``getConsumerListByGroup``. None is an error: a client takes an empty answer for one, too."""
+    name = request.fields.name("consumerGroup")
+    group = served.clients.consumers.get(name)
+    if group is None:
+        remark = f"no consumer for this group, {name}"
+        return request.command.answer(ResponseCode.SYSTEM_ERROR, remark)
+    body = encode_body({"consumerIdList": group.client_ids})
+    return request.command.answer(ResponseCode.SUCCESS, body=body)
+
+
+def _group(value: dict[str, Any]) -> str:
+    return checked_name("groupName", text_in(value, "groupName"))
+
+
+def _consumer(value: dict[str, Any]) -> ConsumerData:
+    subscriptions: tuple[Subscription, ...] = tuple(
+        decode_subscription(one) for one in objects(value, "subscriptionDataSet")
+    )
+    return ConsumerData(
+        _group(value),
+        _word(value, "consumeType"),
+        _word(value, "messageModel"),
+        _word(value, "consumeFromWhere"),
+        subscriptions,
+    )
+
+
+def _word(value: dict[str, Any], name: str) -> str:
+    """The name of an enum; empty where it is none."""
+    found = value.get(name)
+    return found[:64] if isinstance(found, str) else ""

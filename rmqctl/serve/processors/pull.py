@@ -1,0 +1,219 @@
+"""``PullMessageProcessor``: the checks of a pull in its order, the answer, and the wait for one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.constants import MESSAGE_MAGIC_CODE
+from formats.remotingcodes import FRAME_MAX_LENGTH, ResponseCode
+from rmqctl.engine.record.status import GetMessageStatus
+from rmqctl.errors import FilterSyntaxError
+from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.state.parked import Parked
+from rmqctl.serve.state.subscription import Subscription, parse_subscription
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.fields import BadRequest, Fields
+
+if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.record.record import Record
+    from rmqctl.engine.store import Store
+
+#: ``PullSysFlag``.
+_COMMIT_OFFSET, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+_BROADCASTING = "BROADCASTING"
+#: No client waits as long (ms); the longest of RocketMQ's own, a lite consumer's, is 20 s.
+_LONGEST_SUSPENSION = 300_000
+#: Bytes of records in one answer, its header beside them: a client drops the connection at a longer
+#: frame.
+MAX_RECORDS = FRAME_MAX_LENGTH - (64 << 10)
+_CODES = {
+    GetMessageStatus.FOUND: ResponseCode.SUCCESS,
+    GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetMessageStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetMessageStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+class Pull(NamedTuple):
+    """A pull that has passed the checks. ``suspends_for`` is how long it may wait (ms), 0: not."""
+
+    request: Request
+    topic: str
+    queue_id: int
+    offset: int
+    max_msg_nums: int
+    message_filter: MessageFilter
+    suspends_for: int
+
+
+class Pulled(NamedTuple):
+    """What the store gave."""
+
+    status: GetMessageStatus
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    body: bytes
+    #: Why the records cannot go out; empty: they can.
+    problem: str = ""
+
+
+class _Refused(Exception):
+    """A pull that a check ends, with the code of the answer."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
+def pull_message(served: Served, request: Request) -> Outcome:
+    """``processRequest``. A pull that a check refuses commits no offset."""
+    fields = request.fields
+    group, flags = fields.name("consumerGroup"), fields.int32("sysFlag")
+    topic, queue_id = fields.name("topic"), fields.int32("queueId")
+    offset, most = fields.int64("queueOffset"), fields.int32("maxMsgNums")
+    suspension, committed = fields.int64("suspendTimeoutMillis"), fields.int64("commitOffset")
+    try:
+        _check_place(served, group, topic, queue_id)
+        if flags & _SUBSCRIPTION:
+            subscription = _own_subscription(topic, fields)
+        else:
+            subscription = _group_subscription(served, group, topic, fields.int64("subVersion"))
+        message_filter = _filter_of(subscription, bool(flags & _SUBSCRIPTION))
+    except _Refused as refused:
+        return request.command.answer(refused.code, str(refused))
+    if flags & _COMMIT_OFFSET and committed >= 0:
+        served.offsets.commit(topic, group, queue_id, committed)
+    waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
+    asked = Pull(request, topic, queue_id, offset, most, message_filter, waits)
+    return _ask(served, asked, waits)
+
+
+def ask_again(served: Served, asked: Pull) -> Outcome:
+    """The same pull once more, which is answered now, whatever there is."""
+    return _ask(served, asked, 0)
+
+
+def _ask(served: Served, asked: Pull, waits: int) -> Later:
+    def answer(found: Pulled, now: int) -> Outcome:
+        code = _CODES.get(found.status)
+        if code is None:
+            # A queue that is not there, or has nothing.
+            is_at_start = asked.offset == 0
+            code = ResponseCode.PULL_NOT_FOUND if is_at_start else ResponseCode.PULL_OFFSET_MOVED
+        if code is ResponseCode.PULL_NOT_FOUND and waits and not served.parked.is_full:
+            queue = asked.topic, asked.queue_id
+            if served.parked.has_arrived(queue, asked.offset):
+                return _ask(served, asked, waits)
+            channel = asked.request.channel.number
+            served.parked.park(Parked(channel, queue, asked.offset, now + waits, asked))
+            return None
+        return _answer(asked.request.command, code, found)
+
+    return Later(lambda: read(served.store, asked), answer)
+
+
+def read(store: Store, asked: Pull) -> Pulled:
+    """The records of a pull as they stand in the log, one behind the other. For any thread."""
+    found = store.get_message(
+        asked.topic, asked.queue_id, asked.offset, asked.max_msg_nums, asked.message_filter
+    )
+    place = found.status, found.next_begin_offset, found.min_offset, found.max_offset
+    problem = unreadable(found.records)
+    if problem:
+        return Pulled(*place, b"", problem)
+    return Pulled(*place, stored_bytes(store, found.records))
+
+
+def stored_bytes(store: Store, records: list[Record]) -> bytes:
+    """Records as they stand in the log."""
+    pieces = []
+    for record in records:
+        mapped, position = store.commit_log.locate(record.physical_offset)
+        pieces.append(mapped.read(position, record.total_size))
+    return b"".join(pieces)
+
+
+def unreadable(records: list[Record]) -> str:
+    """Why a client of 4.9.3 would not read all of these records, or not any: it would pass over
+    them without a word (``MessageDecoder#decodes``). Empty: it does."""
+    size = 0
+    for record in records:
+        if record.magic_code != MESSAGE_MAGIC_CODE:
+            return f"the message at {record.physical_offset} is of a version that clients skip"
+        size += record.total_size
+    return f"the messages have {size} bytes, {MAX_RECORDS} go out" if size > MAX_RECORDS else ""
+
+
+def _answer(command: RemotingCommand, code: ResponseCode, found: Pulled) -> RemotingCommand:
+    """A client takes all four offsets for there, and goes on where ``nextBeginOffset`` says."""
+    if found.problem:
+        return command.answer(ResponseCode.SYSTEM_ERROR, found.problem)
+    fields = {
+        "maxOffset": found.max_offset,
+        "minOffset": found.min_offset,
+        "nextBeginOffset": found.next_begin_offset,
+        "suggestWhichBrokerId": 0,
+    }
+    return command.answer(code, found.status.value, fields, found.body)
+
+
+def _check_place(served: Served, group: str, topic: str, queue_id: int) -> None:
+    config = served.groups.find(group)
+    if not config.consume_enable:
+        remark = f"subscription group no permission, {group}"
+        raise _Refused(ResponseCode.NO_PERMISSION, remark)
+    found = served.topics.find(topic)
+    if found is None:
+        remark = f"topic[{topic}] not exist, apply first please!"
+        raise _Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+    if not found.is_readable:
+        remark = f"the topic[{topic}] pulling message is forbidden"
+        raise _Refused(ResponseCode.NO_PERMISSION, remark)
+    if not 0 <= queue_id < found.read_queue_nums:
+        raise BadRequest(
+            f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+            f"topicConfig.readQueueNums:[{found.read_queue_nums}]"
+        )
+
+
+def _own_subscription(topic: str, fields: Fields) -> Subscription:
+    try:
+        text, kind = fields.find("subscription"), fields.find("expressionType")
+        return parse_subscription(topic, text, fields.int64("subVersion"), kind)
+    except BadRequest as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+def _group_subscription(served: Served, group: str, topic: str, version: int) -> Subscription:
+    """What the group's last heartbeat said of the topic."""
+    online = served.clients.consumers.get(group)
+    missing = ResponseCode.SUBSCRIPTION_NOT_EXIST
+    if online is None:
+        raise _Refused(missing, "the consumer's group info not exist")
+    broadcasts = online.message_model == _BROADCASTING
+    if broadcasts and not served.groups.find(group).consume_broadcast_enable:
+        remark = f"the consumer group[{group}] can not consume by broadcast way"
+        raise _Refused(ResponseCode.NO_PERMISSION, remark)
+    subscription = online.subscriptions.get(topic)
+    if subscription is None:
+        raise _Refused(missing, "the consumer's subscription not exist")
+    if subscription.version < version:
+        remark = "the consumer's subscription not latest"
+        raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark)
+    return subscription
+
+
+def _filter_of(subscription: Subscription, is_own: bool) -> MessageFilter:
+    """A broker takes everything for a match where an expression of the pull itself is none; here
+    that is told. One of a heartbeat has no filter data then."""
+    try:
+        return subscription.message_filter()
+    except FilterSyntaxError as error:
+        parse, data = ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.FILTER_DATA_NOT_EXIST
+        raise _Refused(parse if is_own else data, str(error)) from None

@@ -1,0 +1,130 @@
+"""What a processor is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.remotingcodes import CommandFlag, RequestCode
+from rmqctl.serve.state.clients import Channel, Clients
+from rmqctl.serve.state.groups import Groups
+from rmqctl.serve.state.locks import QueueLocks
+from rmqctl.serve.state.offsets import Offsets
+from rmqctl.serve.state.parked import ParkedPulls
+from rmqctl.serve.state.topics import PERM_READ, Topics
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.fields import Fields
+
+if TYPE_CHECKING:
+    from rmqctl.engine.store import Store
+    from rmqctl.serve.processors.pull import Pull
+
+
+class Request(NamedTuple):
+    """One request, and when it came, in milliseconds."""
+
+    command: RemotingCommand
+    channel: Channel
+    now: int
+
+    @property
+    def fields(self) -> Fields:
+        return Fields(self.command.ext_fields)
+
+
+class Later(NamedTuple):
+    """An answer that takes a look at the store: ``work`` may run in any thread, ``then`` makes the
+    answer of what it gave, where the request was."""
+
+    work: Callable[[], Any]
+    then: Callable[[Any, int], Outcome]
+
+
+#: An answer, a look at the store first, or none.
+Outcome = RemotingCommand | Later | None
+Processor = Callable[["Served", Request], Outcome]
+
+
+class NoAnswer(Exception):
+    """A request that must not be answered with an error: its connection is closed."""
+
+
+class Names(NamedTuple):
+    """As what a store is served. ``advertise`` is the address that clients are told; None: that at
+    which the one who asks has come."""
+
+    broker: str
+    cluster: str
+    advertise: str | None = None
+
+
+@dataclass(slots=True)
+class Served:
+    """One store, and all that its clients have brought. ``outgoing`` are requests to clients."""
+
+    store: Store
+    names: Names
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients = field(default_factory=Clients)
+    locks: QueueLocks = field(default_factory=QueueLocks)
+    parked: ParkedPulls[Pull] = field(default_factory=ParkedPulls)
+    outgoing: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
+    #: Whether an offset beyond the end of its queue is answered with the end.
+    ends_offsets: bool = False
+    _opaque: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        *,
+        broker_name: str | None = None,
+        cluster_name: str | None = None,
+        advertise: str | None = None,
+        host_name: str = "localhost",
+        ends_offsets: bool = False,
+    ) -> Served:
+        """A store for reading, under the names that are given, or else its broker's own, as far as
+        its files tell.
+
+        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
+            help.
+        """
+        topics = Topics(store, PERM_READ)
+        names = Names(
+            broker_name or topics.broker_name or host_name,
+            cluster_name or topics.cluster_name or "DefaultCluster",
+            advertise,
+        )
+        groups, offsets = Groups(store.root), Offsets(store.root)
+        return cls(store, names, topics, groups, offsets, ends_offsets=ends_offsets)
+
+    def address_for(self, channel: Channel) -> str:
+        """Where a client finds this broker."""
+        return self.names.advertise or channel.local
+
+    def notify_members(self, group: str) -> None:
+        """Tells all of a group that it has other members now, or other topics: they rebalance
+        (``DefaultConsumerIdsChangeListener``)."""
+        found = self.clients.consumers.get(group)
+        for member in found.members.values() if found is not None else ():
+            self.send(
+                member.channel,
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                {"consumerGroup": group},
+            )
+
+    def send(self, channel: Channel, code: RequestCode, ext_fields: dict[str, str]) -> None:
+        """A request to a client that needs no answer."""
+        self._opaque = self._opaque + 1 & 0x7FFFFFFF
+        command = RemotingCommand(
+            code,
+            self._opaque,
+            CommandFlag.ONEWAY,
+            ext_fields=ext_fields,
+            serialize_type=channel.serialize_type,
+        )
+        self.outgoing.append((channel, command))

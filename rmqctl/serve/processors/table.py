@@ -1,0 +1,40 @@
+"""Which processor answers which request."""
+
+from __future__ import annotations
+
+from formats.remotingcodes import RequestCode
+from rmqctl.serve.processors import clients, locks, look, names, offsets, pull, refused
+from rmqctl.serve.processors.request import Processor
+
+PROCESSORS: dict[int, Processor] = {
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: names.get_route,
+    RequestCode.GET_BROKER_CLUSTER_INFO: names.get_cluster,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: names.get_all_topics,
+    RequestCode.PULL_MESSAGE: pull.pull_message,
+    # What a lite consumer of 5.x asks instead.
+    RequestCode.LITE_PULL_MESSAGE: pull.pull_message,
+    RequestCode.QUERY_MESSAGE: look.query_message,
+    RequestCode.VIEW_MESSAGE_BY_ID: look.view_message,
+    RequestCode.QUERY_CONSUMER_OFFSET: offsets.query_offset,
+    RequestCode.UPDATE_CONSUMER_OFFSET: offsets.update_offset,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offsets.search_offset,
+    RequestCode.GET_MAX_OFFSET: offsets.get_max_offset,
+    RequestCode.GET_MIN_OFFSET: offsets.get_min_offset,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: offsets.get_earliest_time,
+    RequestCode.LOCK_BATCH_MQ: locks.lock_queues,
+    RequestCode.UNLOCK_BATCH_MQ: locks.unlock_queues,
+    RequestCode.HEART_BEAT: clients.heart_beat,
+    RequestCode.UNREGISTER_CLIENT: clients.unregister_client,
+    RequestCode.CHECK_CLIENT_CONFIG: clients.check_client,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.get_consumer_list,
+}
+
+
+def processor_of(code: int) -> Processor:
+    """The processor of a request code. What is never done is looked for first: no entry of the
+    table can bring it back."""
+    if code in refused.NEVER:
+        return refused.never
+    if code in refused.WRITING:
+        return refused.read_only
+    return PROCESSORS.get(code, refused.not_supported)

@@ -1,0 +1,95 @@
+"""``SubscriptionGroupManager``: how groups may consume. Groups that clients bring are entered in
+memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.topicconfig import number
+from rmqctl.serve.state.topics import MAX_QUEUES, TooMany
+
+#: Groups that clients may have entered beside those of the store.
+MAX_ENTERED = 10_000
+
+
+class GroupConfig(NamedTuple):
+    """``SubscriptionGroupConfig``."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+
+    def as_json(self) -> dict[str, Any]:
+        """Its keys sorted, as fastjson writes a bean."""
+        return {
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+
+class Groups:
+    """The groups of ``subscriptionGroup.json``.
+
+    :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
+    """
+
+    def __init__(self, root: Path) -> None:
+        value = brokerjson.read_config(root, brokerjson.SUBSCRIPTION_GROUP)
+        table = brokerjson.table_of(value, "subscriptionGroupTable")
+        self._groups = {str(name): _group(str(name), entry) for name, entry in table.items()}
+        self._entered = 0
+
+    def find(self, name: str) -> GroupConfig:
+        """The group; one that nobody knew is entered (``autoCreateSubscriptionGroup``).
+
+        :raises TooMany: clients have entered enough.
+        """
+        found = self._groups.get(name)
+        if found is None:
+            if self._entered >= MAX_ENTERED:
+                raise TooMany(f"clients have entered {MAX_ENTERED} groups already")
+            self._entered += 1
+            found = self._groups[name] = GroupConfig(name)
+        return found
+
+    def __iter__(self) -> Any:
+        return iter(sorted(self._groups.values()))
+
+
+def _group(name: str, entry: Any) -> GroupConfig:
+    usual = GroupConfig(name)
+
+    def flag(field: str, default: bool) -> bool:
+        value = entry.get(field) if isinstance(entry, dict) else None
+        return value if isinstance(value, bool) else default
+
+    def whole(field: str, default: int) -> int:
+        value = number(entry, field)
+        return default if value is None else value
+
+    return GroupConfig(
+        name,
+        flag("consumeEnable", usual.consume_enable),
+        flag("consumeFromMinEnable", usual.consume_from_min_enable),
+        flag("consumeBroadcastEnable", usual.consume_broadcast_enable),
+        min(max(whole("retryQueueNums", usual.retry_queue_nums), 0), MAX_QUEUES),
+        whole("retryMaxTimes", usual.retry_max_times),
+        whole("brokerId", usual.broker_id),
+        whole("whichBrokerWhenConsumeSlowly", usual.which_broker_when_consume_slowly),
+        flag("notifyConsumerIdsChangedEnable", usual.notify_consumer_ids_changed_enable),
+    )

@@ -1,0 +1,65 @@
+"""``ConsumerOffsetManager``: how far each group has consumed. What clients commit stays in memory;
+``config/consumerOffset.json`` is as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.state.brokerjson import TOPIC_GROUP_SEPARATOR, consumer_offsets
+
+if TYPE_CHECKING:
+    from rmqctl.engine.store import Store
+
+
+class BeyondEnd(NamedTuple):
+    """A group whose offset lies beyond the end of the queue: a broker of 4.9.3 has it consume the
+    whole queue again (``OFFSET_OVERFLOW_BADLY``), for the log has lost its end."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    max_offset: int
+
+
+class Offsets:
+    """The offsets of every group.
+
+    :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._table = consumer_offsets(root)
+
+    def find(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The offset that the group consumes next; None: it has none, or a negative one."""
+        offset = self._table.get((topic, group), {}).get(queue_id, -1)
+        return offset if offset >= 0 else None
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        self._table.setdefault((topic, group), {})[queue_id] = offset
+
+    def as_json(self) -> dict[str, dict[int, int]]:
+        """``offsetTable``."""
+        separator = TOPIC_GROUP_SEPARATOR
+        return {f"{topic}{separator}{group}": one for (topic, group), one in self._table.items()}
+
+    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, int]]]:
+        """``(topic, queue id → offset)`` of one group."""
+        for (topic, owner), offsets in self._table.items():
+            if owner == group:
+                yield topic, offsets
+
+    def beyond_end(self, store: Store) -> list[BeyondEnd]:
+        """Offsets behind the end of queues that are there, sorted."""
+        found = []
+        for (topic, group), offsets in self._table.items():
+            for where in store.queues.directories_of(topic):
+                offset = offsets.get(where.queue_id, 0)
+                queue = store.consume_queue(topic, where.queue_id) if offset > 0 else None
+                if queue is not None and offset > queue.max_offset:
+                    end = queue.max_offset
+                    found.append(BeyondEnd(group, topic, where.queue_id, offset, end))
+        return sorted(found)

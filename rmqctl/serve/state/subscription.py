@@ -1,0 +1,113 @@
+"""``SubscriptionData``: what a group wants of a topic, and the filter that follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats.constants import INT_MAX
+from formats.text import tags_code
+from rmqctl.errors import FilterSyntaxError
+from rmqctl.serve.wire.bodies import text_in, whole_in
+from rmqctl.serve.wire.fields import BadRequest, checked_name
+
+if TYPE_CHECKING:
+    from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.record.record import Record
+
+ALL = "*"
+TAG, SQL92 = "TAG", "SQL92"
+_INT_RANGE = 1 << 32
+#: Characters of an expression: one is evaluated for every message that a pull passes by.
+MAX_EXPRESSION = 16 << 10
+
+
+class CodeFilter:
+    """A filter by tags codes, as a broker applies it: the unit decides, and the client compares the
+    text (``DefaultMessageFilter``). None: all codes."""
+
+    errors = 0
+
+    def __init__(self, codes: frozenset[int] | None) -> None:
+        self._codes = codes
+
+    def matches_code(self, code: int | None) -> bool:
+        if self._codes is None or code is None:
+            return True
+        # The unit has a long, of which Java looks at the int.
+        low = code % _INT_RANGE
+        return (low - _INT_RANGE if low > INT_MAX else low) in self._codes
+
+    def matches(self, record: Record) -> bool:
+        return True
+
+
+class Subscription(NamedTuple):
+    """One topic of a group. ``codes`` are those of its tags; None: all messages."""
+
+    topic: str
+    text: str
+    version: int
+    expression_type: str
+    codes: frozenset[int] | None
+    #: As the client sent it.
+    value: dict[str, Any]
+
+    @property
+    def is_by_tags(self) -> bool:
+        """``ExpressionType#isTagType``."""
+        return self.expression_type in ("", TAG)
+
+    def message_filter(self) -> MessageFilter:
+        """:raises FilterSyntaxError: the SQL92 expression is none."""
+        if self.is_by_tags:
+            return CodeFilter(self.codes)
+        if self.expression_type != SQL92:
+            raise FilterSyntaxError(position=1, reason="only TAG and SQL92 are known")
+        if len(self.text) > MAX_EXPRESSION:
+            raise FilterSyntaxError(position=MAX_EXPRESSION + 1, reason="it is too long")
+        from rmqctl.engine.filters.sql import SqlFilter
+
+        return SqlFilter(self.text)
+
+
+def parse_subscription(
+    topic: str, text: str | None, version: int, kind: str | None
+) -> Subscription:
+    """What a pull says of itself (``FilterAPI#build``, ``#buildSubscriptionData``).
+
+    :raises BadRequest: the expression names no tag, or there is no SQL92 expression.
+    """
+    expression, kind = text or "", kind or TAG
+    value = {"expressionType": kind, "subString": expression or ALL, "topic": topic}
+    if kind != TAG:
+        if not expression:
+            raise BadRequest("the expression is empty")
+        return Subscription(topic, expression, version, kind, None, value)
+    if expression in ("", ALL):
+        return Subscription(topic, ALL, version, TAG, None, value)
+    tags = [tag for part in expression.split("||") if (tag := part.strip())]
+    if not tags:
+        raise BadRequest(f"the expression {expression[:40]!r} names no tag")
+    return Subscription(topic, expression, version, TAG, frozenset(map(tags_code, tags)), value)
+
+
+def decode_subscription(value: dict[str, Any]) -> Subscription:
+    """One that a heartbeat brings; the client has computed the codes of its tags.
+
+    :raises BadRequest: it is none.
+    """
+    topic = checked_name("topic", text_in(value, "topic"))
+    text = text_in(value, "subString") if value.get("subString") is not None else ALL
+    kind = value.get("expressionType")
+    codes = value.get("codeSet")
+    if codes is not None and not (isinstance(codes, list) and all(type(c) is int for c in codes)):
+        raise BadRequest("codeSet of the body is no array of whole numbers")
+    is_all = text in ("", ALL) or bool(value.get("classFilterMode"))
+    return Subscription(
+        topic,
+        text,
+        whole_in(value, "subVersion", 0),
+        kind if isinstance(kind, str) else TAG,
+        None if is_all else frozenset(codes or ()),
+        value,
+    )
