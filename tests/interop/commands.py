@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.interop.engine import Row
 from tests.interop.stores import conf_text
 
@@ -29,7 +28,6 @@ class Rmqctl:
 
     def __call__(self, *arguments: str, code: int = 0) -> list[Row]:
         """The rows of a command that ends with ``code``; the last is the summary, if it has one."""
-        command = [sys.executable, "-m", "rmqctl", *arguments, *self._here]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = processes.run("rmqctl", *arguments, *self._here)
         assert done.returncode == code, done.stdout[-2000:] + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines()]

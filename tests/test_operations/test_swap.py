@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from rmqctl.operations.mend import swap as swaps
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.swap import exchange, kept_directories, purge, swap
+from tests import processes
 from tests.golden_data import tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
@@ -130,8 +129,7 @@ def test_a_kill_between_any_two_renames(tmp_path: Path, can: str) -> None:
             wrong = next(path for path in sorted((root / name).rglob("*")) if path.is_file())
             wrong.write_bytes(b"\x01" + wrong.read_bytes()[1:])
         old = {name: contents(root / name) for name in names}
-        command = [sys.executable, "-c", _KILLED, str(root), str(left), can]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = processes.run("-c", _KILLED, str(root), str(left), can)
         assert done.returncode in (0, -9), done.stderr
         for name in names:
             if (root / name).exists():

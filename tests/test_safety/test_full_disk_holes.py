@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +13,11 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from tests import processes
 from tests.test_safety.support import Clock, assert_clean, broker_conf, message, small_config
 from tests.test_safety.test_disk_full import fill, mounted
 
 CONFIG = small_config()
-ROOT = Path(__file__).parents[2]
 COUNT = 120
 #: Everything that reads.
 READING = [
@@ -93,17 +92,8 @@ def run(lines: list[list[str]], root: Path, conf: Path) -> list[Answer]:
     """What commands answer; all in one process, from the directory of the store."""
     conf.write_text(broker_conf(CONFIG))
     more = ["--store", "store", "--broker-conf", str(conf), "--format", "ndjson"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.test_safety.commands",
-            json.dumps([[*x, *more] for x in lines]),
-        ],
-        capture_output=True,
-        cwd=root.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    words = json.dumps([[*line, *more] for line in lines])
+    done = processes.run("tests.test_safety.commands", words, cwd=root.parent)
     answers = [tuple(json.loads(line)) for line in done.stdout.splitlines()]
     ended = f"after {lines[len(answers) - 1] if answers else None}: {done.stderr[-2000:]!r}"
     assert (done.returncode, len(answers)) == (0, len(lines)), ended

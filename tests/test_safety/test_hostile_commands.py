@@ -7,8 +7,6 @@ import os
 import shutil
 import stat
 import struct
-import subprocess
-import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +22,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.errors import StoreNotFound
 from rmqctl.operations.look.follow import follow_log
 from rmqctl.operations.look.walk import Selection
+from tests import processes
 from tests.test_cli.conftest import Cli, Done, cli, state
 from tests.test_cli.test_manners import RAW
 from tests.test_safety.support import broker_conf, small_config
@@ -425,10 +424,8 @@ def test_a_full_disk_in_the_middle_of_a_command(
     conf = tmp_path / "broker.conf"
     conf.write_text(broker_conf(CONFIG))
     filler = fill(small_disk, leave)
-    command = [sys.executable, "-m", "rmqctl", *arguments, "--store", str(root)]
-    done = subprocess.run(
-        [*command, "--broker-conf", str(conf), "--format", "ndjson"], capture_output=True, text=True
-    )
+    where = ["--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
+    done = processes.run("rmqctl", *arguments, *where)
     assert done.returncode in (0, 1, 5), done
     assert "Traceback" not in done.stderr
     assert done.returncode != 5 or "No space left" in done.stderr

@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from formats.text import index_key_hash
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from tests.processes import Process
 from tests.test_safety.support import (
     assert_clean,
     assert_rebuild_is_identical,
@@ -32,7 +29,7 @@ from tests.test_safety.support import (
 
 ROUNDS = int(os.environ.get("RMQCTL_KILL_ROUNDS", "42"))
 GENERATIONS = 3
-TOP = Path(__file__).parents[2]
+CHILD = "tests.test_safety.child"
 
 pytestmark = pytest.mark.slow
 
@@ -66,35 +63,20 @@ def plan_of(chance: random.Random) -> Plan:
     )
 
 
-def killed_run(command: list[str], delay: float, stdin: IO[bytes] | None = None) -> list[str]:
-    """Runs until ``delay`` seconds after the first line; the whole lines that were printed."""
-    process = subprocess.Popen(
-        command, cwd=TOP, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None and process.stderr is not None
+def killed_run(delay: float, module: str, *arguments: str) -> list[str]:
+    """Runs a module until ``delay`` seconds after the first line; the whole lines that were
+    printed."""
+    process = Process(module, *arguments)
     first = process.stdout.readline()
-    killer = threading_timer(delay, process)
-    output = process.stdout.read()
+    killer = threading.Timer(delay, process.kill)
+    killer.start()
+    output = process.stdout.read()  # Else it would stand still, with its pipe full.
     killer.join()
     error = process.stderr.read().decode()
     process.wait()
     # What the run before has left is brought in order, and that is said.
     assert not [line for line in error.splitlines() if not line.startswith("note: ")], error
     return [line for line in (first + output).decode().splitlines(True) if line.endswith("\n")]
-
-
-def threading_timer(delay: float, process: subprocess.Popen[bytes]) -> Any:
-    """Kills the process after a while; its output must be read meanwhile."""
-    import threading
-
-    def kill() -> None:
-        time.sleep(delay)
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGKILL)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    return thread
 
 
 def acknowledged_by(lines: list[str]) -> list[Acknowledged]:
@@ -181,9 +163,9 @@ def test_services_and_a_pool_lose_at_most_what_was_not_committed(
             "body": plan.body,
             "services": True,
         }
-        command = [sys.executable, "-m", "tests.test_safety.child", json.dumps(child)]
         # Long enough for some commits, which come every 200 milliseconds.
-        wanted += acknowledged_by(killed_run(command, chance.random() * 0.6))
+        lines = killed_run(chance.random() * 0.6, CHILD, json.dumps(child))
+        wanted += acknowledged_by(lines)
         if not (root / "commitlog").exists():
             continue
         assert_clean(root, plan.config, "torn-tail")
@@ -210,8 +192,7 @@ def test_nothing_acknowledged_is_lost(fast_path: Path, chance: random.Random, nu
             "bulk": plan.bulk,
             "body": plan.body,
         }
-        command = [sys.executable, "-m", "tests.test_safety.child", json.dumps(child)]
-        return killed_run(command, delay)
+        return killed_run(delay, CHILD, json.dumps(child))
 
     generations(chance, root, run, plan)
 
@@ -242,14 +223,13 @@ def test_nothing_acknowledged_by_the_command_is_lost(
             for at in range(20_000 if plan.body < 1000 else 4000)
         )
     )
-    command = [sys.executable, "-m", "rmqctl", "put", "--store", str(root), "--create"]
-    command += ["--broker-conf", str(conf), "--format", "ndjson", "--from", str(source)]
-
+    command = ["put", "--store", str(root), "--create", "--broker-conf", str(conf)]
+    command += ["--format", "ndjson", "--from", str(source)]
     if how != "sync":
         command += ["--flush", how, "--transient-store-pool"]
 
     def run(delay: float) -> list[str]:
-        lines = killed_run(command, delay)
+        lines = killed_run(delay, "rmqctl", *command)
         rows = [json.loads(line) for line in lines]
         assert {row["status"] for row in rows if row["type"] == "append_result"} <= {"PUT_OK"}
         return ["open\n"] + [

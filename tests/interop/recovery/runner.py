@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import json
 import mmap
 import os
-import pkgutil
 import signal
 import subprocess
 import sys
@@ -24,6 +22,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.processes import import_everything
 
 #: System calls that change files, which a kill can come before or behind.
 CHANGES = (
@@ -183,7 +183,7 @@ class Faults:
 
 
 def serve() -> None:
-    _import_everything()
+    import_everything()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
@@ -192,17 +192,6 @@ def serve() -> None:
             _run(request)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
-
-
-def _import_everything() -> None:
-    """What commands import when they need it; what Spark needs is left out."""
-    import rmqctl.cli.commands
-    import rmqctl.engine
-    import rmqctl.operations
-
-    for package in (rmqctl.engine, rmqctl.operations, rmqctl.cli.commands):
-        for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-            importlib.import_module(module.name)
 
 
 def _run(request: dict[str, Any]) -> None:
