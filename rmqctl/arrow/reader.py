@@ -7,12 +7,14 @@ are wanted. Damage is a row where ``status`` is wanted, and told to the caller e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from rmqctl.arrow.arrays import arrow_schema, damage_batch, message_batch
+from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Damage, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.bodycrc import body_crcs
@@ -58,7 +60,8 @@ def log_batches(
     """The chosen messages of a log in its order, by the scanner, up to ``end``."""
     tells_status = "status" in schema.names
     scanner = Scanner(log, check=_is_checked(schema), properties=False)
-    for entry in scanner.scan(None, end):
+    parts = stretches(log, choice.since, choice.until, end)
+    for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
         if isinstance(entry, Batch):
             batch = choice.of(entry)
             if batch is not None:

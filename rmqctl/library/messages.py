@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.record.record import Damage, End, Record
+from rmqctl.engine.log.times import stretches
+from rmqctl.engine.record.record import Damage, Record
 from rmqctl.library.damage import DamageTeller
 from rmqctl.library.message import Message
 from rmqctl.library.times import Moment, milliseconds
@@ -42,7 +44,9 @@ class Messages(ABC):
 
         A time is a ``datetime``, text in ISO 8601 (both local when they name no zone), or epoch
         milliseconds; None is no limit. A queue, and a topic, is searched by halves for the time,
-        as ``rmqctl offset`` does, and the log of a whole store is read through.
+        as ``rmqctl offset`` does; of the log of a whole store those files are read that may hold
+        such messages, by the first ones of each: a clock that was set back by more than an hour
+        may hide some.
 
         :raises ValueError: one is no time, or they are the wrong way round.
         """
@@ -124,14 +128,14 @@ class LogMessages(Messages):
 
     def _records(self) -> Iterator[Record]:
         damage = DamageTeller()
-        for entry in self._store.engine.commit_log.walk(None, log_end(self._store)):
+        log = self._store.engine.commit_log
+        parts = stretches(log, self._since, self._until, log_end(self._store))
+        for entry in chain.from_iterable(log.walk(*part) for part in parts):
             if isinstance(entry, Record):
                 if self._shows(entry):
                     yield entry
             elif isinstance(entry, Damage):
                 damage.of_log(entry)
-            elif isinstance(entry, End):
-                return
 
     def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         from rmqctl.engine.scan.choice import Choice

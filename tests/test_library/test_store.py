@@ -139,6 +139,7 @@ def test_between_two_times(store: rmqctl.Store) -> None:
     assert seconds(queue[:6].between(low)) == [10]
     assert seconds(store.topic("orders").between(until=low).between(low - 1000)) == [9, 10]
     assert seconds(queue.between(until=_LONG_AGO - 1)) == []
+    assert seconds(store.between(until=_LONG_AGO - 1)) == []
     assert queue[5].store_time == moment and queue[5].born_time is not None
     with pytest.raises(ValueError, match="swap them"):
         store.between(high, low)

@@ -19,6 +19,7 @@ from rmqctl.rows.columns import Source, broker_of
 from rmqctl.rows.exported import Exported, exported_columns
 from tests import golden_data
 from tests.conftest import Golden
+from tests.test_cli.conftest import BORN, CONFIG, message
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +92,52 @@ def test_both_write_the_same(
         assert (tmp_path / place / "_SUCCESS").exists()
         suffixes = {path.suffix for path in (tmp_path / place).rglob("part-*")}
         assert suffixes == {{"ndjson": ".json"}.get(kind, f".{kind}")}
+
+
+def test_what_is_damaged_counts_for_both_whatever_is_chosen(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Forty messages an hour apart, of which the first, one of a later file and a whole file are
+    gone, and one body is not what was stored."""
+    from rmqctl.spark.report import export
+
+    hour, root, columns = 3_600_000, tmp_path / "store", exported_columns()
+    ticks = iter(range(BORN, BORN + 100 * hour, hour))
+    with MessageStore(
+        root, CONFIG, writable=True, create=True, clock=lambda: next(ticks)
+    ) as opened:
+        for number in range(40):
+            topic = ("orders", "other")[number % 2]
+            assert opened.put_message(message(number, topic=topic, body=bytes(180))).is_ok
+        places = [
+            one.physical_offset for one in opened.commit_log.walk() if isinstance(one, Record)
+        ]
+    files = sorted((root / "commitlog").iterdir())
+    assert len(files) > 4
+    for at, where, what in ((0, 4, b"????"), (places[-3], 4, b"????"), (places[20], 100, b"?")):
+        file = files[at // 2048]
+        data = bytearray(file.read_bytes())
+        data[at % 2048 + where : at % 2048 + where + len(what)] = what
+        file.write_bytes(data)
+    files[1].unlink()
+    choices = (
+        *(Choice(), Choice("orders"), Choice("none", BORN + 30 * hour)),
+        Choice(None, None, BORN + 3 * hour),
+    )
+    seen = set()
+    for number, choice in enumerate(choices):
+        rows = export.selected(spark, [str(root)], {}, columns, **choice._asdict())
+        done = export.export(rows, columns, str(tmp_path / f"spark{number}"), "ndjson")
+        with MessageStore(root, CONFIG) as opened:
+            source = Source(str(root), broker_of(str(root)))
+            to = tmp_path / f"here{number}"
+            assert done == export_here(
+                [StoreToExport(opened, source)], columns, to, "ndjson", choice
+            )
+        assert contents(tmp_path / f"spark{number}") == contents(to)
+        seen.add((done.damages, done.body_crc_mismatches))
+    # All of it; none of it: what is chosen lies elsewhere.
+    assert (3, 1) in seen and len(seen) > 2
 
 
 @pytest.mark.parametrize("kind", ["parquet", "ndjson", "csv"])

@@ -7,4 +7,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.log.logwriter`
 - :mod:`~rmqctl.engine.log.progress`
 - :mod:`~rmqctl.engine.log.spread`
+- :mod:`~rmqctl.engine.log.times`
 """

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Damage
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
@@ -51,7 +53,8 @@ def export(
     progress: Callable[[int], None] = lambda done: None,
 ) -> Exported:
     """Writes the chosen messages of some stores to a new directory, which appears whole, or not at
-    all. Damaged places are left out and counted; bodies that are wanted are checked.
+    all. Damaged places are left out and counted, whatever topic is chosen; bodies that are wanted
+    are checked. Of a log only those files are read that may hold messages of the chosen times.
 
     :param columns: of :func:`~rmqctl.rows.exported.exported_columns`. :param kind: ``parquet``,
         ``ndjson`` or ``csv``. :param progress: told of the bytes of all logs that are read.
@@ -69,7 +72,9 @@ def export(
         files = _files(building, columns, kind, closing)
         for one in stores:
             store, before = one.store, done
-            for entry in Scanner(store.commit_log, check=checks, properties=False).scan():
+            scanner = Scanner(store.commit_log, check=checks, properties=False)
+            parts = stretches(store.commit_log, choice.since, choice.until)
+            for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
                 damages += isinstance(entry, Damage)
                 if not isinstance(entry, Batch):
                     continue

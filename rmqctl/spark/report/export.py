@@ -13,7 +13,7 @@ from rmqctl.engine.record.status import BODY_CRC_MISMATCH
 from rmqctl.rows.exported import BASE64, NO_DAY, SUFFIXES, Exported, file_columns
 from rmqctl.spark.session.session import runs_here
 from rmqctl.spark.session.staging import NotShared, in_new_directory, is_remote
-from rmqctl.spark.source.datasource import scan
+from rmqctl.spark.source.datasource import scan_with_damage
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,8 +34,8 @@ def selected(
     since: int | None = None,
     until: int | None = None,
 ) -> DataFrame:
-    """The wanted messages and damage of the stores, with the columns that export itself needs.
-    Bodies that are wanted are checked."""
+    """The wanted messages, and the damage of the stores in files that may hold messages of these
+    times, with the columns that export itself needs. Bodies that are wanted are checked."""
     limits: list[tuple[str, str, str | int | None]] = [
         ("topic", "=", topic),
         ("store_timestamp", ">=", since),
@@ -46,7 +46,7 @@ def selected(
     wanted = list(dict.fromkeys([*columns, *_NEEDED]))
     if not {"body", "status"}.isdisjoint(columns):
         options = {"checkCrc": "true"} | options
-    return scan(spark, stores, "commitlog", wanted, where, **options)
+    return scan_with_damage(spark, stores, wanted, where, options)
 
 
 def export(rows: DataFrame, columns: list[str], to: str, kind: str) -> Exported:

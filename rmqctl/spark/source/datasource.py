@@ -30,6 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqctl.engine.log.times import CLOCK_SLACK
 from rmqctl.engine.settings.logdirectories import is_spread
 from rmqctl.engine.settings.storeconfig import (
     MessageStoreConfig,
@@ -71,7 +72,6 @@ def scan(
     """
     from pyspark.sql.functions import col
 
-    spark.dataSource.register(RocketMQDataSource)
     conditions = pushdown.parse(where) if isinstance(where, str) else list(where)
     structure = structure.lower()
     wanted = wanted_columns(structure, columns)
@@ -79,17 +79,49 @@ def scan(
     read = list(dict.fromkeys([*wanted, *(name for name, _, _ in conditions)])) or [
         "physical_offset"
     ]
+    frame = _unjudged(spark, path, structure, read, conditions, options)
+    for name, comparison, value in conditions:
+        frame = frame.where(pushdown.judge(col(name), comparison, value))
+    return frame if wanted == read else frame.select(*wanted)
+
+
+def scan_with_damage(
+    spark: SparkSession,
+    path: Sequence[str],
+    columns: Iterable[str],
+    where: Iterable[pushdown.Condition],
+    options: dict[str, str],
+) -> DataFrame:
+    """:func:`scan` of logs for messages that match, and for all damage in what is read: nobody
+    knows what it was. The columns are those that are wanted and some more."""
+    from pyspark.sql.functions import col
+
+    conditions = list(where)
+    read = list(dict.fromkeys([*columns, "status", *(name for name, _, _ in conditions)]))
+    frame = _unjudged(spark, path, "commitlog", read, conditions, options)
+    for name, comparison, value in conditions:
+        holds = pushdown.judge(col(name), comparison, value)
+        frame = frame.where(holds | (col("status") == "damage"))
+    return frame
+
+
+def _unjudged(
+    spark: SparkSession,
+    path: str | Sequence[str],
+    structure: str,
+    read: list[str],
+    conditions: list[pushdown.Condition],
+    options: dict[str, str],
+) -> DataFrame:
+    """What a scan reads: conditions only skip."""
+    spark.dataSource.register(RocketMQDataSource)
     schema = ddl(structure, read)
     reader = spark.read.format(NAME).option("structure", structure).options(**options)
     if conditions:
         reader = reader.option("where", pushdown.encode(conditions))
     if isinstance(path, str):
-        frame = reader.schema(schema).load(path)
-    else:
-        frame = reader.schema(schema).option("paths", json.dumps(list(path))).load()
-    for name, comparison, value in conditions:
-        frame = frame.where(pushdown.judge(col(name), comparison, value))
-    return frame if wanted == read else frame.select(*wanted)
+        return reader.schema(schema).load(path)
+    return reader.schema(schema).option("paths", json.dumps(list(path))).load()
 
 
 class RocketMQDataSource(DataSource):
@@ -158,7 +190,7 @@ class RocketMQDataSource(DataSource):
             config=config,
             check_crc=options.flag(given, "checkCrc") if "checkCrc" in given else None,
             split_bytes=options.size(given, "splitBytes", split.SPLIT_BYTES),
-            clock_slack=options.number(given, "clockSlackMs", split.CLOCK_SLACK),
+            clock_slack=options.number(given, "clockSlackMs", CLOCK_SLACK),
             min_partitions=options.number(given, "minPartitions", 0),
             fails_on_loss=options.flag(given, "failOnDataLoss"),
         )

@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
+from rmqctl.engine.log.times import CLOCK_SLACK
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.rows.columns import Source, broker_of
 from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.source.pushdown import QueueOffsets
 
 SPLIT_BYTES = 256 << 20
-#: Brokers' clocks step back now and then: a file is skipped only when it is clearly out of range.
-CLOCK_SLACK = 3_600_000
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ begins, so a store of few big files keeps all cores busy. Damage travels as rows
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -14,14 +13,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from formats.constants import INT_MAX, LONG_MAX, LONG_MIN
+from formats.constants import INT_MAX
 from rmqctl.arrow.arrays import problem_batch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.engine.record.record import Damage, Record
+from rmqctl.engine.record.record import Damage
 from rmqctl.errors import CannotRead, RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.remote.urls import shown
@@ -31,8 +31,6 @@ from rmqctl.spark.source.pushdown import Bounds
 from rmqctl.spark.source.queuesandindex import index_batches, open_index_file, queue_batches
 from rmqctl.spark.source.split import Part, ReadSettings, Split
 
-# So many records at the start of a file say when it begins: the time of one may be damaged.
-_WITNESSES = 8
 _NOTHING = (0, 0)
 #: The status of a row that is a stretch which cannot be read.
 DAMAGE = "damage"
@@ -91,10 +89,9 @@ def _plan_remote(store: str, settings: ReadSettings, bounds: Bounds) -> Iterator
         try:
             end = log.files.end_offset
             for split in log_splits(log, store, settings.split_bytes, log_end=end):
-                if split.problem or (
-                    bounds.overlaps("physical_offset", split.start, split.end)
-                    and _may_hold_times(log, split, settings, bounds)
-                ):
+                if (
+                    split.problem or bounds.overlaps("physical_offset", split.start, split.end)
+                ) and _may_hold_times(log, split, settings, bounds):
                     yield split
         finally:
             log.close()
@@ -119,11 +116,13 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
     for split in log_splits(log, str(store.root), settings.split_bytes, log_end=store.max_offset):
         # What stands behind the end of the log is not in the order of the queues.
         behind_end = split.end == last or split.end > store.max_offset
-        if split.problem or (
-            bounds.overlaps("physical_offset", split.start, split.end)
-            and (behind_end or split.start < first or split.end > low)
-            and _may_hold_times(log, split, settings, bounds)
-        ):
+        if (
+            split.problem
+            or (
+                bounds.overlaps("physical_offset", split.start, split.end)
+                and (behind_end or split.start < first or split.end > low)
+            )
+        ) and _may_hold_times(log, split, settings, bounds):
             yield split
 
 
@@ -217,44 +216,13 @@ def _proven_place(store: MessageStore, queue: ConsumeQueue, queue_offset: int) -
 
 
 def _may_hold_times(log: CommitLog, split: Split, settings: ReadSettings, bounds: Bounds) -> bool:
-    """Whether a file may hold records of the store times asked for, by the first ones of this
-    file and of the next."""
-    asked = "store_timestamp" in bounds.low or "store_timestamp" in bounds.high
-    if not asked or settings.clock_slack < 0:
+    """Whether a split's file may hold records of the store times asked for; what no file holds is
+    asked of the file before it."""
+    number = log.files.index_of(split.start - 1 if split.problem else split.start)
+    since, until = bounds.low.get("store_timestamp"), bounds.high.get("store_timestamp")
+    if number < 0 or (since is None and until is None):
         return True
-    number = log.files.index_of(split.start)
-    times = first_times(log, number)
-    following = first_times(log, number + 1)
-    low = min(times) - settings.clock_slack if times else LONG_MIN
-    high = max(following) + settings.clock_slack if following else LONG_MAX
-    if number + 1 == len(log.files.entries):
-        # Nobody has stored anything in the last file after it was written, or after now.
-        high = max(_written_at(log, number), int(time.time() * 1000)) + settings.clock_slack
-    return bounds.overlaps("store_timestamp", low, high)
-
-
-def _written_at(log: CommitLog, number: int) -> int:
-    """When a file was changed last, in epoch milliseconds; 0 where that is not known."""
-    try:
-        return int(log.files.entries[number].path.stat().st_mtime * 1000)
-    except OSError:
-        return 0  # It is a URL, or has expired.
-
-
-def first_times(log: CommitLog, number: int) -> list[int]:
-    """Store times of the first records of a file; none when not all of them are sound, or there is
-    no such file."""
-    times: list[int] = []
-    if number >= len(log.files.entries):
-        return times
-    place = log.files.entries[number].file_from_offset
-    while len(times) < _WITNESSES:
-        record = log.find_record(place)
-        if not isinstance(record, Record):
-            return []
-        times.append(record.store_timestamp)
-        place += record.total_size
-    return times
+    return may_hold(log, number, since, until, settings.clock_slack)
 
 
 def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record, crc_matches
 from rmqctl.engine.scan.batch import Batch
@@ -245,8 +246,7 @@ def place_in_time(log: CommitLog, timestamp: int, clock_slack: int) -> int | Non
     times say nothing about places.
     """
     for number, entry in enumerate(log.files.entries):
-        following = splits.first_times(log, number + 1)
-        if clock_slack >= 0 and following and max(following) + clock_slack < timestamp:
+        if not may_hold(log, number, timestamp, None, clock_slack):
             continue
         place = entry.file_from_offset
         for found in Scanner(log, properties=False).scan(place, place + entry.size):

@@ -1,0 +1,96 @@
+"""Which files of a log may hold messages of a time, by the first records of each: a broker appends
+in the order of its clock.
+
+A clock is set back now and then, so a file is passed over only when it is clearly out of range.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.record.record import Damage, Record
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
+
+#: Milliseconds by which store times may go back in a log, and messages still be found by theirs.
+CLOCK_SLACK = 3_600_000
+#: So many records at the start of a file say when it begins: the time of one may be damaged.
+_WITNESSES = 8
+
+
+def may_hold(
+    log: CommitLog, number: int, since: int | None, until: int | None, slack: int = CLOCK_SLACK
+) -> bool:
+    """Whether a file may hold messages stored from ``since`` to ``until`` (milliseconds, both
+    inclusive; None: no limit), by its first records and those of the next file.
+
+    A file stands for what no file holds between it and the next, too. :param slack: negative:
+    times say nothing about places.
+    """
+    if slack < 0:
+        return True
+    if until is not None:
+        times = _first_times(log, number)
+        if times and min(times) - slack > until:
+            return False
+    if since is not None:
+        following = _first_times(log, number + 1) or _latest_times(log, number)
+        if following and max(following) + slack < since:
+            return False
+    return True
+
+
+def stretches(
+    log: CommitLog, since: int | None, until: int | None, end: int | None = None
+) -> Iterator[tuple[int | None, int | None]]:
+    """The parts of a log, up to ``end``, that may hold messages of some store times, as of
+    :func:`may_hold`: where each starts and ends, of which None is the start and the end of the
+    log. What a walk of the whole log yields of these times, walks of its parts yield."""
+    if since is None and until is None:
+        yield None, end
+        return
+    start: int | None = None
+    for number, entry in enumerate(log.files.entries):
+        at = entry.file_from_offset
+        if end is not None and at >= end:
+            break
+        if may_hold(log, number, since, until):
+            start = at if start is None else start
+        elif start is not None:
+            yield start, at
+            start = None
+    if start is not None:
+        yield start, end
+
+
+def _first_times(log: CommitLog, number: int) -> list[int]:
+    """Store times of the first records of a file; none when one of them is damaged, or there is no
+    such file."""
+    times: list[int] = []
+    if number == len(log.files.entries):
+        return times
+    place = log.files.entries[number].file_from_offset
+    while len(times) < _WITNESSES and log.files.index_of(place) == number:
+        entry = log.entry_at(place)
+        if isinstance(entry, Damage):
+            return []
+        if not isinstance(entry, Record):
+            break
+        times.append(entry.store_timestamp)
+        place += entry.total_size
+    return times
+
+
+def _latest_times(log: CommitLog, number: int) -> list[int]:
+    """Two times, behind the later of which nobody has stored anything in the last file of a log:
+    when the file was changed last, and now. Another file has none."""
+    if number + 1 < len(log.files.entries):
+        return []
+    now = int(time.time() * 1000)
+    try:
+        return [now, int(log.files.entries[number].path.stat().st_mtime * 1000)]
+    except OSError:
+        return [now]  # It is a URL, or has expired.
