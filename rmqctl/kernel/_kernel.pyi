@@ -92,6 +92,14 @@ class Slots:
     def wrong_links(self, items: object, first: int) -> tuple[bytearray, bytearray]: ...
     def stored(self) -> bytearray: ...
 
+def unit_lines(
+    units: object,
+    queue_offset: int,
+    parts: tuple[bytes, bytes, bytes, bytes, bytes],
+    most: int,
+    start: int | None,
+    end: int | None,
+) -> tuple[bytes, int, int]: ...
 def units_by_queue(
     batches: list[list[object]],
 ) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...

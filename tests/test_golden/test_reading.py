@@ -23,7 +23,8 @@ from rmqctl.engine.scan.backend import ScanBackend, backends
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.operations.look.walk import Selection, walk_queues
+from rmqctl.operations.look.walk import Selection
+from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import INFO, Finding, Summary, verify
 from rmqctl.rows import Row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import random
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from rmqctl.engine.read.lines import Lines
 from rmqctl.engine.record.record import PREFIXES
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.walk import Selection, commit_log_lines
+from rmqctl.operations.look.walkqueues import queue_lines
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -48,15 +50,17 @@ SHOWN: list[tuple[str, str, int | None]] = [
     ("csv", "base64", 1 << 20),
 ]
 EVERYTHING = Selection()
+#: Cases in which queues are damaged, and not so that no store opens.
+QUEUE_CASES = [name for name in DAMAGE_CASES if "queue" in name or "unit" in name]
 
 
-def printed(format: str, rows: Iterable[Any]) -> tuple[bytes, Any]:
+def printed(format: str, rows: Iterable[Any], main_type: str) -> tuple[bytes, Any]:
     """What a command prints of rows, and their summary."""
     out, said = io.BytesIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdout", io.TextIOWrapper(out, "utf-8"))
         patch.setattr(sys, "stderr", said)
-        with RowWriter(format, main_type="message", bulk=True) as writer:
+        with RowWriter(format, main_type=main_type, bulk=True) as writer:
             summary = writer.rows(rows)
         sys.stdout.flush()
         return out.getvalue() + said.getvalue().encode(), summary
@@ -69,12 +73,14 @@ def engine(choice: str) -> Iterator[None]:
         yield
 
 
-def both(format: str, rows: Callable[[], Iterable[Any]]) -> tuple[Any, Any]:
+def both(
+    format: str, rows: Callable[[], Iterable[Any]], main_type: str = "message"
+) -> tuple[Any, Any]:
     """What either engine prints."""
     said = []
     for choice in ("compiled", "pure"):
         with engine(choice):
-            said.append(printed(format, rows()))
+            said.append(printed(format, rows(), main_type))
     return said[0], said[1]
 
 
@@ -90,6 +96,23 @@ def assert_equal(store: Any, what: Selection = EVERYTHING, ways: int = len(SHOWN
         assert compiled == pure
 
 
+QUEUES = [
+    (EVERYTHING, 0, None),
+    (Selection(limit=3), 0, None),
+    (Selection(start=300, end=2000), 1, 9),
+    (Selection(queue_id=0, limit=5), 2, 20),
+]
+
+
+def assert_queues_equal(store: Any) -> None:
+    for what, offset, end in QUEUES:
+        for format in ("ndjson", "csv", "json"):
+            form = "csv" if format == "csv" else "ndjson"
+            rows = functools.partial(queue_lines, store, what, offset, end, form=form)
+            compiled, pure = both(format, rows, "unit")
+            assert compiled == pure
+
+
 def store_of(log: CommitLog) -> Any:
     return SimpleNamespace(commit_log=log, min_offset=log.min_offset, body=log.body)
 
@@ -98,6 +121,7 @@ def store_of(log: CommitLog) -> Any:
 def test_golden_stores(name: str, golden: Golden) -> None:
     with MessageStore(golden(name), broker_conf(name)) as store:
         assert_equal(store)
+        assert_queues_equal(store)
 
 
 @pytest.mark.parametrize("name", DAMAGE_CASES)
@@ -107,6 +131,43 @@ def test_damaged_stores(name: str, golden: Golden, tmp_path: Path) -> None:
     apply_damage(root, case["ops"])
     size = broker_conf(case["base"]).mapped_file_size_commit_log
     assert_equal(store_of(CommitLog(root / "commitlog", size)), ways=2)
+
+
+@pytest.mark.parametrize("name", QUEUE_CASES)
+def test_damaged_queues(name: str, golden: Golden, tmp_path: Path) -> None:
+    case = damage_case(name)
+    root = copy_tree(golden(case["base"]), tmp_path / "store")
+    apply_damage(root, case["ops"])
+    with MessageStore(root, broker_conf(case["base"])) as store:
+        assert_queues_equal(store)
+
+
+unit = st.one_of(
+    st.binary(min_size=20, max_size=20),
+    st.just(bytes(20)),
+    st.integers(0, 3000).map(lambda place: struct.pack(">qiq", place, 100, -7)),
+)
+
+
+@settings(logs.quick, max_examples=times(60))
+@given(
+    st.lists(unit, max_size=60), st.lists(st.integers(0, 99), max_size=30), st.sampled_from(QUEUES)
+)
+def test_any_units(units: list[bytes], holes: list[int], asked: Any) -> None:
+    """Of a queue of files of ten units, holes in them and after them."""
+    for hole in holes:
+        units[hole : hole + 1] = [bytes(20)] * (hole < len(units))
+    with TemporaryDirectory() as place:
+        for at in range(0, len(units), 10):
+            path = Path(place) / f"{at * 20:020d}"
+            path.write_bytes(b"".join(units[at : at + 10]).ljust(200, b"\0"))
+        where = SimpleNamespace(path=Path(place), topic="topic", queue_id=0)
+        table = SimpleNamespace(directories=lambda: [where], file_size=200)
+        store: Any = SimpleNamespace(queues=table)
+        what, offset, end = asked
+        rows = functools.partial(queue_lines, store, what, offset, end, form="ndjson")
+        compiled, pure = both("ndjson", rows, "unit")
+        assert compiled == pure
 
 
 def fields_behind(size: int) -> st.SearchStrategy[list[tuple[int, bytes]]]:

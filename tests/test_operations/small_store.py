@@ -23,7 +23,8 @@ from rmqctl.operations.look.du import FIELDS, Usage, usage
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.pull import pull
 from rmqctl.operations.look.queues import queues
-from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
+from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index
+from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.operations.verify.configcheck import Summary as Checked

@@ -22,7 +22,8 @@ import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index, walk_queues
+from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index
+from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.rows import Row
 from tests.test_spark.classdata import java_options

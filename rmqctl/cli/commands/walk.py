@@ -150,12 +150,15 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
     the log that they point to. Prints rows of type unit, then a summary; a row of type damage is a
     stretch of units that were never written though later ones were, or that a file lacks.
     """
-    from rmqctl.operations.look.walk import Selection, check_range, walk_queues
+    from rmqctl.operations.look.walk import Selection, check_range
+    from rmqctl.operations.look.walkqueues import queue_lines, walk_queues
 
     check_range("--offset", offset, "--end-offset", end_offset)
     what = Selection(**selection)
     with settings.open() as store, settings.writer("unit", bulk=True) as writer:
-        summary = writer.rows(walk_queues(store, what, offset or 0, end_offset))
+        where = (store, what, offset or 0, end_offset)
+        rows = queue_lines(*where, form=writer.form) if writer.form else walk_queues(*where)
+        summary = writer.rows(rows)
     filters = what.filters or offset is not None or end_offset is not None
     return int(summary["damages"] > 0 or (filters and not summary["units"]))
 

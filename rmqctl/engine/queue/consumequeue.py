@@ -202,12 +202,15 @@ class ConsumeQueue:
         """
         import numpy as np
 
+        return np.frombuffer(self.stored(start, count), unit_dtype())
+
+    def stored(self, start: int, count: int) -> bytes:
+        """The bytes of :meth:`window`."""
         mapped = self.files.find(start * UNIT_SIZE) if start >= 0 else None
-        data = b""
-        if mapped is not None:
-            count = min(count, self.units_from(start, mapped))
-            data = mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
-        return np.frombuffer(data, unit_dtype())
+        if mapped is None:
+            return b""
+        count = min(count, self.units_from(start, mapped))
+        return mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
 
     def close(self) -> None:
         self.files.close()

@@ -11,9 +11,11 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.queue.consumequeue import ConsumeQueue
 
 #: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
 _WINDOW = 16 << 20
+_UNITS_AT_ONCE = 1 << 13
 #: Bytes of lines that are made at once: few at first, for who waits for them.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
 #: Where a cell of a line comes from: its name, and what it always says, as the line has it; None:
@@ -22,9 +24,9 @@ Cell = tuple[str, bytes | None]
 
 
 class Lines(NamedTuple):
-    """Lines of so many ``messages``, of which ``mismatches`` have a body that is not what was
-    stored. Behind the physical offset ``end_offset`` a walk goes on: what lies before it is in the
-    lines, or is not wanted."""
+    """Lines of so many ``messages`` (or units), of which ``mismatches`` have a body that is not
+    what was stored. A walk goes on at ``end_offset`` (physical, or that of a queue): what lies
+    before it is in the lines, or is not wanted."""
 
     data: bytes
     messages: int
@@ -125,3 +127,39 @@ class LinesOfLog:
             return None
         self._room = min(2 * self._room, _MOST_ROOM)
         return Lines(data, count, mismatches, mapped.file_from_offset + reached, self._columns)
+
+
+#: What stands before each number of a unit's line (queue offset, physical offset, size, tags code),
+#: and behind the last.
+UnitParts = tuple[bytes, bytes, bytes, bytes, bytes]
+
+
+class LinesOfUnits:
+    """Lines of the units of one queue that point to ``[start, end)`` in the log and stand before
+    ``end_offset`` in the queue; who takes them keeps ``most`` at the number that is wanted still.
+    """
+
+    def __init__(
+        self,
+        parts: UnitParts,
+        columns: tuple[str, ...],
+        start: int | None,
+        end: int | None,
+        end_offset: int,
+    ) -> None:
+        self.most = 0
+        self._parts, self._columns = parts, columns
+        self._places = start, end
+        self._end_offset = end_offset
+
+    def __call__(self, queue: ConsumeQueue, start: int, end: int) -> Lines | None:
+        """Lines of the first units of ``[start, end)``, which is in one file, up to the first that
+        was never written; None where that is the first, or there is no kernel."""
+        from rmqctl import kernel
+
+        module = kernel.module()
+        if module is None:
+            return None
+        units = queue.stored(start, min(end, self._end_offset, start + _UNITS_AT_ONCE) - start)
+        data, count, seen = module.unit_lines(units, start, self._parts, self.most, *self._places)
+        return Lines(data, count, 0, start + seen, self._columns) if seen else None

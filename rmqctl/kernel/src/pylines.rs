@@ -7,7 +7,7 @@ use pyo3::types::PyBytes;
 
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found};
-use crate::rows::{COLUMNS, Cell, Choice, Form, Lines, Spelling};
+use crate::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
 
 /// A cell: its name, and what it always has, where it is no column of the record.
 type NamedCell = (String, Option<Vec<u8>>);
@@ -136,6 +136,27 @@ impl PyLines {
         let (out, count) = py.detach(work)?;
         Ok((PyBytes::new(py, &out), count, self.lines.mismatches))
     }
+}
+
+/// Lines of units of a queue, whose first one has this queue offset: those that point to a place
+/// `from..to` in the log, `most` at most, up to the first that was never written. `parts` are what stands
+/// before each number of a line (queue offset, physical offset, size, tags code) and behind the
+/// last. Answers them, how many there are, and how many units were looked at.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "what a command chooses by")]
+pub fn unit_lines<'py>(
+    py: Python<'py>,
+    units: PyBuffer<u8>,
+    queue_offset: i64,
+    parts: [Vec<u8>; 5],
+    most: usize,
+    from: Option<i64>,
+    to: Option<i64>,
+) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
+    let units = bytes_of(&units);
+    let work = || guarded(|| Ok(rows::unit_lines(units, queue_offset, &parts, most, (from, to))));
+    let (out, count, seen) = py.detach(work)?;
+    Ok((PyBytes::new(py, &out), count, seen))
 }
 
 fn cell_of((name, always): NamedCell) -> PyResult<(String, Cell)> {

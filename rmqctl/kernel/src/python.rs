@@ -17,7 +17,7 @@ use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
 use crate::pyderived::{PySlots, units_by_queue};
-use crate::pylines::PyLines;
+use crate::pylines::{PyLines, unit_lines};
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
 use crate::topics::Topics;
@@ -260,6 +260,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("LINE_COLUMNS", PyTuple::new(module.py(), COLUMNS.map(|(name, _)| name))?)?;
     module.add_class::<PySlots>()?;
     module.add_class::<PyLines>()?;
+    module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;

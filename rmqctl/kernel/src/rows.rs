@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::keyhash::hash_code;
 use crate::layouts::{
     HOST_V6_MASK, HOST_V6_SHIFT, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_SEPARATOR, PROPERTY_TAGS,
+    QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
 use crate::record::{Record, i32_at, i64_at};
 use crate::text::{self, Escapes, push_int, push_quoted, push_text};
@@ -417,6 +418,39 @@ impl Parts<'_> {
     fn spelling(&self, wanted: Spelling) -> Spelling {
         if wanted == Spelling::Utf8 && !self.is_text { Spelling::Base64 } else { wanted }
     }
+}
+
+/// Lines of the units that point to `places` (the end excluded), `most` at most, up to the first that was never
+/// written; how many, and how many units were looked at.
+pub fn unit_lines(
+    units: &[u8],
+    queue_offset: i64,
+    parts: &[Vec<u8>; 5],
+    most: usize,
+    places: (Option<i64>, Option<i64>),
+) -> (Vec<u8>, usize, usize) {
+    let length = parts.iter().map(Vec::len).sum::<usize>() + 48;
+    let mut out = Vec::with_capacity((units.len() / QUEUE_UNIT_BYTES).min(most) * length);
+    let (mut count, mut seen) = (0, 0);
+    for (unit, number) in units.chunks_exact(QUEUE_UNIT_BYTES).zip(queue_offset..) {
+        if count == most || unit.iter().all(|&byte| byte == 0) {
+            break;
+        }
+        seen += 1;
+        let place = i64_at(unit, QUEUE_UNIT_PHYSICAL_OFFSET);
+        if places.0.is_some_and(|from| place < from) || places.1.is_some_and(|to| place >= to) {
+            continue;
+        }
+        let size = i64::from(i32_at(unit, QUEUE_UNIT_SIZE));
+        let numbers = [number, place, size, i64_at(unit, QUEUE_UNIT_TAGS_CODE)];
+        for (part, number) in parts.iter().zip(numbers) {
+            out.extend_from_slice(part);
+            push_int(&mut out, number);
+        }
+        out.extend_from_slice(&parts[4]);
+        count += 1;
+    }
+    (out, count, seen)
 }
 
 /// The properties that count (`formats.text.decode_properties`): those with a name and a value, and

@@ -23,4 +23,5 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.topics`
 - :mod:`~rmqctl.operations.look.waiting`
 - :mod:`~rmqctl.operations.look.walk`
+- :mod:`~rmqctl.operations.look.walkqueues`
 """

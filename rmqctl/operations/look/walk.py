@@ -5,13 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.errors import UsageError
@@ -24,7 +22,6 @@ from rmqctl.operations.look.rows import (
     damage_row,
     index_item_row,
     message_row_with_body,
-    unit_row,
 )
 
 if TYPE_CHECKING:
@@ -35,10 +32,8 @@ if TYPE_CHECKING:
         DamageRow,
         IndexItemRow,
         MessageRow,
-        QueueDamageRow,
-        UnitRow,
     )
-    from rmqctl.rows.summaries import WalkCommitlogSummary, WalkIndexSummary, WalkQueueSummary
+    from rmqctl.rows.summaries import WalkCommitlogSummary, WalkIndexSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,118 +212,6 @@ def _is_shown(record: Record, what: Selection) -> bool:
         and what.shows_time(record.store_timestamp)
         and (what.key is None or what.key in message_keys(record.properties))
     )
-
-
-def walk_queues(
-    store: MessageStore, what: Selection, offset: int = 0, end_offset: int | None = None
-) -> Iterator[UnitRow | QueueDamageRow | WalkQueueSummary]:
-    """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
-    later ones were, and first of a queue for what its files lack; then ``summary``.
-
-    :param offset: a queue offset to start at. :param end_offset: one to stop before. Of damage all
-        is told that reaches into the range.
-    """
-    end_offset = LONG_MAX if end_offset is None else end_offset
-    units = damages = queues = 0
-    rows_left = what.limit if what.limit is not None else LONG_MAX
-    for where in store.queues.directories():
-        if rows_left == 0:
-            break
-        if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
-            continue
-        queues += 1
-        queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
-        try:
-            for queue_offset, unit in chain(_file_holes(queue), written_units(queue, offset)):
-                row: UnitRow | QueueDamageRow
-                if isinstance(unit, Hole):
-                    # What files lack comes first, and may lie elsewhere.
-                    is_before = queue_offset < offset and queue_offset + unit.length <= offset
-                    if is_before or queue_offset >= end_offset:
-                        continue
-                elif queue_offset >= end_offset:
-                    break
-                if isinstance(unit, int):
-                    row = _hole_row(queue, queue_offset, Hole(unit))
-                elif isinstance(unit, Hole):
-                    row = _hole_row(queue, queue_offset, unit)
-                elif what.shows_offset(unit.physical_offset):
-                    row = unit_row(where.topic, where.queue_id, queue_offset, unit)
-                else:
-                    continue
-                units += row["type"] == "unit"
-                damages += row["type"] == "damage"
-                yield row
-                rows_left -= 1
-                if rows_left == 0:
-                    break
-        finally:
-            queue.close()
-    yield {"type": "summary", "queues": queues, "units": units, "damages": damages}
-
-
-def written_units(queue: ConsumeQueue, offset: int = 0) -> Iterator[tuple[int, Unit | int]]:
-    """``(queue offset, unit)`` from a queue offset up to the last unit written; a stretch that was
-    never written before it is one ``(queue offset, number of units)``."""
-    pending: tuple[int, int] | None = None
-    for entry in queue.files.entries:
-        start = entry.file_from_offset // UNIT_SIZE
-        end = start + queue.units_from(start, entry)
-        start = max(start, offset)
-        while start < end:
-            for queue_offset, unit in queue.units(start, end):
-                start = queue_offset
-                if unit == (0, 0, 0):
-                    break
-                if pending is not None:
-                    yield pending[0], queue_offset - pending[0]
-                    pending = None
-                yield queue_offset, unit
-            else:
-                break
-            # Holes are skipped without being read: a queue file is mostly empty.
-            mapped = queue.files.find(entry.file_from_offset)
-            assert mapped is not None
-            pending = pending or (start, 0)
-            position = mapped.first_nonzero(start * UNIT_SIZE - entry.file_from_offset, mapped.size)
-            start = (entry.file_from_offset + position) // UNIT_SIZE
-
-
-class Hole(NamedTuple):
-    """Units, ``length`` of them, that are not where later ones are, or might be."""
-
-    length: int
-    reason: str = "units-never-written"
-    expected: str = "units"
-    found: str = "zeros"
-
-
-def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
-    """``(queue offset, hole)`` for what files of a wrong length lack, and for missing files."""
-    file_size = queue.files.file_size
-    end = None
-    for entry in queue.files.entries:
-        start = entry.file_from_offset // UNIT_SIZE
-        if end is not None and start > end:
-            missing = f"{end * UNIT_SIZE:020d}"
-            yield end, Hole(start - end, "consumequeue-file-missing", missing, "no file")
-        held, end = start + queue.units_from(start, entry), start + file_size // UNIT_SIZE
-        if entry.size != file_size:
-            reason = "file-length-mismatch"
-            yield held, Hole(end - held, reason, f"{file_size} bytes", f"{entry.size} bytes")
-
-
-def _hole_row(queue: ConsumeQueue, queue_offset: int, hole: Hole) -> QueueDamageRow:
-    return {
-        "type": "damage",
-        "topic": queue.topic,
-        "queue_id": queue.queue_id,
-        "queue_offset": queue_offset,
-        "length": hole.length,
-        "reason": hole.reason,
-        "expected": hole.expected,
-        "found": hole.found,
-    }
 
 
 def walk_index(store: MessageStore, what: Selection) -> Iterator[IndexItemRow | WalkIndexSummary]:
