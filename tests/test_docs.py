@@ -250,6 +250,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "config").mkdir()
     (store / "config/consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:1}}}')
     yield from rows("config check")
+    yield from rows("simulate-start", "--now 9999999999999")
     topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'
     (store / "config/topics.json").write_text(f'{{"topicConfigTable":{{"empty":{topic}}}}}')
     (store / "config/subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"idle":{}}}')
@@ -300,6 +301,9 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
         queue.seek(40)
         queue.write(bytes(20))
     yield from rows("verify", code=1)
+    (store / "abort").touch()
+    yield from rows("simulate-start", "--now 9999999999999", code=1)
+    (store / "abort").unlink()
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")

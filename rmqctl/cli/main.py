@@ -48,7 +48,8 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     sections={
         "Inspect (never writes)": _section(
             "browse", "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
-        ),
+        )
+        | {"simulate-start": _COMMANDS + "simulate_start"},
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),

@@ -96,3 +96,64 @@ def random_damage(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
         ops.append({"op": "create", "path": "abort", "hex": ""})
     state = "abort present" if killed else "clean shutdown"
     return f"{state}; {kind.__name__.replace('_', ' ')}", ops
+
+
+def swap_log_files(chance: random.Random, root: Path) -> list[Row]:
+    """Two files of the log have each other's content."""
+    one, other = chance.sample(_files(root, "commitlog"), 2)
+    return [
+        *_write(root, one, 0, other.read_bytes()),
+        *_write(root, other, 0, one.read_bytes()),
+    ]
+
+
+def zero_page(chance: random.Random, root: Path) -> list[Row]:
+    """A page that never came to disk, of any file that has one."""
+    parts = [path for part in ("commitlog", "consumequeue", "index") for path in _files(root, part)]
+    path = chance.choice([path for path in parts if path.stat().st_size > _PAGE])
+    pages = path.stat().st_size // _PAGE
+    return _write(root, path, chance.randrange(pages) * _PAGE, bytes(_PAGE))
+
+
+def wild_field(chance: random.Random, root: Path) -> list[Row]:
+    """One of the first fields of a record, or of a unit, holds anything."""
+    if chance.random() < 0.5:
+        path = chance.choice(_files(root, "commitlog"))
+        data = path.read_bytes()
+        magic = [at for at in range(len(data)) if data.startswith(_MAGIC, at)]
+        field, size = chance.choice(((-4, 4), (8, 4), (16, 8), (24, 8), (32, 4), (52, 8)))
+        return _write(root, path, chance.choice(magic) + field, _anything(chance, size))
+    path = chance.choice(_files(root, "consumequeue"))
+    units = path.stat().st_size // 20
+    field, size = chance.choice(((0, 8), (8, 4)))
+    return _write(root, path, chance.randrange(units) * 20 + field, _anything(chance, size))
+
+
+def _anything(chance: random.Random, size: int) -> bytes:
+    number = chance.choice((0, 1, -1, chance.randrange(1 << 16), chance.randrange(1 << 28)))
+    return number.to_bytes(size, "big", signed=True)
+
+
+def truncate_any(chance: random.Random, root: Path) -> list[Row]:
+    parts = [path for part in ("commitlog", "consumequeue", "index") for path in _files(root, part)]
+    path = chance.choice([*parts, root / "checkpoint"])
+    length = chance.choice((0, chance.randrange(path.stat().st_size)))
+    return [{"op": "truncate", "path": str(path.relative_to(root)), "length": length}]
+
+
+_PAGE = 4096
+_MAGIC = bytes.fromhex("daa320a7")
+FAULTS = [*KINDS, swap_log_files, zero_page, wild_field, wild_field, truncate_any]
+
+
+def random_fault(chance: random.Random, root: Path) -> tuple[str, list[Row]]:
+    """:func:`random_damage` of more kinds; a store that looks killed may have any checkpoint."""
+    kind = chance.choice(FAULTS)
+    ops = kind(chance, root)
+    killed = chance.random() < 0.5
+    if killed:
+        ops.append({"op": "create", "path": "abort", "hex": ""})
+        if chance.random() < 0.4 and kind not in (change_checkpoint, truncate_any):
+            ops += change_checkpoint(chance, root)
+    state = "abort present" if killed else "clean shutdown"
+    return f"{state}; {kind.__name__.replace('_', ' ')}", ops

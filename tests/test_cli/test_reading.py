@@ -42,6 +42,8 @@ READING = [
     ("du", "--disk"),
     ("stats",),
     ("config", "check"),
+    ("simulate-start",),
+    ("simulate-start", "--as", "5.3.3", "--now", "0"),
     ("offset", "--topic", "orders", "--queue-id", "0", "--time", "-2h"),
     (*PULL, "--filter", "TAGS = 'paid'"),
     ("walk", "commitlog", "--filter", "TAGS IS NOT NULL", "--decompress", "--body-as", "utf8"),

@@ -52,6 +52,8 @@ READING: list[tuple[str, ...]] = [
     ("transaction", "ls", "--all"),
     ("clean", "--dry-run", "--manual", "--disk-ratio", "99"),
     ("config", "check"),
+    ("simulate-start",),
+    ("simulate-start", "--as", "5.3.3"),
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("stats",),
     ("offset", "--topic", SCHEDULED.decode(), "--queue-id", "0", "--time", "0", "--scan"),

@@ -28,7 +28,7 @@ _COPY = "--store copy --broker-conf broker.conf"
     help="Work in this new directory and leave it, to try the commands again.",
 )
 def command(keep: Path | None) -> int:
-    """Show what rmqctl does: put, query, damage, verify, rebuild.
+    """Show all of it: put, query, damage, verify, rebuild.
 
     Makes a store in a temporary directory and prints every command line before it runs it.
     """

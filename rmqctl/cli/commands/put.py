@@ -137,7 +137,7 @@ def command(
     ignore_unknown: bool,
     **given: Any,
 ) -> int:
-    """Append one message, or a stream of them, as a broker would.
+    """Append a message, or a stream of them, as a broker does.
 
     Prints a row of type append_result for each, with its status, message id and offsets. Without
     --body, --body-file and --from the body is standard input, when that is no terminal.

@@ -76,7 +76,7 @@ _TITLES = {
 def command(
     settings: SparkSettings, html: Path | None, top: int, format: str, **options: Any
 ) -> int:
-    """Count messages by topic, queue, tag, hour, producer and more.
+    """Count messages by topic, queue, tag, hour, producer, size.
 
     Also body sizes, delays from born to stored, keys that several messages have, retries and dead
     letters by group, what waits in the schedule and which half messages are pending, of one or

@@ -42,7 +42,7 @@ _LOG_EXITS = {
     ],
 )
 def command() -> None:
-    """Walk over every record, queue unit or index item, in order."""
+    """Walk over records, queue units or index items, in order."""
 
 
 @make(

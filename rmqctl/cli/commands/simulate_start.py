@@ -1,0 +1,59 @@
+"""``rmqctl simulate-start``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Time
+
+
+@make(
+    "simulate-start",
+    examples=[
+        "rmqctl simulate-start --store DIR",
+        "rmqctl simulate-start --store DIR --broker-conf broker.conf --as 5.3.3",
+        "rmqctl simulate-start --store DIR --now '04:30' --format ndjson",
+        "rmqctl simulate-start --store DIR -q > start.txt && echo harmless",
+    ],
+    exits={1: "the broker would not start, or messages would be lost"},
+)
+@click.option(
+    "--as",
+    "version",
+    metavar="VERSION",
+    type=click.Choice(("4.9.3", "5.3.3")),
+    default="4.9.3",
+    show_default=True,
+    help="Start as RocketMQ 4.9.3 or 5.3.3 does.",
+)
+@click.option("--now", "at", metavar="TIME", type=Time(), help="Judge retention by this time.")
+@common
+def command(settings: Settings, version: str, at: int | None) -> int:
+    """Show what a broker's start would do, without doing it.
+
+    Load and recovery are played as the broker does them: the file that the recovery reads from and
+    why, what it cuts and deletes, what is dispatched again, which index files go, and what the
+    retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
+    it is after the start), then a summary. Nothing is changed. An index file that goes is no
+    message lost, and does not count for the exit status; nor does what the retention takes.
+    """
+    from rmqctl.operations.doctor import simulatestart
+
+    with settings.writer("queue") as writer:
+        total = sum(
+            path.stat().st_size
+            for path in (settings.root / "commitlog").glob("*")
+            if path.is_file()
+        )
+        with settings.progress("start", total, writer) as advance:
+            done = simulatestart.simulate_start(
+                settings.root, settings.config, version=version, at=at, read=advance
+            )
+        writer.remark(simulatestart.verdict(done))
+        for row in simulatestart.rows(done):
+            writer.row(row)
+        writer.summary(**simulatestart.summary_row(done))
+    return 0 if done.is_harmless else 1

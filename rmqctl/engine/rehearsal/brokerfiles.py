@@ -1,0 +1,176 @@
+"""``MappedFileQueue`` as a start sees it: files with a write position, loaded, cut and deleted.
+
+Nothing is opened for writing. What a start appends to a file of units is held as runs: how many,
+and the first and last of them, whatever their number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.constants import LONG_MAX, LONG_MIN
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.rehearsal.model import Deleted, StartFails
+from rmqctl.errors import CannotRead
+
+_JAVA_LONG = re.compile(r"[+-]?\d+")
+_LONG_RANGE = 1 << 64
+
+
+def java_long(number: int) -> int:
+    """A sum or product as Java's ``long`` has it."""
+    return (number - LONG_MIN) % _LONG_RANGE + LONG_MIN
+
+
+def parsed_long(text: str) -> int | None:
+    """``Long#parseLong``; None where it throws."""
+    if not _JAVA_LONG.fullmatch(text) or len(text) > len(str(LONG_MIN)) + 20:
+        return None
+    number = int(text)
+    return number if LONG_MIN <= number <= LONG_MAX else None
+
+
+class Run(NamedTuple):
+    """So many units that were appended behind each other, from number ``start`` of a file on, with
+    physical offset and size of the first and last one. Offsets ascend between them."""
+
+    start: int
+    units: int
+    first: int
+    last: int
+    first_size: int
+    last_size: int
+
+
+@dataclass
+class BrokerFile:
+    """A file that is loaded, or made by the start (then nothing of it is on disk)."""
+
+    path: Path
+    file_from_offset: int
+    wrote: int
+    is_new: bool = False
+    is_first_created: bool = False
+    runs: list[Run] = field(default_factory=list)
+
+    def open(self) -> MappedFile:
+        return MappedFile.open(self.path, self.file_from_offset)
+
+
+class BrokerFileQueue:
+    """The files of log, queue or extension, in the order in which a broker has loaded them."""
+
+    def __init__(self, file_size: int, deleted: list[Deleted]) -> None:
+        self.file_size = file_size
+        self.files: list[BrokerFile] = []
+        self._deleted = deleted
+
+    def load(self, directories: Iterable[Path], root: Path, *, as_5: bool) -> None:
+        """``MappedFileQueue#load``. :raises StartFails: a broker refuses one of the files."""
+        found = sorted(
+            (entry for directory in directories for entry in _listed(directory)),
+            key=lambda entry: entry.name,
+        )
+        for entry in found:
+            path = Path(entry.path)
+            shown = path.relative_to(root) if path.is_relative_to(root) else path
+            is_directory = entry.is_dir()
+            size = _length(entry)
+            if as_5 and is_directory:
+                continue
+            if as_5 and size == 0 and entry is found[-1]:
+                self._deleted.append(Deleted(path, 0, "empty"))
+                continue
+            if is_directory or size != self.file_size:
+                what = "a directory" if is_directory else f"{size} bytes"
+                raise StartFails(f"{shown}: {what}, not a file of {self.file_size} bytes")
+            offset = parsed_long(entry.name)
+            if offset is None:
+                raise StartFails(f"{shown}: the name is no offset")
+            self.files.append(BrokerFile(path, offset, size))
+
+    @property
+    def max_offset(self) -> int:
+        """``getMaxOffset``: the write position of the last file; 0 without files."""
+        return self.files[-1].file_from_offset + self.files[-1].wrote if self.files else 0
+
+    def truncate_dirty(self, offset: int, why: str) -> None:
+        """``truncateDirtyFiles``: positions are moved, files behind go."""
+        kept = []
+        for file in self.files:
+            if file.file_from_offset + self.file_size > offset:
+                if offset >= file.file_from_offset:
+                    file.wrote = offset % self.file_size
+                else:
+                    self.note_deleted(file, why)
+                    continue
+            kept.append(file)
+        self.files = kept
+
+    def delete_last(self, why: str) -> None:
+        self.note_deleted(self.files.pop(), why)
+
+    def destroy(self, why: str) -> None:
+        for file in self.files:
+            self.note_deleted(file, why)
+        self.files = []
+
+    def note_deleted(self, file: BrokerFile, why: str) -> None:
+        if not file.is_new:
+            self._deleted.append(Deleted(file.path, self.file_size, why))
+
+    def last_for(self, offset: int, directory: Path) -> BrokerFile:
+        """``getLastMappedFile(offset)``: the last file, or a new one where it is full or none."""
+        if self.files and self.files[-1].wrote != self.file_size:
+            return self.files[-1]
+        is_first = not self.files
+        if is_first:
+            rest = abs(offset) % self.file_size  # Java's remainder has the sign of the offset.
+            start = offset - (rest if offset >= 0 else -rest)
+        else:
+            start = self.files[-1].file_from_offset + self.file_size
+        made = BrokerFile(directory / f"{start:020d}", start, 0, True, is_first)
+        self.files.append(made)
+        return made
+
+    def find(self, offset: int, *, first_when_absent: bool) -> BrokerFile | None:
+        """``findMappedFileByOffset``."""
+        if not self.files:
+            return None
+        first, last = self.files[0], self.files[-1]
+        if first.file_from_offset <= offset < last.file_from_offset + self.file_size:
+            for file in self.files:
+                if file.file_from_offset <= offset < file.file_from_offset + self.file_size:
+                    return file
+        return first if first_when_absent else None
+
+
+def _listed(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise CannotRead(path=str(directory), reason=error.strerror) from error
+
+
+def _length(entry: os.DirEntry[str]) -> int:
+    """``File#length``: 0 of a link that leads nowhere."""
+    try:
+        return entry.stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise CannotRead(path=entry.path, reason=error.strerror) from error
+
+
+def subdirectories(directory: Path) -> Iterator[tuple[str, Path]]:
+    """What stands in a directory, by name, in order."""
+    for entry in sorted(_listed(directory), key=lambda entry: entry.name):
+        yield entry.name, Path(entry.path)

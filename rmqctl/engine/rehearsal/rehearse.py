@@ -1,0 +1,307 @@
+"""Plays a start: ``DefaultMessageStore#load`` and ``#start``, of 4.9.3 or of 5.3.3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from struct import Struct
+
+from formats import constants
+from rmqctl.engine.dispatch.rules import java_int
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.index.header import HEADER, IndexHeader
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.record.record import LONGEST_PREFIX, prefix_at
+from rmqctl.engine.rehearsal.brokerdispatch import BrokerQueues
+from rmqctl.engine.rehearsal.brokerfiles import BrokerFileQueue, parsed_long, subdirectories
+from rmqctl.engine.rehearsal.brokerlog import BrokerLog, Records
+from rmqctl.engine.rehearsal.brokerrecord import Request
+from rmqctl.engine.rehearsal.model import Deleted, Outcome, StartFails, Step
+from rmqctl.engine.settings import filesizes
+from rmqctl.engine.settings.logdirectories import log_directories
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.checkpoint import Checkpoint
+from rmqctl.errors import CannotRead, ConfigFileUnreadable, ConfigurationContradiction
+
+_CHECKPOINT = Struct(f">{len(Checkpoint._fields)}q")
+_DELAY_OFFSETS = f"{brokerjson.CONFIG}/{brokerjson.DELAY_OFFSET}"
+
+
+def rehearse(
+    root: Path,
+    config: MessageStoreConfig,
+    *,
+    as_5: bool = False,
+    read: Callable[[int], None] = lambda size: None,
+) -> Outcome:
+    """Plays a start of a broker on a store, and changes nothing.
+
+    :param as_5: as 5.3.3 starts, not 4.9.3.
+    :param read: told of bytes of the log that were read.
+    :raises CannotRead, AmbiguousLog, BrokerConfError: it cannot be played.
+    """
+    return _Rehearsal(root, config, as_5=as_5, read=read).play()
+
+
+class _Rehearsal:
+    def __init__(
+        self, root: Path, config: MessageStoreConfig, *, as_5: bool, read: Callable[[int], None]
+    ) -> None:
+        self.root, self.config, self.as_5 = root, config, as_5
+        self.outcome = Outcome(is_clean=not (root / paths.ABORT).exists())
+        self._read_hook = read
+        size = _size_of(
+            filesizes.commit_log_file_size, root, config, config.mapped_file_size_commit_log
+        )
+        queue_size = _size_of(
+            filesizes.consume_queue_file_size, root, config, config.mapped_file_size_consume_queue
+        )
+        self.log_files = BrokerFileQueue(size, self.outcome.deleted)
+        base = root / paths.CONSUME_QUEUE
+        self.queues = BrokerQueues(base, config, queue_size, self.outcome.deleted, as_5=as_5)
+        self.commit_log = open_commit_log(root, config, size)
+
+    def play(self) -> Outcome:
+        try:
+            self._load()
+            self._start()
+        except StartFails as failure:
+            self.outcome.reason = str(failure)
+            self._step("fail", "", str(failure))
+        finally:
+            self.commit_log.close()
+        self.outcome.queues = [queue.state for _, queue in sorted(self.queues.table.items())]
+        files = self.log_files.files
+        self.outcome.min_offset = files[0].file_from_offset if files else -1
+        self.outcome.max_offset = self.log_files.max_offset
+        return self.outcome
+
+    def _step(self, what: str, where: str | Path, why: str) -> None:
+        path = Path(where)
+        shown = path.relative_to(self.root) if path.is_relative_to(self.root) else where
+        self.outcome.steps.append(Step(what, str(shown), why))
+
+    def _read(self, size: int) -> None:
+        self.outcome.scanned_bytes += size
+        self._read_hook(size)
+
+    # --- load ----------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        is_clean = self.outcome.is_clean
+        why = "there is no abort: the last stop was clean" if is_clean else "abort is there"
+        self._step("normal-recovery" if is_clean else "abnormal-recovery", paths.ABORT, why)
+        directories = log_directories(self.root, self.config).all
+        self.log_files.load(directories, self.root, as_5=self.as_5)
+        self._step("load-log", paths.COMMIT_LOG, f"{len(self.log_files.files)} files")
+        self.log = BrokerLog(self.log_files, self.commit_log, as_5=self.as_5, read=self._read)
+        self._load_queues()
+        checkpoint = _read_checkpoint(self.root / paths.CHECKPOINT)
+        self._load_index(checkpoint)
+        for queue in self.queues.table.values():
+            queue.recover()
+        self._recover_log(checkpoint)
+        for queue in self.queues.table.values():
+            queue.cut_to = queue.state.max_offset
+        self._correct_min_offsets()
+        if not self.as_5:
+            _check_delay_offsets(self.root / _DELAY_OFFSETS)
+
+    def _load_queues(self) -> None:
+        ext = self.root / paths.CONSUME_QUEUE_EXT
+        has_ext = self.config.enable_consume_queue_ext or (
+            not self.config.is_explicit("enable_consume_queue_ext") and ext.is_dir()
+        )
+        told, configured = (
+            filesizes.consume_queue_ext_file_size,
+            self.config.mapped_file_size_consume_queue_ext,
+        )
+        size = _size_of(told, self.root, self.config, configured) if has_ext else 0
+        for topic, directory in subdirectories(self.root / paths.CONSUME_QUEUE):
+            for name, path in subdirectories(directory):
+                queue_id = java_int(name)
+                if queue_id is None:
+                    continue
+                queue = self.queues.add(topic, queue_id, path)
+                queue.queue.load([path], self.root, as_5=self.as_5)
+                if has_ext:
+                    # What a start does to the extension's files hides nothing from a consumer.
+                    files = BrokerFileQueue(size, self.outcome.deleted)
+                    files.load([ext / topic / str(queue_id)], self.root, as_5=self.as_5)
+        self._step("load-queues", paths.CONSUME_QUEUE, f"{len(self.queues.table)} queues")
+
+    def _load_index(self, checkpoint: Checkpoint) -> None:
+        """``IndexService#load``."""
+        for name, path in subdirectories(self.root / paths.INDEX):
+            if path.is_dir():
+                if self.as_5:
+                    raise StartFails(f"index/{name}: a directory, not an index file")
+                return  # 4.9.3 leaves it, and what comes after it, out.
+            if parsed_long(name) is None or self.outcome.is_clean:
+                continue
+            header = _index_header(path)
+            if header.end_timestamp > checkpoint.index_msg_timestamp:
+                self.outcome.deleted.append(Deleted(path, path.stat().st_size, "index-in-doubt"))
+                self._step(
+                    "delete-index",
+                    path,
+                    f"its last message is of {_moment(header.end_timestamp)}, the checkpoint says "
+                    f"that the index is on disk up to {_moment(checkpoint.index_msg_timestamp)}",
+                )
+
+    # --- recovery ------------------------------------------------------------------------
+
+    def _recover_log(self, checkpoint: Checkpoint) -> None:
+        """``CommitLog#recoverNormally`` and ``#recoverAbnormally``."""
+        files, queues = self.log_files.files, self.queues.table.values()
+        if not files:
+            for queue in queues:
+                queue.destroy()
+            self._step("delete-queues", paths.CONSUME_QUEUE, "the log has no file")
+            return
+        newest = self.queues.max_physical_offset
+        number, why = self._first_scanned(checkpoint, newest)
+        first = files[number]
+        self.outcome.first_scanned = first.path
+        self._step("scan-log", first.path, why)
+        for found in self.log.walk(number):
+            self._dispatch_walked(found, newest)
+        end = self.log.end
+        self.outcome.walked_to, self.outcome.end_why = end, self.log.end_why
+        self._step("end-log", str(end), self.log.end_why)
+        self.log_files.truncate_dirty(end, "behind-log-end")
+        if newest >= end:
+            for queue in queues:
+                queue.truncate(end)
+            self._step(
+                "cut-queues", paths.CONSUME_QUEUE, f"they reach to {newest}, the log to {end}"
+            )
+
+    def _first_scanned(self, checkpoint: Checkpoint, newest: int) -> tuple[int, str]:
+        """Number of the file from which the log is read, and why."""
+        files = self.log_files.files
+        if not self.outcome.is_clean:
+            return self._first_unclean(checkpoint)
+        if not self.as_5:
+            return max(len(files) - 3, 0), "after a clean stop the last three files are read"
+        for number in range(len(files) - 1, 0, -1):
+            if files[number].file_from_offset <= newest:
+                return number, f"the queues reach to {newest}"
+        return 0, "no later file begins before the end of the queues"
+
+    def _first_unclean(self, checkpoint: Checkpoint) -> tuple[int, str]:
+        before, name = checkpoint.min_timestamp, "the checkpoint of log and queues"
+        if self.config.message_index_enable and self.config.message_index_safe:
+            before, name = min(before, checkpoint.index_msg_timestamp), "the whole checkpoint"
+        known = {constants.MESSAGE_MAGIC_CODE}
+        if self.as_5:
+            known.add(constants.MESSAGE_MAGIC_CODE_V2)
+        for number in range(len(self.log_files.files) - 1, -1, -1):
+            mapped = self.log_files.files[number].open()
+            head = mapped.read(0, LONGEST_PREFIX)
+            mapped.close()
+            prefix = prefix_at(head, 0, len(head))
+            if prefix is None or prefix.magic_code not in known:
+                continue
+            if 0 != prefix.store_timestamp <= before:
+                first = _moment(prefix.store_timestamp)
+                return number, f"its first message is of {first}, {name} says {_moment(before)}"
+        return 0, f"no file begins with a message from before {_moment(before)}, as {name} says"
+
+    def _dispatch_walked(self, found: Records | Request, newest: int) -> None:
+        """What a walk dispatches: all after a crash; of 5.3.3 else what lies behind the queues."""
+        if self.outcome.is_clean and not self.as_5:
+            return
+        bound = newest + 1 if self.outcome.is_clean else constants.LONG_MIN
+        if isinstance(found, Records):
+            self.queues.put_batch(found.batch, bound, found.end)
+        elif found.physical_offset >= bound:
+            self.queues.put(found)
+
+    def _correct_min_offsets(self) -> None:
+        """``recoverTopicQueueTable``."""
+        files = self.log_files.files
+        log_min = files[0].file_from_offset if files else -1
+        for queue in self.queues.table.values():
+            queue.correct_min(log_min, as_5=self.as_5)
+
+    # --- start ---------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if is_locked(self.root):
+            raise StartFails("the lock is held: a broker runs on the store")
+        if self.as_5:
+            return
+        files = self.log_files.files
+        log_min = files[0].file_from_offset if files else -1
+        start = max(self.queues.max_physical_offset, log_min, 0)
+        self.outcome.reput_from = start
+        end = self.log_files.max_offset
+        if start < end:
+            self.outcome.dispatched_bytes = end - start
+            self._step("dispatch", str(start), f"the queues end there, the log at {end}")
+            self.log.reput(start, self.queues, is_master=self.config.broker_role != "SLAVE")
+        self._correct_min_offsets()
+
+
+def _moment(timestamp: int) -> str:
+    """A store time for a reader; 0 is that of a checkpoint that says nothing."""
+    try:
+        moment = datetime.fromtimestamp(timestamp // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{timestamp % 1000:03d}Z" if timestamp else "nothing"
+
+
+def _size_of(
+    told: Callable[[Path, MessageStoreConfig], int],
+    root: Path,
+    config: MessageStoreConfig,
+    configured: int,
+) -> int:
+    """A size of files as a broker goes by it: that of the ``broker.conf``, whatever the files."""
+    try:
+        return told(root, config)
+    except ConfigurationContradiction:
+        return configured
+
+
+def _read_checkpoint(path: Path) -> Checkpoint:
+    """The checkpoint; one that is short counts as if zeros stood behind it.
+
+    :raises StartFails: it is no file.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_CHECKPOINT.size)
+    except FileNotFoundError:
+        data = b""
+    except IsADirectoryError as error:
+        raise StartFails("checkpoint: a directory, not a file") from error
+    except OSError as error:
+        raise CannotRead(path=str(path), reason=error.strerror) from error
+    return Checkpoint._make(_CHECKPOINT.unpack(data.ljust(_CHECKPOINT.size, b"\0")))
+
+
+def _index_header(path: Path) -> IndexHeader:
+    try:
+        with path.open("rb") as file:
+            data = file.read(HEADER.size)
+    except OSError as error:
+        raise CannotRead(path=str(path), reason=error.strerror) from error
+    return IndexHeader._make(HEADER.unpack(data.ljust(HEADER.size, b"\0")))
+
+
+def _check_delay_offsets(path: Path) -> None:
+    """``ScheduleMessageService#load``. :raises StartFails: neither it nor its copy can be read."""
+    for one in (path, path.with_name(path.name + brokerjson.BACKUP)):
+        try:
+            if brokerjson.read(one, []) is not None or one != path:
+                return
+        except ConfigFileUnreadable:
+            continue
+    raise StartFails(f"{_DELAY_OFFSETS}: neither it nor its .bak can be read")

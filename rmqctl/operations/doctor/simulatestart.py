@@ -1,0 +1,267 @@
+"""simulate-start: what a broker's start would do to a store, and what would be lost by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.services import retention
+from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.errors import BrokerConfError
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows import Row
+    from rmqctl.rows.doctor import (
+        DeletedRow,
+        SimulateStartSummary,
+        StartedQueueRow,
+        StepRow,
+        TruncatedRow,
+    )
+
+#: What a broker's recovery reads, decoding each record, from a disk of these days.
+_BYTES_A_SECOND = 250_000_000
+_OF_INDEX = "index-in-doubt"
+
+
+class Truncated(NamedTuple):
+    """A file that is cut, from one position to another."""
+
+    path: Path
+    start: int
+    end: int
+
+
+class LostOfQueue(NamedTuple):
+    """A queue after the start, and how many of its messages it then has no more."""
+
+    state: QueueState
+    lost: int
+
+
+@dataclass
+class Simulation:
+    """What a start does; ``removals`` are what the retention deletes at once after it."""
+
+    root: Path
+    version: str
+    outcome: Outcome
+    queues: list[LostOfQueue] = field(default_factory=list)
+    truncated: list[Truncated] = field(default_factory=list)
+    removals: list[Deleted] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    messages_lost: int = 0
+    bytes_lost: int = 0
+
+    @property
+    def queue_messages_lost(self) -> int:
+        return sum(one.lost for one in self.queues)
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the broker starts, and no message is lost."""
+        return self.outcome.starts and not self.messages_lost and not self.queue_messages_lost
+
+
+def simulate_start(
+    root: Path,
+    config: MessageStoreConfig,
+    *,
+    version: str = "4.9.3",
+    at: int | None = None,
+    percent: int | None = None,
+    read: Callable[[int], None] = lambda size: None,
+) -> Simulation:
+    """Plays a start, and changes nothing.
+
+    :param version: one of :data:`~rmqctl.engine.rehearsal.model.VERSIONS`.
+    :param at: the time of the start, in ms, by which the retention judges; None is now.
+    :param percent: how full to take the disks; None: as they are.
+    :param read: told of bytes of the log that were read.
+    :raises StoreNotFound, NotAStore, UnsupportedStore, CannotRead: it cannot be played.
+    """
+    from rmqctl.engine.files.paths import check_store
+
+    check_store(root)
+    check_understood(root)
+    outcome = rehearse(root, config, as_5=version != "4.9.3", read=read)
+    done = Simulation(root, version, outcome, steps=list(outcome.steps))
+    if outcome.walked_to is None and not outcome.starts:
+        return done  # It comes to nothing that it could cut.
+    with MessageStore(root, config) as store:
+        _compare_log(store, done)
+        _compare_queues(store, done)
+        if outcome.starts:
+            _ask_retention(store, done, system_clock() if at is None else at, percent)
+    return done
+
+
+# --- what is lost ----------------------------------------------------------------------------
+
+
+def _compare_log(store: MessageStore, done: Simulation) -> None:
+    """Counts what can be read behind the end of the log, and notes the file that is cut there."""
+    end, seen = done.outcome.walked_to, store.obstacle
+    if end is None or end >= seen.offset:
+        return
+    damage, newest = seen.obstacle, seen.store_timestamp
+    for entry in Scanner(store.commit_log, properties=False).scan(end):
+        if not isinstance(entry, Batch):
+            continue
+        kept = entry.physical_offset >= end
+        if damage is not None:
+            # What is older is residue of an earlier life of the log, which nobody has any more.
+            is_before = entry.physical_offset < damage.physical_offset
+            kept &= is_before | (entry.store_timestamp >= newest)
+        done.messages_lost += int(kept.sum())
+        done.bytes_lost += int(entry.total_size[kept].sum())
+    number = store.commit_log.files.index_of(end)
+    if number >= 0 and done.messages_lost:
+        mapped = store.commit_log.files.file(number)
+        position = end - mapped.file_from_offset
+        done.truncated.append(Truncated(mapped.path, mapped.end_of_data(position), position))
+
+
+def _compare_queues(store: MessageStore, done: Simulation) -> None:
+    """What each queue has today and not after the start; queues that are cut on the way there."""
+    has_log = bool(store.commit_log.files.entries)
+    for state in done.outcome.queues:
+        if not state.directory.is_dir():
+            if state.max_offset:
+                done.queues.append(LostOfQueue(state, 0))
+            continue
+        queue = ConsumeQueue(state.directory, state.topic, state.queue_id, store.queues.file_size)
+        try:
+            if has_log:
+                queue.cut(store.min_offset, store.max_offset)
+            done.queues.append(LostOfQueue(state, max(queue.max_offset - state.max_offset, 0)))
+            if state.cut_to < queue.max_offset:
+                _note_cut(queue, state, done)
+        finally:
+            queue.close()
+
+
+def _note_cut(queue: ConsumeQueue, state: QueueState, done: Simulation) -> None:
+    number = queue.files.index_of(state.cut_to * UNIT_SIZE)
+    if number < 0:
+        return
+    entry = queue.files.entries[number]
+    deleted = {one.path for one in done.outcome.deleted}
+    if entry.path not in deleted:
+        start = min(queue.max_offset * UNIT_SIZE - entry.file_from_offset, entry.size)
+        end = state.cut_to * UNIT_SIZE - entry.file_from_offset
+        done.truncated.append(Truncated(entry.path, start, end))
+
+
+def _ask_retention(store: MessageStore, done: Simulation, at: int, percent: int | None) -> None:
+    """What goes with the first rounds of the retention, of what the start has left."""
+    gone = {one.path for one in done.outcome.deleted}
+    try:
+        plan = retention.plan(store, at, percent=percent)
+    except BrokerConfError as error:
+        done.steps.append(Step("retention", "", f"deletes nothing: {error}"))
+        return
+    done.removals = [
+        Deleted(one.path, one.size, one.reason) for one in plan.removals if one.path not in gone
+    ]
+    if done.removals:
+        verdict = plan.verdict
+        why = (
+            "a disk is too full"
+            if verdict.space_full or verdict.clean_at_once
+            else "the hour is one of deleteWhen"
+        )
+        done.steps.append(Step("retention", "commitlog", f"a minute after the start: {why}"))
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def rows(done: Simulation) -> Iterator[Row]:
+    """The rows of a simulation, without its summary."""
+    for step in done.steps:
+        yield step_row(step)
+    for one in (*done.outcome.deleted, *done.removals):
+        yield _deleted_row(done.root, one)
+    for cut in done.truncated:
+        yield _truncated_row(done.root, cut)
+    for queue in done.queues:
+        yield _queue_row(queue)
+
+
+def step_row(step: Step) -> StepRow:
+    return {"type": "step", "what": step.what, "where": step.where, "why": step.why}
+
+
+def _shown(root: Path, path: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
+def _deleted_row(root: Path, one: Deleted) -> DeletedRow:
+    return {"type": "deleted", "path": _shown(root, one.path), "size": one.size, "why": one.why}
+
+
+def _truncated_row(root: Path, one: Truncated) -> TruncatedRow:
+    return {
+        "type": "truncated",
+        "path": _shown(root, one.path),
+        "from_position": one.start,
+        "to_position": one.end,
+    }
+
+
+def _queue_row(one: LostOfQueue) -> StartedQueueRow:
+    return {
+        "type": "queue",
+        "topic": one.state.topic,
+        "queue_id": one.state.queue_id,
+        "min_offset": one.state.min_offset,
+        "max_offset": one.state.max_offset,
+        "lost": one.lost,
+    }
+
+
+def summary_row(done: Simulation) -> SimulateStartSummary:
+    """The summary: whether the broker starts, and what that costs."""
+    outcome = done.outcome
+    first = outcome.first_scanned
+    return {
+        "type": "summary",
+        "version": done.version,
+        "starts": outcome.starts,
+        "reason": outcome.reason,
+        "clean_shutdown": outcome.is_clean,
+        "first_scanned_file": None if first is None else _shown(done.root, first),
+        "min_physical_offset": outcome.min_offset if outcome.starts else None,
+        "max_physical_offset": outcome.max_offset if outcome.starts else None,
+        "messages_lost": done.messages_lost,
+        "bytes_lost": done.bytes_lost,
+        "queue_messages_lost": done.queue_messages_lost,
+        "index_files_deleted": sum(one.why == _OF_INDEX for one in outcome.deleted),
+        "retention_files": len(done.removals),
+        "reput_from": outcome.reput_from,
+        "bytes_to_scan": outcome.scanned_bytes,
+        "estimated_seconds": round(outcome.scanned_bytes / _BYTES_A_SECOND, 1),
+    }
+
+
+def verdict(done: Simulation) -> str:
+    """What comes out, in one line."""
+    outcome, name = done.outcome, f"A broker of {done.version}"
+    lost = f"{done.messages_lost} messages of the log and {done.queue_messages_lost} of its queues"
+    if not outcome.starts:
+        also = f" Before that it would lose {lost}." if outcome.walked_to is not None else ""
+        also = also if done.messages_lost or done.queue_messages_lost else ""
+        return f"{name} does not start: {outcome.reason}.{also}"
+    if done.is_harmless:
+        return f"{name} starts, and loses no message."
+    return f"{name} starts, and loses {lost}."

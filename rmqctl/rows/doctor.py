@@ -1,0 +1,96 @@
+"""Before a broker starts: what its start would do."""
+
+from typing import Annotated, Literal, TypedDict
+
+from rmqctl.rows.field import BYTES, FILES, MESSAGES, SECONDS, Kind
+
+
+class StepRow(TypedDict):
+    """One step of a start."""
+
+    type: Literal["step"]
+    what: Annotated[
+        str,
+        "`normal-recovery`, `abnormal-recovery`, `load-log`, `load-queues`, `delete-index`, "
+        "`scan-log`, `end-log`, `cut-queues`, `delete-queues`, `dispatch`, `retention`, `fail`",
+    ]
+    where: Annotated[str, "file, directory or physical offset; empty where there is none"]
+    why: Annotated[str, "why there, in words"]
+
+
+class DeletedRow(TypedDict):
+    """A file that a start deletes."""
+
+    type: Literal["deleted"]
+    path: Annotated[str, "the file, relative to the store"]
+    size: Annotated[int, BYTES, "its length"]
+    why: Annotated[
+        str,
+        "`behind-log-end`, `behind-queue-end`, `index-in-doubt`, `log-missing`, `empty`; by the "
+        "retention, a minute later: `expired`, `forced`, `before-log`",
+    ]
+
+
+class TruncatedRow(TypedDict):
+    """A file that a start cuts: its bytes stay until others are written over them, and are not
+    looked at any more."""
+
+    type: Literal["truncated"]
+    path: Annotated[str, "the file, relative to the store"]
+    from_position: Annotated[int, BYTES, "place in the file where its data ends now"]
+    to_position: Annotated[int, BYTES, "where it ends after the start"]
+
+
+class StartedQueueRow(TypedDict):
+    """A queue as it is after the start."""
+
+    type: Literal["queue"]
+    topic: Annotated[str, "topic"]
+    queue_id: Annotated[int, "queue of the topic"]
+    min_offset: Annotated[int, MESSAGES, "first message of the queue"]
+    max_offset: Annotated[int, MESSAGES, "offset that the next message gets"]
+    lost: Annotated[int, MESSAGES, "messages that the queue has now, and not after the start"]
+
+
+class SimulateStartSummary(TypedDict):
+    type: Literal["summary"]
+    version: Annotated[str, "the RocketMQ whose start was played"]
+    starts: Annotated[bool, "the broker starts"]
+    reason: Annotated[str | None, "why it does not; null where it does"]
+    clean_shutdown: Annotated[bool, "there is no `abort`"]
+    first_scanned_file: Annotated[
+        str | None, "the log file from which the recovery reads; null where it comes to none"
+    ]
+    min_physical_offset: Annotated[int | None, BYTES, "first offset of the log after the start"]
+    max_physical_offset: Annotated[int | None, BYTES, "where the log ends after the start"]
+    messages_lost: Annotated[
+        int, MESSAGES, "messages that can be read in the log now, and not after the start"
+    ]
+    bytes_lost: Annotated[int, BYTES, "size of their records"]
+    queue_messages_lost: Annotated[int, MESSAGES, "what queues lose, summed up"]
+    index_files_deleted: Annotated[
+        int,
+        FILES,
+        "index files that go since the last stop was no clean one: only what the recovery reads is "
+        "indexed again",
+    ]
+    retention_files: Annotated[
+        int, FILES, "files that the retention deletes at the time of `--now`, if the broker runs"
+    ]
+    reput_from: Annotated[
+        int | None,
+        BYTES,
+        "physical offset from which records are dispatched again behind the recovery; null where "
+        "nothing is (5.3.3 does all of it within the recovery)",
+    ]
+    bytes_to_scan: Annotated[int, BYTES, "log that the start reads"]
+    estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
+
+
+KINDS = (
+    Kind("step", StepRow, printed_by=("simulate-start",)),
+    Kind("deleted", DeletedRow, printed_by=("simulate-start",)),
+    Kind("truncated", TruncatedRow, printed_by=("simulate-start",)),
+    Kind("queue (simulate-start)", StartedQueueRow, printed_by=("simulate-start",)),
+    Kind("summary (simulate-start)", SimulateStartSummary),
+)

@@ -1,0 +1,93 @@
+"""A played start beside a real one: the same files go, the same offsets stay, in all cases."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from tests.golden_data import apply_damage, copy_tree
+from tests.interop.conftest import StartEngine
+from tests.interop.damage import random_fault
+from tests.interop.engine import Row
+from tests.interop.golden import files_of
+from tests.interop.stores import Messages, config_of, settings
+
+CASES = 15
+
+
+class Left(NamedTuple):
+    """What a start has left: none where it does not come to its end."""
+
+    starts: bool
+    ends: tuple[int, int] = (0, 0)
+    queues: dict[str, tuple[int, int]] | None = None
+    deleted: frozenset[str] = frozenset()
+
+
+@pytest.fixture(scope="module")
+def sound(start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
+    """A sound store of the engine's own, of many files."""
+    engine = start_engine()
+    chance = random.Random(f"start {engine.version}")
+    values = {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384}
+    root = tmp_path_factory.mktemp("start") / "store"
+    store = engine.open(root, values)
+    store.put(Messages(chance, values, engine.version).take(300))
+    store.shutdown()
+    return root, values
+
+
+def played(root: Path, values: Row, version: str) -> Left:
+    outcome = rehearse(root, config_of(values), as_5=version != "4.9.3")
+    if not outcome.starts:
+        return Left(False)
+    queues = {
+        f"{one.topic}/{one.queue_id}": (one.min_offset, one.max_offset)
+        for one in outcome.queues
+        if one.max_physical_offset >= 0
+    }
+    deleted = frozenset(str(one.path.relative_to(root)) for one in outcome.deleted)
+    return Left(True, (outcome.min_offset, outcome.max_offset), queues, deleted)
+
+
+def done(start_engine: StartEngine, root: Path, values: Row) -> Left:
+    """What the engine does."""
+    before = set(files_of(root))
+    engine = start_engine()
+    store = engine.open(root, values)
+    if not store.is_open:
+        if store.is_loaded:
+            engine.kill()
+        return Left(False)
+    said = store.dump()
+    store.shutdown()
+    (ends,) = said["store"]
+    queues = {
+        f"{row['topic']}/{row['queueId']}": (row["minOffset"], row["maxOffset"])
+        for row in said["queue"]
+        if row["maxPhysicOffset"] >= 0
+    }
+    deleted = frozenset(before - set(files_of(root)))
+    return Left(True, (ends["minPhyOffset"], ends["maxPhyOffset"]), queues, deleted)
+
+
+@pytest.mark.proves("damage")
+@pytest.mark.parametrize("number", range(CASES))
+def test_a_played_start_is_the_engines(
+    start_engine: StartEngine,
+    sound: tuple[Path, Row],
+    chance: random.Random,
+    tmp_path: Path,
+    number: int,
+) -> None:
+    base, values = sound
+    root = copy_tree(base, tmp_path / "store")
+    what, ops = random_fault(chance, root)
+    print(what, ops)
+    apply_damage(root, ops)
+    expected = played(root, values, start_engine().version)
+    assert expected == done(start_engine, root, values), what

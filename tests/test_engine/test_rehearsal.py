@@ -1,0 +1,184 @@
+"""A played start against what the engine did: golden stores and damage; and a start's corners."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats import layouts
+from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.rehearsal.brokerfiles import java_long, parsed_long
+from rmqctl.engine.rehearsal.model import Outcome
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    STORES,
+    apply_damage,
+    broker_conf,
+    copy_tree,
+    damage_case,
+    expected,
+    state,
+)
+from tests.test_operations.small_store import CONFIG, make_small_store
+
+
+def queues_of(outcome: Outcome) -> dict[str, list[int]]:
+    """Queues with units, as the golden data have them."""
+    return {
+        f"{one.topic}/{one.queue_id}": [one.min_offset, one.max_offset]
+        for one in outcome.queues
+        if one.max_physical_offset >= 0
+    }
+
+
+def files_of(root: Path) -> set[str]:
+    parts = ("commitlog", "consumequeue", "index")
+    files = (path for part in parts for path in (root / part).rglob("*") if path.is_file())
+    return {str(path.relative_to(root)) for path in files}
+
+
+@pytest.mark.parametrize("case", DAMAGE_CASES)
+def test_a_start_on_damage_does_what_the_engine_did(
+    golden: Golden, tmp_path: Path, case: str
+) -> None:
+    damage = damage_case(case)
+    root = copy_tree(golden(damage["base"]), tmp_path / "store")
+    apply_damage(root, damage["ops"])
+    before, files = state(root), files_of(root)
+    outcome = rehearse(root, broker_conf(damage["base"]))
+    assert state(root) == before
+    did: dict[str, Any] = damage["engine"]
+    assert outcome.starts == did["load"], outcome.reason
+    if outcome.starts:
+        ends = (outcome.min_offset, outcome.max_offset)
+        assert ends == (did["minPhyOffset"], did["maxPhyOffset"])
+        assert queues_of(outcome) == did["queues"]
+        deleted = {str(one.path.relative_to(root)) for one in outcome.deleted}
+        assert deleted == files - set(did["filesAfterStart"])
+
+
+@pytest.mark.parametrize("name", sorted(set(STORES) - {"defaults"}))
+def test_a_start_on_a_sound_store_finds_it_as_the_engine_does(golden: Golden, name: str) -> None:
+    outcome = rehearse(golden(name), broker_conf(name))
+    assert outcome.starts, outcome.reason
+    (ends,) = expected(name)["store"]
+    assert (outcome.min_offset, outcome.max_offset) == (ends["minPhyOffset"], ends["maxPhyOffset"])
+    assert queues_of(outcome) == {
+        f"{row['topic']}/{row['queueId']}": [row["minOffset"], row["maxOffset"]]
+        for row in expected(name)["queue"]
+        if row["maxPhysicOffset"] >= 0
+    }
+
+
+# --- corners ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_small_store(tmp_path / "store")
+
+
+def message(topic: str) -> MessageExtBrokerInner:
+    return MessageExtBrokerInner(topic, b"x" * 20, properties={"TAGS": "t"})
+
+
+def log_files(root: Path) -> list[Path]:
+    return sorted((root / "commitlog").iterdir())
+
+
+def test_a_lost_file_in_the_middle_keeps_the_dispatch_waiting(store: Path) -> None:
+    """Without queues 4.9.3 dispatches all of the log, and comes to the gap."""
+    files = log_files(store)
+    assert len(files) > 2
+    files[1].unlink()
+    for path in sorted((store / "consumequeue").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    outcome = rehearse(store, CONFIG)
+    assert outcome.reason is not None and "waits for ever" in outcome.reason
+    assert rehearse(store, CONFIG, as_5=True).starts
+
+
+def test_a_record_of_an_older_life_is_taken(store: Path) -> None:
+    """PHYSICALOFFSET is not looked at: the recovery goes on over it."""
+    last = log_files(store)[-1]
+    with WritableStore(store, CONFIG) as opened:
+        start = opened.max_offset
+        assert opened.put_message(message("late")).is_ok
+        end = opened.max_offset
+    with log_files(store)[-1].open("r+b") as file:
+        at = start - int(last.name) + layouts.RECORD_PHYSICAL_OFFSET.offset
+        file.seek(at)
+        file.write(struct.pack(">q", 77))
+    assert rehearse(store, CONFIG).max_offset == end
+
+
+def test_a_later_versions_record_ends_the_log_of_4_9_3(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    for name in ("compaction", "commitlog"):
+        (root / name).mkdir(parents=True)
+    with WritableStore(root, CONFIG) as opened:
+        assert opened.put_message(message("a")).is_ok
+        end = opened.max_offset
+        assert opened.put_message(message("%RETRY%" + "g" * 150)).is_ok
+        later = opened.max_offset
+    assert rehearse(root, CONFIG).max_offset == end
+    assert rehearse(root, CONFIG, as_5=True).max_offset == later
+
+
+def test_an_empty_last_file_goes_with_5_3_3_only(store: Path) -> None:
+    last = log_files(store)[-1]
+    size = last.stat().st_size
+    empty = last.with_name(f"{int(last.name) + size:020d}")
+    empty.touch()
+    outcome = rehearse(store, CONFIG)
+    assert outcome.reason == f"commitlog/{empty.name}: 0 bytes, not a file of {size} bytes"
+    outcome = rehearse(store, CONFIG, as_5=True)
+    assert outcome.starts and [one.path for one in outcome.deleted] == [empty]
+
+
+def test_without_a_log_the_queues_go(store: Path) -> None:
+    for path in log_files(store):
+        path.unlink()
+    outcome = rehearse(store, CONFIG)
+    assert outcome.starts and {one.why for one in outcome.deleted} == {"log-missing"}
+    assert not queues_of(outcome)
+
+
+@pytest.mark.parametrize("broken", ["{", "[1"])
+def test_broken_delay_offsets_end_a_start_of_4_9_3(store: Path, broken: str) -> None:
+    (store / "config").mkdir()
+    path = store / "config/delayOffset.json"
+    path.write_text(broken)
+    assert rehearse(store, CONFIG).starts  # There is no copy: then it is as if there was none.
+    path.with_name("delayOffset.json.bak").write_text(broken)
+    outcome = rehearse(store, CONFIG)
+    assert outcome.reason is not None and "delayOffset" in outcome.reason
+    assert rehearse(store, CONFIG, as_5=True).starts
+
+
+def test_queue_files_of_one_unit_are_cut_for_ever(tmp_path: Path, golden: Golden) -> None:
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    apply_damage(root, damage_case("flip-body-late")["ops"])
+    config = parse_broker_conf("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=20\n")
+    for directory in (root / "consumequeue").glob("*/*"):
+        (whole,) = directory.iterdir()
+        data = whole.read_bytes()
+        whole.unlink()
+        for at in range(0, len(data.rstrip(b"\0")), 20):
+            (directory / f"{at:020d}").write_bytes(data[at : at + 20])
+    outcome = rehearse(root, config)
+    assert outcome.reason is not None and "for ever" in outcome.reason
+
+
+def test_numbers_are_javas() -> None:
+    assert java_long((1 << 63) - 1 + 1) == -(1 << 63)
+    assert parsed_long("00000000000000001024") == 1024
+    assert parsed_long("-5") == -5
+    assert parsed_long(str(1 << 63)) is parsed_long("12x") is parsed_long("") is None

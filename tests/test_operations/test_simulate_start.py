@@ -1,0 +1,133 @@
+"""simulate-start: what it says of golden damage, and that it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqctl.cli.main import run
+from rmqctl.operations.doctor.simulatestart import (
+    Simulation,
+    rows,
+    simulate_start,
+    summary_row,
+    verdict,
+)
+from tests.conftest import Golden
+from tests.golden_data import (
+    apply_damage,
+    broker_conf,
+    broker_conf_text,
+    copy_tree,
+    damage_case,
+    state,
+)
+
+
+def damaged(golden: Golden, tmp_path: Path, case: str) -> Path:
+    root = copy_tree(golden("basic"), tmp_path / case)
+    apply_damage(root, damage_case(case)["ops"])
+    return root
+
+
+def simulated(root: Path, *, percent: int = 10, at: int = 0) -> Simulation:
+    """By itself of a new store on a disk with room: the retention takes nothing."""
+    before = state(root)
+    done = simulate_start(root, broker_conf("basic"), percent=percent, at=at)
+    assert state(root) == before
+    return done
+
+
+def test_one_bit_costs_539_of_600_messages(golden: Golden, tmp_path: Path) -> None:
+    done = simulated(damaged(golden, tmp_path, "flip-body-early-abort"))
+    summary = summary_row(done)
+    assert summary["starts"] and not summary["clean_shutdown"]
+    assert (summary["messages_lost"], summary["queue_messages_lost"]) == (539, 539)
+    assert summary["first_scanned_file"] == "commitlog/00000000000000000000"
+    assert (summary["min_physical_offset"], summary["max_physical_offset"]) == (0, 45412)
+    assert summary["index_files_deleted"] == 2
+    assert summary["bytes_to_scan"] == summary["reput_from"] == 45412
+    found = list(rows(done))
+    deleted = [row["path"] for row in found if row["type"] == "deleted"]
+    assert sum(path.startswith("commitlog/") for path in deleted) == 6
+    cuts = {row["path"]: row["to_position"] for row in found if row["type"] == "truncated"}
+    assert cuts["commitlog/00000000000000000000"] == 45412
+    assert cuts["consumequeue/TopicA/0/00000000000000000000"] == 20
+    steps = [row["what"] for row in found if row["type"] == "step"]
+    assert steps == [
+        *("abnormal-recovery", "load-log", "load-queues", "delete-index", "delete-index"),
+        *("scan-log", "end-log", "cut-queues"),
+    ]
+    assert "loses 539 messages of the log" in verdict(done)
+
+
+@pytest.mark.parametrize(
+    ("case", "lost", "of_queues"),
+    [
+        ("flip-body-early", 0, 0),  # The last three files only are read.
+        ("stale-record-after-end", 0, 0),
+        ("torn-tail", 0, 0),
+        ("cq-tail-lost", 0, 0),
+        ("no-consumequeue", 0, 0),
+        ("first-files-expired", 0, 0),
+        ("checkpoint-missing", 0, 0),
+    ],
+)
+def test_what_is_harmless(
+    golden: Golden, tmp_path: Path, case: str, lost: int, of_queues: int
+) -> None:
+    done = simulated(damaged(golden, tmp_path, case))
+    assert (done.messages_lost, done.queue_messages_lost) == (lost, of_queues)
+    assert done.is_harmless and "loses no message" in verdict(done)
+
+
+@pytest.mark.parametrize(
+    ("case", "unreadable"), [("flip-body-late", 0), ("bad-magic-late", 1), ("bad-size-late", 1)]
+)
+def test_what_the_engine_lost_is_counted(
+    golden: Golden, tmp_path: Path, case: str, unreadable: int
+) -> None:
+    done = simulated(damaged(golden, tmp_path, case))
+    assert done.messages_lost + unreadable == 600 - damage_case(case)["engine"]["messages"] > 1
+    assert not done.is_harmless
+
+
+def test_a_broker_that_refuses(golden: Golden, tmp_path: Path) -> None:
+    done = simulated(damaged(golden, tmp_path, "stray-file"))
+    summary = summary_row(done)
+    assert not summary["starts"] and summary["max_physical_offset"] is None
+    assert summary["reason"] == "commitlog/notes.txt: 1 bytes, not a file of 65536 bytes"
+    assert [row["type"] for row in rows(done)] == ["step", "step"]
+
+
+def test_the_retention_goes_on_with_what_the_start_leaves(golden: Golden, tmp_path: Path) -> None:
+    root = damaged(golden, tmp_path, "flip-body-late")
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, (1000, 1000))
+    done = simulated(root, percent=80, at=1 << 40)
+    taken = [one.path.name for one in done.removals if one.path.parent.name == "commitlog"]
+    assert taken and {one.path for one in done.removals}.isdisjoint(
+        one.path for one in done.outcome.deleted
+    )
+    assert summary_row(done)["retention_files"] == len(done.removals)
+    assert any(step.what == "retention" for step in done.steps)
+
+
+def test_the_command(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = damaged(golden, tmp_path, "flip-body-early-abort")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(broker_conf_text("basic"))
+    options = ["--store", str(root), "--broker-conf", str(conf)]
+    assert run(["simulate-start", *options, "--format", "ndjson"]) == 1
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert found[-1]["messages_lost"] == 539 and found[-1]["version"] == "4.9.3"
+    assert sum(row["lost"] for row in found if row["type"] == "queue") == 539
+    assert run(["simulate-start", *options, "--as", "5.3.3"]) == 1
+    assert capsys.readouterr().out.startswith("A broker of 5.3.3 starts, and loses 539")
+    (root / "abort").unlink()
+    assert run(["simulate-start", *options, "--format", "ndjson"]) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["clean_shutdown"] and last["messages_lost"] == 0
