@@ -378,6 +378,15 @@ class QueuesUnexplained(RmqctlError):
     exit_code = 6
 
 
+class OffsetsBeyondEnd(NeedsConsent):
+    command_step = "With `--offsets-beyond-end end` these groups go on at the end."
+
+
+class CannotListen(RmqctlError):
+    template = "cannot listen on {address}: {reason}."
+    command_step = "Give another address with --listen."
+
+
 class OutputExists(RmqctlError):
     template = "{path} exists already and is not empty. Give a new place."
     exit_code = 6

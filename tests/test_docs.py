@@ -17,6 +17,7 @@ import click
 import pytest
 
 import rmqctl
+from formats.remotingcodes import RequestCode
 from rmqctl.cli import pages, tables
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.main import cli, run
@@ -28,12 +29,20 @@ from rmqctl.reference import __main__ as reference
 from rmqctl.reference.rows import KINDS
 from rmqctl.rows import Row
 from rmqctl.rows.field import Field, fields_of
+from rmqctl.serve.processors.table import PROCESSORS
+from rmqctl.serve.sockets import Server
 from tests import transcripts
 from tests.conftest import Golden
 
+RUN = Server.run
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-WITH_TRANSCRIPTS = ["README.md", "docs/how-to/messages-missing.md", "docs/tutorial/first-store.md"]
+WITH_TRANSCRIPTS = [
+    "README.md",
+    "docs/how-to/messages-missing.md",
+    "docs/how-to/serve.md",
+    "docs/tutorial/first-store.md",
+]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 
@@ -169,6 +178,14 @@ def test_every_transcript_is_run() -> None:
     assert pages == WITH_TRANSCRIPTS
 
 
+def test_the_page_of_serve_has_every_request_that_is_answered() -> None:
+    page = (ROOT / "docs/how-to/serve.md").read_text()
+    told = re.findall(r"(\d+) `([A-Z_]+)`", page)
+    assert {int(code): name for code, name in told} == {
+        code: RequestCode(code).name for code in PROCESSORS
+    }
+
+
 def test_the_documented_input_fields_and_exit_codes_are_the_programs() -> None:
     page = (ROOT / "docs/how-to/scripts.md").read_text()
     _, _, after = page.partition("## Putting many messages")
@@ -259,6 +276,9 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("groups")
     yield from rows("groups --queues")
     yield from rows("group set-offset", "g --topic orders --to end --dry-run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Server, "run", a_short_visit)
+        yield from rows("serve", "--read-only --listen 127.0.0.1:0")
     (store / "config/topics.json").unlink()
     (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
@@ -308,6 +328,13 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("walk queue", code=1)
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
     yield from rows("rebuild", f"all --output {root}/new", code=1)
+
+
+async def a_short_visit(server: Server) -> None:
+    """A client commits an offset, and the server is stopped."""
+    server.broker.served.offsets.commit("orders", "g", 0, 3)
+    server.stop()
+    await RUN(server)
 
 
 def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:

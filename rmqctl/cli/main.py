@@ -54,6 +54,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
+        "Serve": _section("serve"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
         "Try": _section("demo", "help", "version"),
     },

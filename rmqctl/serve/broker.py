@@ -102,6 +102,8 @@ class Broker:
 
     def __init__(self, served: Served) -> None:
         self.served = served
+        #: Requests so far.
+        self.requests = 0
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
         self._pending = 0
@@ -139,6 +141,7 @@ class Broker:
         return self._with_outgoing(events)
 
     def _run(self, request: Request, events: list[Event]) -> None:
+        self.requests += 1
         self._take(
             request, lambda: processor_of(request.command.code)(self.served, request), events
         )

@@ -58,6 +58,10 @@ FEATURES = {
         "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"
         " delivered, failed ones come again, transactions end, reading commands run beside it"
     ),
+    "serve": Feature(
+        "`serve --read-only`: the version's own clients consume the store of a killed engine to its"
+        " end, by tags, by SQL92, in order, and by asking; its bytes stay"
+    ),
     "pull": Feature(
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"

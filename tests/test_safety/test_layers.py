@@ -68,7 +68,7 @@ FLOORS = {
     ],
     "rmqctl.operations": [["progress"], ["look", "verify"], ["mend"], ["change", "doctor"]],
     "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["plugin", "report"]],
-    "rmqctl.serve": [["wire"], ["state"], ["processors"], ["broker"]],
+    "rmqctl.serve": [["wire"], ["state"], ["processors"], ["broker"], ["sockets"]],
     "rmqctl.cli.browse": [["model"], ["widgets"], ["screens"], ["app"]],
 }
 MOST_LINES = {"module": 400, "function": 60}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.state.brokerjson import TOPIC_GROUP_SEPARATOR, consumer_offsets
+from rmqctl.engine.state.brokerjson import consumer_offsets
 
 if TYPE_CHECKING:
     from rmqctl.engine.store import Store
@@ -24,6 +24,16 @@ class BeyondEnd(NamedTuple):
     max_offset: int
 
 
+class Committed(NamedTuple):
+    """An offset that a client has committed; ``stored`` is the one of the file, None without."""
+
+    group: str
+    topic: str
+    queue_id: int
+    stored: int | None
+    offset: int
+
+
 class Offsets:
     """The offsets of every group.
 
@@ -31,7 +41,8 @@ class Offsets:
     """
 
     def __init__(self, root: Path) -> None:
-        self._table = consumer_offsets(root)
+        self._stored = consumer_offsets(root)
+        self._table = {owner: dict(offsets) for owner, offsets in self._stored.items()}
 
     def find(self, topic: str, group: str, queue_id: int) -> int | None:
         """The offset that the group consumes next; None: it has none, or a negative one."""
@@ -41,16 +52,13 @@ class Offsets:
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         self._table.setdefault((topic, group), {})[queue_id] = offset
 
-    def as_json(self) -> dict[str, dict[int, int]]:
-        """``offsetTable``."""
-        separator = TOPIC_GROUP_SEPARATOR
-        return {f"{topic}{separator}{group}": one for (topic, group), one in self._table.items()}
-
-    def of_group(self, group: str) -> Iterator[tuple[str, dict[int, int]]]:
-        """``(topic, queue id → offset)`` of one group."""
-        for (topic, owner), offsets in self._table.items():
-            if owner == group:
-                yield topic, offsets
+    def changed(self) -> Iterator[Committed]:
+        """What clients have committed that is not in the file, sorted."""
+        for (topic, group), offsets in sorted(self._table.items()):
+            stored = self._stored.get((topic, group), {})
+            for queue_id, offset in sorted(offsets.items()):
+                if stored.get(queue_id) != offset:
+                    yield Committed(group, topic, queue_id, stored.get(queue_id), offset)
 
     def beyond_end(self, store: Store) -> list[BeyondEnd]:
         """Offsets behind the end of queues that are there, sorted."""

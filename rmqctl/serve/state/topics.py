@@ -64,13 +64,16 @@ class Topics:
     def __init__(self, store: Store, allowed: int) -> None:
         self._allowed = allowed
         self._entered = 0
-        configs = topic_configs(store.root) or {}
+        found = topic_configs(store.root)
+        configs = found or {}
         self._topics = {name: self._configured(name, one) for name, one in configs.items()}
         self.broker_name, self.cluster_name = _names(configs)
-        #: Topics with queues, of which no file says how many they have.
+        #: Topics with queues that the file does not have; empty where there is no file.
         self.without_config: list[str] = []
         for where in store.queues.directories():
             if where.topic not in configs and where.queue_id < MAX_QUEUES:
+                if found is not None and where.topic not in self._topics:
+                    self.without_config.append(where.topic)
                 self._add_queue(where.topic, where.queue_id + 1)
 
     def _configured(self, name: str, config: TopicConfig) -> ServedTopic:
@@ -86,8 +89,6 @@ class Topics:
 
     def _add_queue(self, name: str, queues: int) -> None:
         known = self._topics.get(name)
-        if known is None:
-            self.without_config.append(name)
         count = max(queues, known.read_queue_nums if known else 0)
         perm = (PERM_READ | PERM_WRITE) & self._allowed
         self._topics[name] = ServedTopic(name, count, count, perm)

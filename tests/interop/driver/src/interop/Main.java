@@ -91,6 +91,12 @@ public final class Main {
                 return node.consume(request);
             case "offsets":
                 return node.committed();
+            case "clientConsume":
+                return Client.consume(request);
+            case "clientLook":
+                return Client.look(request);
+            case "clientSend":
+                return Client.send(request);
             case "stop":
                 node.stop();
                 node = null;

@@ -1,0 +1,236 @@
+"""``rmqctl serve``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common
+from rmqctl.cli.output import RowWriter
+from rmqctl.cli.settings import Settings
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
+    from rmqctl.serve.processors.request import Served
+
+_LISTEN = "127.0.0.1:10911"
+_MOST_NAMED = 5
+
+
+class Address(NamedTuple):
+    """Where to listen, or what clients are told."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class AddressType(click.ParamType[Address]):
+    """``HOST:PORT``."""
+
+    name = "address"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Address:
+        if isinstance(value, Address):
+            return value
+        host, _, port = str(value).rpartition(":")
+        if not re.fullmatch(r"\[?[\w.:-]+\]?", host, re.ASCII) or not re.fullmatch(
+            r"[0-9]{1,5}", port, re.ASCII
+        ):
+            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
+        if int(port) > 0xFFFF:
+            self.fail(f"{port} is no port: 0 to 65535", param, ctx)
+        return Address(host.strip("[]"), int(port))
+
+
+@make(
+    "serve",
+    examples=[
+        "rmqctl serve --store DIR --read-only",
+        "rmqctl serve --store DIR --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
+        "rmqctl serve --read-only --listen 127.0.0.1:0 --format ndjson",
+    ],
+    exits={0: "stopped by SIGTERM", 6: "groups would consume again: say --offsets-beyond-end"},
+)
+@click.option("--read-only", is_flag=True, help="Change no byte; sends are refused.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    type=AddressType(),
+    default=_LISTEN,
+    show_default=True,
+    help="Where clients connect; port 0: a free one.",
+)
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    type=AddressType(),
+    help="What clients are told to connect to; default: where they have come.",
+)
+@click.option(
+    "--broker-name", metavar="NAME", help="Name in routes; default: the broker's own, if known."
+)
+@click.option("--cluster-name", metavar="NAME", help="Name of its cluster, likewise.")
+@click.option(
+    "--offsets-beyond-end",
+    metavar="WHAT",
+    type=click.Choice(("refuse", "end")),
+    default="refuse",
+    show_default=True,
+    help="Of groups whose offset lies behind the end of its queue: refuse to start, or end: they "
+    "go on at the end.",
+)
+@common
+def command(
+    settings: Settings,
+    read_only: bool,
+    listen: Address,
+    advertise: Address | None,
+    broker_name: str | None,
+    cluster_name: str | None,
+    offsets_beyond_end: str,
+) -> int:
+    """Answer RocketMQ's clients from a store, as its broker would.
+
+    It is broker and name server in one: consumers give the address as that of their name server,
+    and read what is there, by tags or SQL92, key, id, offset or time. What they commit stays in memory, and is printed at the
+    end as rows of type committed_offset. A row of type listening says that clients can come.
+    SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the store.
+    """
+    if not read_only:
+        raise click.UsageError("serve takes no messages yet: give --read-only.")
+    from rmqctl.serve.processors.request import Served
+
+    with settings.open() as store:
+        served = Served.of(
+            store,
+            broker_name=broker_name,
+            cluster_name=cluster_name,
+            advertise=str(advertise) if advertise else None,
+            host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
+            ends_offsets=offsets_beyond_end == "end",
+        )
+        _say_what_is_odd(settings, store, served, listen)
+        with settings.writer("listening", live=True) as writer:
+            return asyncio.run(_serve(settings, served, listen, writer))
+
+
+async def _serve(settings: Settings, served: Served, listen: Address, writer: RowWriter) -> int:
+    """Serves until a signal comes; the exit code."""
+    from rmqctl.serve.broker import Broker
+    from rmqctl.serve.sockets import Server
+
+    server = Server(Broker(served), lambda text: settings.note(f"note: {text}"))
+    address = await server.listen(*listen)
+    stopped_by: list[int] = []
+
+    def stop(number: int) -> None:
+        stopped_by.append(number)
+        server.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    writer.row(_listening(served, address))
+    writer.flush()
+    await server.run()
+    rows = _committed(served)
+    for row in rows:
+        writer.row(row)
+    writer.summary(
+        connections=server.connections,
+        requests=server.broker.requests,
+        committed_offsets=len(rows),
+    )
+    return 130 if stopped_by[:1] == [signal.SIGINT] else 0
+
+
+def _listening(served: Served, address: str) -> ListeningRow:
+    return {
+        "type": "listening",
+        "address": address,
+        "store": str(served.store.root),
+        "broker_name": served.names.broker,
+        "cluster_name": served.names.cluster,
+        "read_only": True,
+        "topics": len(served.topics),
+    }
+
+
+def _committed(served: Served) -> list[CommittedOffsetRow]:
+    return [
+        {
+            "type": "committed_offset",
+            "group": one.group,
+            "topic": one.topic,
+            "queue_id": one.queue_id,
+            "stored_offset": one.stored,
+            "committed_offset": one.offset,
+        }
+        for one in served.offsets.changed()
+    ]
+
+
+def _say_what_is_odd(
+    settings: Settings, store: MessageStore, served: Served, listen: Address
+) -> None:
+    """What an operator should know before anybody connects. :raises OffsetsBeyondEnd: some group
+    would consume everything again, and nobody has said what it shall do."""
+    from rmqctl.engine.state.topicconfig import needs_no_config
+
+    settings.note_config(store)
+    if names := [one for one in served.topics.without_config if not needs_no_config(one)]:
+        settings.note(
+            f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."
+        )
+    behind = store.max_offset - store.dispatched_to
+    if store.had_abort and store.dispatched_to >= 0 and behind > 0:
+        settings.note(
+            f"note: a killed broker has left {behind} bytes of log behind the last message that a "
+            "queue has: what stands there is not served. `rmqctl flush` dispatches it."
+        )
+    if not _is_loopback(listen.host):
+        settings.note(
+            f"note: {listen.host} is reached from other machines, and nothing is authenticated: "
+            "who can connect can read every message."
+        )
+    beyond = served.offsets.beyond_end(store)
+    if beyond:
+        told = [
+            f"{one.group} of {one.topic}, queue {one.queue_id}: {one.offset}, and the queue ends "
+            f"at {one.max_offset}"
+            for one in beyond
+        ]
+        text = f"groups have committed offsets that the store does not reach: {_some(told)}."
+        if not served.ends_offsets:
+            from rmqctl.errors import OffsetsBeyondEnd
+
+            raise OffsetsBeyondEnd(
+                reason=f"{text} As on a broker they would consume those queues again from 0."
+            )
+        settings.note(f"note: {text} They go on at the end.")
+
+
+def _is_loopback(host: str) -> bool:
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _some(names: list[str]) -> str:
+    more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return "; ".join(names[:_MOST_NAMED]) + more

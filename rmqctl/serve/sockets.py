@@ -1,0 +1,240 @@
+"""The only file that owns sockets: asyncio between the network and a :class:`Broker`.
+
+One thread has the sockets and the broker; looks at the store are taken by a few threads beside it.
+A peer that takes nothing, says nothing or says nonsense costs what the limits here say, and nobody
+else anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+from rmqctl.errors import CannotListen
+from rmqctl.serve.broker import Broker, Close, Event, Job, Reading, Send, Trouble
+
+#: Looks at the store at once. They hold Python's lock except while the disk is waited for.
+_READERS = 4
+_TICK_SECONDS = 0.5
+#: Connections: each new one beyond them is closed at once. A client has one for all its groups.
+MAX_CONNECTIONS = 10_000
+#: Bytes that wait to be taken by one peer (16 answers of 256 KiB, and what is read of the log for
+#: the largest message), and by all together; beyond them a connection is cut.
+MAX_UNSENT = 32 << 20
+MAX_UNSENT_OF_ALL = 512 << 20
+#: So long a closed connection may take for its last answers, and a stop for what is under way.
+_LAST_SECONDS = 5.0
+
+
+def now() -> int:
+    """Milliseconds of a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Server:
+    """A broker on the network.
+
+    :param trouble: takes a sentence for whoever runs the server.
+    """
+
+    def __init__(self, broker: Broker, trouble: Callable[[str], None]) -> None:
+        self.broker = broker
+        self.trouble = trouble
+        #: Connections so far.
+        self.connections = 0
+        self._peers: dict[int, _Peer] = {}
+        self._jobs: set[asyncio.Future[object]] = set()
+        self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
+        self._stopped = asyncio.Event()
+        self._listener: asyncio.Server | None = None
+
+    async def listen(self, host: str, port: int) -> str:
+        """Takes connections from now on; gives the address, with the port that was found for 0.
+
+        :raises CannotListen: the system refuses.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(lambda: _Peer(self), host, port, backlog=1024)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise CannotListen(address=f"{host}:{port}", reason=reason) from error
+        return address_text(self._listener.sockets[0].getsockname())
+
+    async def run(self) -> None:
+        """Serves until :meth:`stop`, then ends cleanly: no new connections, the last answers, an
+        end to what is under way."""
+        assert self._listener is not None
+        try:
+            while not self._stopped.is_set():
+                self._tick()
+                try:
+                    await asyncio.wait_for(self._stopped.wait(), _TICK_SECONDS)
+                except TimeoutError:
+                    continue
+        finally:
+            self._listener.close()
+            await self._finish()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    async def _finish(self) -> None:
+        self.do(self.broker.stop(now()))
+        end = now() + int(_LAST_SECONDS * 1000)
+        while self._jobs and now() < end:
+            await asyncio.wait(self._jobs, timeout=_LAST_SECONDS)
+        for peer in list(self._peers.values()):
+            peer.close()
+        while self._peers and now() < end:
+            await asyncio.sleep(0.01)
+        for peer in list(self._peers.values()):
+            peer.cut()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _tick(self) -> None:
+        self.do(self.broker.tick(now()))
+        unsent = {number: peer.unsent for number, peer in self._peers.items()}
+        if sum(unsent.values()) > MAX_UNSENT_OF_ALL:
+            self._peers[max(unsent, key=lambda number: unsent[number])].cut()
+        for peer in list(self._peers.values()):
+            peer.cut_if_overdue()
+
+    # --- what peers bring, and what the broker wants -----------------------------------------
+
+    def arrived(self, peer: _Peer, local: str, remote: str) -> int | None:
+        """The number of a new connection; None: there are too many."""
+        if len(self._peers) >= MAX_CONNECTIONS or self._stopped.is_set():
+            return None
+        self.connections += 1
+        number = self.broker.connected(remote, local, now())
+        self._peers[number] = peer
+        return number
+
+    def lost(self, number: int) -> None:
+        self._peers.pop(number, None)
+        self.do(self.broker.lost(number))
+
+    def take(self, number: int, ask: Callable[[], list[Event]]) -> None:
+        """Does what the broker says to something of one connection. A bug ends that connection, is
+        told, and harms no other."""
+        try:
+            events = ask()
+        except Exception as error:
+            self.trouble(f"a bug in rmqctl: {type(error).__name__}: {error}")
+            peer = self._peers.get(number)
+            if peer is not None:
+                peer.cut()
+            return
+        self.do(events)
+
+    def do(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Trouble):
+                self.trouble(event.text)
+            elif isinstance(event, Job):
+                self._begin(event)
+            elif (peer := self._peers.get(event.channel)) is not None:
+                peer.do(event)
+
+    def _begin(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(self._pool, job.work)
+        self._jobs.add(future)
+        future.add_done_callback(lambda done: self._done(job, done))
+
+    def _done(self, job: Job, future: asyncio.Future[object]) -> None:
+        self._jobs.discard(future)
+        if future.cancelled():
+            return
+        error = future.exception()
+        result = future.result() if error is None else error
+        number = job.request.channel.number
+        self.take(number, lambda: self.broker.finished(job, result, now()))
+
+
+class _Peer(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._number: int | None = None
+        self._transport: asyncio.Transport | None = None
+        self._closed_at: int | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        own = transport.get_extra_info("socket")
+        if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        local = address_text(transport.get_extra_info("sockname"))
+        remote = address_text(transport.get_extra_info("peername"))
+        self._number = self._server.arrived(self, local, remote)
+        if self._number is None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._number is not None:
+            self._server.lost(self._number)
+
+    def data_received(self, data: bytes) -> None:
+        if self._number is not None and self._closed_at is None:
+            number = self._number
+            broker = self._server.broker
+            self._server.take(number, lambda: broker.received(number, data, now()))
+
+    def pause_writing(self) -> None:
+        self._takes_answers(False)
+
+    def resume_writing(self) -> None:
+        self._takes_answers(True)
+
+    def _takes_answers(self, takes: bool) -> None:
+        if self._number is not None:
+            self._server.do(self._server.broker.takes_answers(self._number, takes))
+
+    # --- what the broker wants ---------------------------------------------------------------
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not taken."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def do(self, event: Send | Close | Reading) -> None:
+        assert self._transport is not None
+        if self._transport.is_closing():
+            return
+        if isinstance(event, Send):
+            self._transport.write(event.data)
+            if self.unsent > MAX_UNSENT:
+                self.cut()
+        elif isinstance(event, Close):
+            self.close()
+        elif event.goes_on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def close(self) -> None:
+        """Closes once what was sent is out."""
+        if self._closed_at is None and self._transport is not None:
+            self._closed_at = now()
+            self._transport.close()
+
+    def cut(self) -> None:
+        """Closes at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def cut_if_overdue(self) -> None:
+        if self._closed_at is not None and now() - self._closed_at > _LAST_SECONDS * 1000:
+            self.cut()
+
+
+def address_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
+    """``host:port``, as RocketMQ writes it."""
+    return f"{address[0]}:{address[1]}"

@@ -1,0 +1,100 @@
+"""``serve`` as it is run: one line when it is ready, a clean stop, and what it will not do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from formats.remotingcodes import RequestCode
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from tests.conftest import Golden
+from tests.golden_data import copy_tree, state
+from tests.test_cli.conftest import Cli
+
+
+def ask(port: int, code: int, **fields: str) -> RemotingCommand:
+    with socket.create_connection(("127.0.0.1", port), 10) as client:
+        client.sendall(encode_frame(RemotingCommand(code, 1, ext_fields=fields)))
+        reader = FrameReader()
+        while True:
+            data = client.recv(1 << 16)
+            assert data
+            for command in reader.feed(data):
+                return command
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_one_line_when_it_is_ready_and_a_clean_stop(
+    golden: Golden, number: signal.Signals, code: int
+) -> None:
+    root = golden("broker")
+    before = state(root)
+    command = [sys.executable, "-m", "rmqctl", "serve", "--read-only", "--listen", "127.0.0.1:0"]
+    line = [*command, "--store", str(root), "--format", "ndjson"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout is not None
+            ready = json.loads(run.stdout.readline())
+            assert (ready["type"], ready["broker_name"]) == ("listening", "broker-a")
+            port = int(ready["address"].rpartition(":")[2])
+            place = {"consumerGroup": "cg_orders", "topic": "orders", "queueId": "1"}
+            answer = ask(port, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset="7", **place)
+            assert answer.code == 0
+            run.send_signal(number)
+            out, err = run.communicate(timeout=30)
+        finally:
+            run.kill()
+    assert (run.returncode, err) == (code, "")
+    committed, summary = map(json.loads, out.splitlines())
+    assert committed == {
+        "type": "committed_offset",
+        "group": "cg_orders",
+        "topic": "orders",
+        "queue_id": 1,
+        "stored_offset": 122,
+        "committed_offset": 7,
+    }
+    assert summary == {
+        "type": "summary", "connections": 1, "requests": 1, "committed_offsets": 1,
+    }  # fmt: skip
+    assert state(root) == before
+
+
+def test_groups_that_would_consume_again_keep_it_from_starting(
+    golden: Golden, tmp_path: Path, cli: Cli
+) -> None:
+    root = copy_tree(golden("broker"), tmp_path / "store")
+    offsets = {"offsetTable": {"orders@lost": {"0": 500}}}
+    (root / "config/consumerOffset.json").write_text(json.dumps(offsets))
+    done = cli("serve", "--read-only", "--listen", "127.0.0.1:0", "--store", root)
+    assert done.code == 6 and done.out == ""
+    assert "lost of orders, queue 0: 500, and the queue ends at 124" in done.err
+    assert "--offsets-beyond-end end" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ([], 2, "give --read-only"),
+        (["--read-only", "--listen", "here"], 2, "is not HOST:PORT"),
+        (["--read-only", "--listen", "127.0.0.1:65536"], 2, "is no port"),
+        (["--read-only", "--listen", "192.0.2.1:1"], 5, "cannot listen on 192.0.2.1:1"),
+    ],
+)
+def test_what_it_will_not_do(
+    golden: Golden, cli: Cli, options: list[str], code: int, said: str
+) -> None:
+    done = cli("serve", "--store", golden("broker"), *options)
+    assert done.code == code and said in done.err
+
+
+def test_a_port_that_others_reach_is_noted(golden: Golden, cli: Cli) -> None:
+    done = cli("serve", "--store", golden("broker"), "--read-only", "--listen", "192.0.2.1:1")
+    assert "nothing is authenticated" in done.err

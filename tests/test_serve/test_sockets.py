@@ -1,0 +1,210 @@
+"""The server on real sockets: loopback, a free port, and peers of every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.remotingcodes import RequestCode, ResponseCode
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import CannotListen
+from rmqctl.serve import sockets
+from rmqctl.serve.broker import Broker
+from rmqctl.serve.processors.request import Served
+from rmqctl.serve.processors.table import PROCESSORS
+from rmqctl.serve.sockets import Server
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from tests import golden_data
+from tests.conftest import Golden
+
+Test = Callable[[Server, str, int], Awaitable[None]]
+ROUTE = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, ext_fields={"topic": "orders"})
+
+
+@pytest.fixture
+def run(golden: Golden) -> Iterator[Callable[[Test], list[str]]]:
+    """Runs a dialogue with a server of the broker's store; gives what it had to say."""
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        troubles: list[str] = []
+
+        def run(test: Test) -> list[str]:
+            async def both() -> None:
+                server = Server(Broker(Served.of(store)), troubles.append)
+                host, _, port = (await server.listen("127.0.0.1", 0)).rpartition(":")
+                running = asyncio.create_task(server.run())
+                try:
+                    await asyncio.wait_for(test(server, host, int(port)), 20)
+                finally:
+                    server.stop()
+                    await asyncio.wait_for(running, 20)
+
+            asyncio.run(both())
+            return troubles
+
+        yield run
+
+
+class Peer:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self.writer = reader, writer
+        self._frames = FrameReader()
+        self._got: list[RemotingCommand] = []
+
+    async def answer(self) -> RemotingCommand | None:
+        """The next answer; None: the server has closed."""
+        while not self._got:
+            data = await self._reader.read(65536)
+            if not data:
+                return None
+            self._got += self._frames.feed(data)
+        return self._got.pop(0)
+
+    async def ask(self, code: int, **fields: Any) -> RemotingCommand | None:
+        texts = {name: str(value) for name, value in fields.items()}
+        self.writer.write(encode_frame(RemotingCommand(code, 7, ext_fields=texts)))
+        return await self.answer()
+
+    async def is_closed(self) -> bool:
+        try:
+            return await self.answer() is None
+        except ConnectionError:
+            return True
+
+
+@asynccontextmanager
+async def peer(host: str, port: int) -> AsyncIterator[Peer]:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+PULL = {
+    "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+    "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subVersion": 0,
+}  # fmt: skip
+
+
+def test_clients_are_answered_and_led_to_where_they_came(run: Callable[[Test], list[str]]) -> None:
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async with peer(host, port) as one, peer(host, port) as other:
+            for client in (one, other):
+                answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+                assert answer is not None and f'{{0:"{host}:{port}"}}'.encode() in answer.body
+                answer = await client.ask(RequestCode.PULL_MESSAGE, **PULL)
+                assert answer is not None and answer.remark == "FOUND"
+        assert server.connections == 2
+
+    assert run(dialogue) == []
+
+
+def test_a_pull_that_waits_is_answered_at_the_stop(run: Callable[[Test], list[str]]) -> None:
+    answers: list[RemotingCommand | None] = []
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async def wait() -> None:
+            async with peer(host, port) as one:
+                answers.append(
+                    await one.ask(RequestCode.PULL_MESSAGE, **PULL | {"queueOffset": 124})
+                )
+
+        waiting = asyncio.create_task(wait())
+        while not len(server.broker.served.parked):
+            await asyncio.sleep(0.01)
+        server.stop()
+        await waiting
+
+    assert run(dialogue) == []
+    assert [answer.code for answer in answers if answer] == [ResponseCode.PULL_NOT_FOUND]
+
+
+def test_nonsense_closes_its_own_connection_only(run: Callable[[Test], list[str]]) -> None:
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async with peer(host, port) as good, peer(host, port) as bad:
+            bad.writer.write(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+            assert await bad.is_closed()
+            assert await good.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+
+    assert run(dialogue) == []
+
+
+def test_a_bug_ends_one_connection_and_is_told(
+    run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> Any:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(PROCESSORS, RequestCode.GET_ROUTEINFO_BY_TOPIC, breaks)
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async with peer(host, port) as good, peer(host, port) as bad:
+            bad.writer.write(encode_frame(ROUTE))
+            assert await bad.is_closed()
+            assert await good.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+
+    assert run(dialogue) == ["a bug in rmqctl: ZeroDivisionError: oops"]
+
+
+def test_who_takes_no_answers_is_read_no_more(run: Callable[[Test], list[str]]) -> None:
+    """Ten thousand pulls of 60 KiB: without a bound they would become 600 MB."""
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        own = socket.create_connection((host, port))
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        own.setblocking(False)
+        fields = {name: str(value) for name, value in PULL.items()}
+        asked = encode_frame(RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=fields))
+        loop = asyncio.get_running_loop()
+        flood = asyncio.create_task(loop.sock_sendall(own, asked * 10_000))
+        async with peer(host, port) as good:
+            requests = -1
+            while requests != server.broker.requests:
+                requests = server.broker.requests
+                await asyncio.sleep(0.2)
+                assert await good.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+                requests += 1
+            assert requests < 5000
+            assert sum(one.unsent for one in server._peers.values()) < sockets.MAX_UNSENT
+        flood.cancel()
+        own.close()
+
+    assert run(dialogue) == []
+
+
+def test_there_are_so_many_connections_and_no_more(
+    run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets, "MAX_CONNECTIONS", 2)
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async with peer(host, port) as one:
+            async with peer(host, port) as two:
+                for client in (one, two):
+                    assert await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+                async with peer(host, port) as three:
+                    assert await three.is_closed()
+            while len(server._peers) > 1:
+                await asyncio.sleep(0.01)
+            async with peer(host, port) as again:
+                assert await again.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+
+    assert run(dialogue) == []
+
+
+def test_a_port_that_is_taken_is_named(golden: Golden, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, MessageStore(golden("basic")) as store:
+        port = taken.getsockname()[1]
+
+        async def listen() -> None:
+            await Server(Broker(Served.of(store)), print).listen("127.0.0.1", port)
+
+        with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1:{port}"):
+            asyncio.run(listen())
