@@ -108,24 +108,6 @@ class BrokerConfError(UsageError):
     template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
 
 
-class UserConfigError(UsageError):
-    """The user's file of stores by name cannot be read as one."""
-
-    template = (
-        "{path}: {reason}. Give tables such as [stores.prod-a] with `store` and `broker_conf`, "
-        "absolute paths; `rmqctl config stores` shows what it names."
-    )
-
-
-class NamedStoreUnknown(UsageError):
-    """``--store @name``, and no store has the name."""
-
-    template = (
-        "no store has the name @{name}: {path} {known}. Add [stores.{name}] with `store` or "
-        "`broker_conf` to it, or give the directory (./@{name} where it is called so)."
-    )
-
-
 class BrowserMissing(UsageError):
     """``browse`` without its library."""
 

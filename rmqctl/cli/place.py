@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmqctl.errors import (
-    BrokerConfError,
-    NamedStoreUnknown,
-    NotAStore,
-    StoreNotFound,
-    UserConfigError,
-)
+from rmqctl.errors import BrokerConfError, NotAStore, StoreNotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +22,24 @@ if TYPE_CHECKING:
 SIGN = "@"
 #: Bytes: a file of names is small.
 _MOST_BYTES = 1 << 20
+
+
+class UserConfigError(UsageError):
+    """The user's file of stores by name cannot be read as one."""
+
+    template = (
+        "{path}: {reason}. Give tables such as [stores.prod-a] with `store` and `broker_conf`, "
+        "absolute paths; `rmqctl config stores` shows what it names."
+    )
+
+
+class NamedStoreUnknown(UsageError):
+    """``--store @name``, and no store has the name."""
+
+    template = (
+        "no store has the name @{name}: {path} {known}. Add [stores.{name}] with `store` or "
+        "`broker_conf` to it, or give the directory (./@{name} where it is called so)."
+    )
 
 
 class NamedStore(NamedTuple):

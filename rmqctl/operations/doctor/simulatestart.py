@@ -92,7 +92,7 @@ def simulate_start(
     from rmqctl.engine.files.paths import check_store
 
     check_store(root)
-    check_understood(root)
+    check_understood(root, config)
     outcome = rehearse(root, config, as_5=version != "4.9.3", read=read)
     done = Simulation(root, version, outcome, steps=list(outcome.steps))
     if outcome.walked_to is None and not outcome.starts:
