@@ -105,8 +105,9 @@ def command(
 
     It is broker and name server in one: consumers give the address as that of their name server,
     and read what is there, by tags or SQL92, key, id, offset or time. What they commit stays in
-    memory, and is printed at the end as rows of type committed_offset. A row of type listening says that clients can come.
-    SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the store.
+    memory, and is printed at the end as rows of type committed_offset. A row of type listening says
+    that clients can come. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
+    address reads the store.
     """
     if not read_only:
         raise click.UsageError("serve takes no messages yet: give --read-only.")
