@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ZshComplete,
+    add_completion_class,
+)
 
 from rmqctl.errors import RmqctlError
 
@@ -109,24 +115,67 @@ def _items(names: Iterable[str], incomplete: str) -> list[CompletionItem[str]]:
 
 
 class _Bash(BashComplete):
-    """bash ends a word at ``@``: ``--store @prod`` comes as ``@`` and ``prod``, though what is
-    completed takes the place of both."""
+    """bash ends a word at ``@`` and ``=``: ``--store @prod`` comes as ``@`` and ``prod``, though
+    what is completed takes the place of both, and ``--topic=or`` as three words."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
         joined: list[str] = []
-        for word in [*args, incomplete]:
+        for number, word in enumerate([*args, incomplete]):
             if joined and joined[-1] == "@":
                 joined[-1] += word
+            elif joined and joined[-1].startswith("--") and word.startswith("="):
+                if word != "=" or number == len(args):
+                    joined.append(word[1:])
             else:
-                joined.append("@" if word == "=@" else word)
+                joined.append(word)
         return joined[:-1], joined[-1]
+
+
+class _Zsh(ZshComplete):
+    """Where an option and its value are one word, click's script puts the value in place of both:
+    what stands before the value is set apart first, and heeded (without ``-U``)."""
+
+    source_template = ZshComplete.source_template.replace(
+        "    local -a response\n",
+        "    local -a response\n    [[ ${words[CURRENT]} == --*=* ]] && compset -P 1 '*='\n",
+    ).replace("compadd -U -V", "compadd -V")
+
+
+class _Fish(FishComplete):
+    """fish offers what begins as the word does, so the option belongs to a value that is one word
+    with it; and a value may have commas, at which click's script ends it."""
+
+    source_template = """\
+function %(complete_func)s
+    set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
+COMP_CWORD=(commandline -t) %(prog_name)s)
+    set -l before (string match -r -- '^--[^=]+=' (commandline -t)); or set before ''
+    for completion in $response
+        set -l found (string split -m 1 ',' -- $completion)
+        switch $found[1]
+            case dir
+                set found (__fish_complete_directories $found[2])
+            case file
+                set found (__fish_complete_path $found[2])
+            case '*'
+                set -e found[1]
+        end
+        for name in $found
+            echo $before$name
+        end
+    end
+end
+
+complete --no-files --command %(prog_name)s --arguments '(%(complete_func)s)'
+"""
 
 
 def answer(cli: click.Command) -> None:
     """Answers the shell, and ends the process. An error would stand in the middle of what somebody
     types: it is none, unless RMQCTL_DEBUG is set."""
-    add_completion_class(_Bash)
+    for shell in (_Bash, _Zsh, _Fish):
+        add_completion_class(shell)
     try:
         cli.main(prog_name="rmqctl")
     except Exception:
