@@ -71,6 +71,19 @@ class Lines:
         most: int,
         room: int,
     ) -> tuple[tuple[bytes, int, int], int]: ...
+    def pull(
+        self,
+        units: object,
+        first: int,
+        queue: tuple[int, int],
+        buffer: object,
+        places: tuple[int, int],
+        file_from_offset: int,
+        limits: tuple[int, int, int, tuple[int, int], tuple[int, int], int],
+        tags: tuple[list[int], list[bytes]] | None,
+        most: int,
+        room: int,
+    ) -> tuple[tuple[bytes, int, int], int]: ...
     def at(
         self, buffer: object, places: object, readable: int, file_from_offset: int
     ) -> tuple[bytes, int, int]: ...

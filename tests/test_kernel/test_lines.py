@@ -9,6 +9,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
@@ -22,8 +23,12 @@ from rmqctl import kernel
 from rmqctl.cli.output import RowWriter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue
+from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.read.lines import Lines
-from rmqctl.engine.record.record import PREFIXES
+from rmqctl.engine.record.record import PREFIXES, Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.look import pull
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.walk import Selection, commit_log_lines
 from rmqctl.operations.look.walkqueues import queue_lines
@@ -113,6 +118,29 @@ def assert_queues_equal(store: Any) -> None:
             assert compiled == pure
 
 
+#: Tag, messages, bytes of the broker's memory.
+PULLS = [("*", 1000, None), ("*", 17, 0), ("TagA || tag1", 1000, 1 << 40), ("none", 100, None)]
+
+
+def assert_pulls_equal(store: MessageStore) -> None:
+    """Of every queue, from its first offset and from one in it, by answers of three messages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pull, "ONE_PULL", 3)
+        for where in list(store.queues.directories()):
+            for number, (tag, most, memory) in enumerate(PULLS):
+                rows = functools.partial(
+                    pull.pull_lines,
+                    *(store, where.topic, where.queue_id, None if number % 2 else 5),
+                    form="csv" if number == 1 else "ndjson",
+                    max_messages=most,
+                    tag=tag,
+                    body="utf8",
+                    physical_memory=memory,
+                )
+                compiled, pure = both("csv" if number == 1 else "ndjson", rows)
+                assert compiled == pure
+
+
 def store_of(log: CommitLog) -> Any:
     return SimpleNamespace(commit_log=log, min_offset=log.min_offset, body=log.body)
 
@@ -122,6 +150,7 @@ def test_golden_stores(name: str, golden: Golden) -> None:
     with MessageStore(golden(name), broker_conf(name)) as store:
         assert_equal(store)
         assert_queues_equal(store)
+        assert_pulls_equal(store)
 
 
 @pytest.mark.parametrize("name", DAMAGE_CASES)
@@ -140,6 +169,7 @@ def test_damaged_queues(name: str, golden: Golden, tmp_path: Path) -> None:
     apply_damage(root, case["ops"])
     with MessageStore(root, broker_conf(case["base"])) as store:
         assert_queues_equal(store)
+        assert_pulls_equal(store)
 
 
 unit = st.one_of(
@@ -248,6 +278,94 @@ def test_most_messages_are_lines(golden: Golden) -> None:
         rows = [entry for entry in entries if not isinstance(entry, Lines)]
         assert sum(one.messages for one in lines) == rows[-1]["messages"] > 0
         assert {row["type"] for row in rows} <= {"blank", "summary"}
+
+
+def test_most_pulled_messages_are_lines(golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull, "ONE_PULL", 3)
+    with MessageStore(golden("basic"), broker_conf("basic")) as store, engine("compiled"):
+        where = max(store.queues.directories(), key=lambda one: store.queues.next_offset(*one[:2]))
+        rows: list[Any] = list(
+            pull.pull_lines(store, where.topic, where.queue_id, form="csv", max_messages=1000)
+        )
+        lines = sum(row.messages for row in rows if isinstance(row, Lines))
+        # An answer from two files of the log is not made of lines, and its log files are small.
+        assert 2 * lines > rows[-1]["messages"] > 10
+
+
+@settings(logs.quick, max_examples=times(100))
+@given(
+    logs.logs,
+    st.lists(st.tuples(st.integers(0, 60), unit), max_size=3),
+    st.lists(logs.harm, max_size=2),
+    st.sampled_from(PULLS),
+    st.integers(0, 12),
+    st.sampled_from([(1 << 20, 1 << 20), (500, 2), (4096, 32)]),
+)
+def test_any_pull(
+    records: list[Any],
+    wrong: list[tuple[int, bytes]],
+    harms: list[Any],
+    asked: tuple[str, int, int | None],
+    offset: int,
+    limits: tuple[int, int],
+) -> None:
+    """A queue of every record of a log in files of ten units, some of them wrong."""
+    size = 4096
+    with TemporaryDirectory() as place:
+        directory = Path(place) / "commitlog"
+        directory.mkdir()
+        files = logs.build_log(records, size)
+        sound = logs.write(directory, logs.damage(files, []), size)
+        units = [
+            UNIT.pack(entry.physical_offset, entry.total_size, entry.tags_code)
+            for entry in sound.walk()
+            if isinstance(entry, Record)
+        ]
+        for at, one in wrong:
+            units[at : at + 1] = [one] * (at < len(units))
+        log = logs.write(directory, logs.damage(files, harms), size)
+        queue = Path(place) / "queue"
+        queue.mkdir()
+        for at in range(0, len(units), 10):
+            (queue / f"{at * 20:020d}").write_bytes(b"".join(units[at : at + 10]).ljust(200, b"\0"))
+        config = replace(
+            MessageStoreConfig(),
+            max_transfer_bytes_on_message_in_disk=limits[0],
+            max_transfer_count_on_message_in_disk=limits[1],
+        )
+        assert_pull_equal(PulledStore(config, log, ConsumeQueue(queue, "t", 0, 200)), asked, offset)
+
+
+class PulledStore:
+    """What a pull needs of a store."""
+
+    def __init__(self, config: MessageStoreConfig, log: CommitLog, queue: ConsumeQueue) -> None:
+        self.config, self.commit_log, self._queue = config, log, queue
+        self.max_offset = log.files.end_offset
+        self.body = log.body
+
+    def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return self._queue
+
+    def get_message(self, *asked: Any, **named: Any) -> GetMessageResult:
+        return get_message(self, *asked, **named)
+
+
+def assert_pull_equal(store: Any, asked: tuple[str, int, int | None], offset: int) -> None:
+    tag, most, memory = asked
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pull, "ONE_PULL", 3)
+        rows = functools.partial(
+            pull.pull_lines,
+            *(store, "t", 0, offset),
+            form="ndjson",
+            max_messages=most,
+            tag=tag,
+            body="utf8",
+            physical_memory=memory,
+        )
+        compiled, pure = both("ndjson", rows)
+        assert compiled == pure
 
 
 def test_the_kernel_knows_all_columns(compiled: ModuleType) -> None:

@@ -22,6 +22,9 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rmqctl.engine.read.lines import Lines
     from rmqctl.rows import Row
 
 
@@ -87,7 +90,7 @@ def command(
 
     Prints rows of type message, then a summary with RocketMQ's status and the next offset.
     """
-    from rmqctl.operations.look.pull import ONE_PULL, make_filter, pull
+    from rmqctl.operations.look.pull import ONE_PULL, make_filter, pull, pull_lines
 
     message_filter = make_filter(tag, sql)
     wanted = max_messages or ONE_PULL
@@ -98,20 +101,19 @@ def command(
             from rmqctl.operations.look.follow import follow_queue
 
             what = shown | {"message_filter": message_filter, "max_messages": max_messages}
-            rows = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
+            following = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
             exit_code = functools.partial(_exit_code, settings)
-            return print_rows(settings, "message", follow, rows, exit_code)
+            return print_rows(settings, "message", follow, following, exit_code)
+        rows: Iterator[Row | Lines]
         with settings.writer("message", bulk=wanted > ONE_PULL) as writer:
-            summary = writer.rows(
-                pull(
-                    *queue,
-                    max_messages=wanted,
-                    tag=tag,
-                    message_filter=message_filter if sql is not None else None,
-                    physical_memory=physical_memory,
-                    **shown,
-                )
-            )
+            what = shown | {"max_messages": wanted, "physical_memory": physical_memory}
+            if sql is not None:
+                rows = pull(*queue, message_filter=message_filter, **what)
+            elif writer.form and wanted > ONE_PULL:
+                rows = pull_lines(*queue, form=writer.form, tag=tag, **what)
+            else:
+                rows = pull(*queue, tag=tag, **what)
+            summary = writer.rows(rows)
     _note_filter_errors(settings, summary)
     if not summary["messages"]:
         settings.note_keys(sql)

@@ -55,6 +55,11 @@ class TagFilter:
             raise UsageError(reason=f"the tag expression {expression!r} names no tag; * is all")
         self._codes = frozenset(tags_code(tag) for tag in self.tags)
 
+    @property
+    def codes(self) -> frozenset[int] | None:
+        """Of the tags; None: everything matches."""
+        return None if self._is_all else self._codes
+
     def matches_code(self, code: int | None) -> bool:
         """``isMatchedByConsumeQueue``; a code that cannot be told matches."""
         return self._is_all or code is None or code in self._codes

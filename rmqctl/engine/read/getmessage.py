@@ -74,21 +74,27 @@ class TransferLimits:
         #: Bytes behind the log's end that count as in memory.
         self.in_memory = int(memory * (config.access_message_in_memory_max_ratio / 100.0))
         self.max_msg_nums = max_msg_nums
-        self._memory = (
+        #: Bytes and messages that an answer holds of what counts as in memory, and of the rest.
+        self.memory = (
             config.max_transfer_bytes_on_message_in_memory,
             config.max_transfer_count_on_message_in_memory,
         )
-        self._disk = (
+        self.disk = (
             config.max_transfer_bytes_on_message_in_disk,
             config.max_transfer_count_on_message_in_disk,
         )
+
+    @property
+    def units(self) -> int:
+        """How many units one answer looks at."""
+        return max(_SCANNED_BYTES, self.max_msg_nums * UNIT_SIZE) // UNIT_SIZE
 
     def is_full(self, size: int, total: int, count: int, behind: int) -> bool:
         """Whether a message of ``size`` bytes that lies ``behind`` bytes before the log's end goes
         into no answer of ``count`` messages of ``total`` bytes. The first one always goes."""
         if count == 0:
             return False
-        max_bytes, max_count = self._disk if behind > self.in_memory else self._memory
+        max_bytes, max_count = self.disk if behind > self.in_memory else self.memory
         return count >= self.max_msg_nums or total + size > max_bytes or count >= max_count
 
 
@@ -120,14 +126,19 @@ def get_message(
         return answer(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset)
     if offset > high:
         return answer(GetMessageStatus.OFFSET_OVERFLOW_BADLY, low if low == 0 else high)
-    file_units = queue.files.file_size // UNIT_SIZE
-    end_of_file = offset + file_units - offset % file_units
+    end_of_file = end_of_queue_file(queue, offset)
     if queue.unit(offset) is None:
         nothing = answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
         nothing.passed_over = min(end_of_file, high) - offset
         return nothing
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
     return _collect(store, queue, offset, min(end_of_file, high), limits, message_filter)
+
+
+def end_of_queue_file(queue: ConsumeQueue, offset: int) -> int:
+    """The queue offset behind the file that has an offset: no answer goes beyond it."""
+    file_units = queue.files.file_size // UNIT_SIZE
+    return offset + file_units - offset % file_units
 
 
 def _collect(
@@ -145,7 +156,7 @@ def _collect(
     log_end = store.max_offset
     total = pulling = 0
     skip_below = -1
-    end = min(end, offset + max(_SCANNED_BYTES, limits.max_msg_nums * UNIT_SIZE) // UNIT_SIZE)
+    end = min(end, offset + limits.units)
     result.next_begin_offset = end
     place = offset
     for queue_offset, unit in queue.units(offset, end):

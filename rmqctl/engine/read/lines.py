@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from formats.text import encode_utf8
 from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.queue.consumequeue import ConsumeQueue
+from rmqctl.engine.filters.tags import TagFilter
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits, end_of_queue_file
 
 #: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
 _WINDOW = 16 << 20
@@ -65,6 +68,20 @@ class LineMaker(Protocol):
         limit: int,
         readable: int,
         file_from_offset: int,
+        most: int,
+        room: int,
+    ) -> tuple[tuple[bytes, int, int], int]: ...
+
+    def pull(
+        self,
+        units: object,
+        first: int,
+        queue: tuple[int, int],
+        buffer: object,
+        places: tuple[int, int],
+        file_from_offset: int,
+        limits: tuple[int, int, int, tuple[int, int], tuple[int, int], int],
+        tags: tuple[list[int], list[bytes]] | None,
         most: int,
         room: int,
     ) -> tuple[tuple[bytes, int, int], int]: ...
@@ -127,6 +144,66 @@ class LinesOfLog:
             return None
         self._room = min(2 * self._room, _MOST_ROOM)
         return Lines(data, count, mismatches, mapped.file_from_offset + reached, self._columns)
+
+
+class LinesOfPulls:
+    """Lines of the messages that pulls of a queue give, one answer of a broker after the other: of
+    those in which nothing is odd, and after which a pull goes on."""
+
+    def __init__(
+        self,
+        maker: LineMaker,
+        wanted: WantedLines,
+        store: ReadableStore,
+        limits: TransferLimits,
+        message_filter: TagFilter,
+    ) -> None:
+        self._maker = maker
+        self._columns = tuple(name for name, _ in wanted.cells)
+        self._store, self._limits = store, limits
+        self._tags: tuple[list[int], list[bytes]] | None = None
+        if message_filter.codes is not None:
+            tags = [encode_utf8(tag) for tag in message_filter.tags]
+            self._tags = sorted(message_filter.codes), tags
+
+    def __call__(self, queue: ConsumeQueue, offset: int, most: int) -> Lines | None:
+        """Lines of ``most`` messages at most, from a queue offset on; a pull goes on at their
+        ``end_offset``. None where the next answer is not of these."""
+        limits, log_end = self._limits, self._store.max_offset
+        if most < limits.max_msg_nums or not queue.min_offset <= offset < queue.max_offset:
+            return None
+        units = queue.stored(offset, _UNITS_AT_ONCE)
+        if len(units) < UNIT_SIZE:
+            return None
+        place, _, _ = UNIT.unpack_from(units)
+        mapped = self._store.commit_log.files.find(place) if place >= 0 else None
+        if mapped is None:
+            return None
+        position = place - mapped.file_from_offset
+        if not is_whole(mapped, position, position + 1):
+            return None
+        (data, count, mismatches), following = self._maker.pull(
+            units,
+            offset,
+            (end_of_queue_file(queue, offset), queue.max_offset),
+            mapped.buffer,
+            mapped.whole,
+            mapped.file_from_offset,
+            (
+                limits.max_msg_nums,
+                limits.units,
+                limits.in_memory,
+                limits.memory,
+                limits.disk,
+                log_end,
+            ),
+            self._tags,
+            most,
+            _MOST_ROOM,
+        )
+        return (
+            Lines(data, count, mismatches, following, self._columns) if following > offset else None
+        )
 
 
 #: What stands before each number of a unit's line (queue offset, physical offset, size, tags code),

@@ -15,6 +15,7 @@ mod layouts;
 mod links;
 mod parts;
 mod properties;
+mod pull;
 mod record;
 mod rows;
 mod scan;

@@ -5,6 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::pull::{Limits, Part, Pulled, Tags, Units, pull};
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found};
 use crate::rows::{self, COLUMNS, Cell, Choice, Form, Lines, Spelling};
@@ -103,6 +104,44 @@ impl PyLines {
         Ok(((PyBytes::new(py, &out), count, self.lines.mismatches), at))
     }
 
+    /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
+    /// and another answer follows: `most` at most, and no more when they have `room` bytes. `units`
+    /// begin at the queue offset `first`; `queue` are the ends of its file and of the queue,
+    /// `places` the part of the log's file in `buffer` that may be looked at, `limits` what
+    /// `Limits` of `pull.rs` has, in its order, `tags` the codes and texts that are wanted.
+    /// Answers also the queue offset of the next answer.
+    #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
+                        room))]
+    #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
+    #[expect(clippy::type_complexity, reason = "they are Python's tuples")]
+    fn pull<'py>(
+        &mut self,
+        py: Python<'py>,
+        units: PyBuffer<u8>,
+        first: i64,
+        queue: (i64, i64),
+        buffer: PyBuffer<u8>,
+        places: (usize, usize),
+        file_from_offset: i64,
+        limits: (usize, usize, i64, (i64, usize), (i64, usize), i64),
+        tags: Option<(Vec<i64>, Vec<Vec<u8>>)>,
+        most: usize,
+        room: usize,
+    ) -> PyResult<(Made<'py>, i64)> {
+        let (stored, data) = (bytes_of(&units), bytes_of(&buffer));
+        let (messages, units, in_memory, memory, disk, log_end) = limits;
+        let limits = Limits { messages, units, in_memory, memory, disk, log_end };
+        let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
+        let part = Part { data, places: places.0..places.1, file_from_offset };
+        let tags = tags.map(|(codes, texts)| Tags { codes, texts });
+        let lines = &mut self.lines;
+        lines.mismatches = 0;
+        let work =
+            || guarded(|| Ok(pull(lines, units, &part, limits, tags.as_ref(), (most, room))));
+        let Pulled { out, count, next } = py.detach(work)?;
+        Ok(((PyBytes::new(py, &out), count, self.lines.mismatches), next))
+    }
+
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
     /// to the first that is not plain; how many, and of how many the body is not what was stored.
     fn at<'py>(
@@ -143,7 +182,6 @@ impl PyLines {
 /// before each number of a line (queue offset, physical offset, size, tags code) and behind the
 /// last. Answers them, how many there are, and how many units were looked at.
 #[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "what a command chooses by")]
 pub fn unit_lines<'py>(
     py: Python<'py>,
     units: PyBuffer<u8>,

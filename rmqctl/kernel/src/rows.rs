@@ -476,6 +476,14 @@ fn pairs_of(properties: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     Some(pairs)
 }
 
+/// The value of a property, as [`pairs_of`] has it.
+pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let entries = properties.rsplit(|&byte| byte == PROPERTY_SEPARATOR);
+    let values =
+        entries.filter_map(|entry| entry.strip_prefix(name)?.strip_prefix(&[NAME_VALUE_SEPARATOR]));
+    values.into_iter().find(|value| !value.is_empty())
+}
+
 fn tags_code(pairs: &[(&[u8], &[u8])]) -> i64 {
     let tags = pairs.iter().find(|(name, _)| *name == PROPERTY_TAGS);
     tags.map_or(0, |(_, tags)| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.filters.tags import TagFilter
+from rmqctl.engine.read.getmessage import TransferLimits
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
@@ -13,7 +15,10 @@ from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.engine.read.getmessage import GetMessageResult
+    from rmqctl.engine.read.lines import Lines, LinesOfPulls
+    from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import MessageRow
     from rmqctl.rows.summaries import PullSummary
 
@@ -66,19 +71,93 @@ def pull(
     :param physical_memory: bytes of the broker's memory, which decide what it takes for being on
         disk and gives less of; None: this machine's.
     """
-    counts_errors = message_filter is not None
-    message_filter = message_filter or TagFilter(tag)
+    asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
+    row_of = functools.partial(message_row_with_body, store)
+    rows = functools.partial(row_of, spelling=body, decompress_limit=decompress_limit)
+    counted = message_filter is not None
+    yield from _pulled(asked, offset, message_filter or TagFilter(tag), counted, rows, None)
+
+
+@bodies_counted
+def pull_lines(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    offset: int | None = None,
+    *,
+    form: str,
+    max_messages: int = ONE_PULL,
+    tag: str = "*",
+    body: str = "none",
+    decompress_limit: int | None = None,
+    physical_memory: int | None = None,
+) -> Iterator[Lines | MessageRow | PullSummary]:
+    """:func:`pull` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows ``message``,
+    where the kernel makes them."""
+    from rmqctl.engine.read.lines import LinesOfPulls, line_maker
+    from rmqctl.operations.look.lines import wanted_lines
+
+    asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
+    row_of = functools.partial(message_row_with_body, store)
+    rows = functools.partial(row_of, spelling=body, decompress_limit=decompress_limit)
+    wanted = wanted_lines(form, body, decompress_limit)
+    maker = line_maker(wanted)
+    lines, tags = None, TagFilter(tag)
+    # A tag that is no UTF-8 reads as that character: then the records have to be read, too.
+    if maker is not None and "\ufffd" not in tag:
+        limits = TransferLimits(store.config, ONE_PULL, physical_memory)
+        lines = LinesOfPulls(maker, wanted, store, limits, tags)
+    yield from _pulled(asked, offset, tags, False, rows, lines)
+
+
+class _Asked(NamedTuple):
+    """What a pull asks for."""
+
+    store: MessageStore
+    topic: str
+    queue_id: int
+    max_messages: int
+    physical_memory: int | None
+
+    def queue(self) -> ConsumeQueue | None:
+        return self.store.consume_queue(self.topic, self.queue_id)
+
+    def answer(self, offset: int, wanted: int, message_filter: MessageFilter) -> GetMessageResult:
+        return self.store.get_message(
+            self.topic,
+            self.queue_id,
+            offset,
+            wanted,
+            message_filter,
+            physical_memory=self.physical_memory,
+        )
+
+
+def _pulled(
+    asked: _Asked,
+    offset: int | None,
+    message_filter: MessageFilter,
+    counts_errors: bool,
+    row_of: Callable[[Record], MessageRow],
+    lines: LinesOfPulls | None,
+) -> Iterator[Any]:
+    """The messages of one answer after the other as rows or lines, and the summary."""
     found = passed_over = 0
+    max_messages = asked.max_messages
     if offset is None:
-        queue = store.consume_queue(topic, queue_id)
+        queue = asked.queue()
         offset = 0 if queue is None else queue.min_offset
     while True:
-        wanted = min(max_messages - found, ONE_PULL)
-        answer = store.get_message(
-            topic, queue_id, offset, wanted, message_filter, physical_memory=physical_memory
-        )
+        if lines is not None and (queue := asked.queue()) is not None:
+            made = lines(queue, offset, max_messages - found)
+            if made is not None:
+                yield made
+                found += made.messages
+                offset = made.end_offset
+                continue
+        answer = asked.answer(offset, min(max_messages - found, ONE_PULL), message_filter)
         for record in answer.records:
-            yield message_row_with_body(store, record, body, decompress_limit)
+            yield row_of(record)
         found += len(answer.records)
         passed_over += answer.passed_over
         goes_on = (

@@ -1,0 +1,148 @@
+//! Pulls of a queue, one answer of a broker after the other (`rmqctl/engine/read/getmessage.py`), as
+//! lines: those answers in which nothing is odd, and after which a pull goes on.
+
+use std::ops::Range;
+
+use crate::layouts::{
+    PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
+    QUEUE_UNIT_TAGS_CODE,
+};
+use crate::record::{self, Found, Record, i32_at, i64_at};
+use crate::rows::{Lines, value_of};
+
+/// What one answer holds at most (`TransferLimits`), and where the log ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub messages: usize,
+    /// Units that are looked at.
+    pub units: usize,
+    /// Bytes behind the log's end that count as in memory, and what may be taken from there.
+    pub in_memory: i64,
+    pub memory: (i64, usize),
+    pub disk: (i64, usize),
+    pub log_end: i64,
+}
+
+/// Tags that are wanted, and their codes.
+#[derive(Debug, Clone, Default)]
+pub struct Tags {
+    pub codes: Vec<i64>,
+    pub texts: Vec<Vec<u8>>,
+}
+
+/// Units of a queue as they are stored, the first of which has this queue offset, and where the
+/// queue's file, or the queue, ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Units<'a> {
+    pub stored: &'a [u8],
+    pub first: i64,
+    pub file_end: i64,
+    pub queue_end: i64,
+}
+
+/// A part of a file of the log that may be looked at.
+#[derive(Debug, Clone)]
+pub struct Part<'a> {
+    pub data: &'a [u8],
+    pub places: Range<usize>,
+    pub file_from_offset: i64,
+}
+
+/// How far pulls have come: lines, how many, and the queue offset of the next answer.
+#[derive(Debug, Default)]
+pub struct Pulled {
+    pub out: Vec<u8>,
+    pub count: usize,
+    pub next: i64,
+}
+
+/// Pulls `most` messages at most, until there are lines of `room` bytes.
+pub fn pull(
+    lines: &mut Lines,
+    units: Units<'_>,
+    part: &Part<'_>,
+    limits: Limits,
+    tags: Option<&Tags>,
+    (most, room): (usize, usize),
+) -> Pulled {
+    let mut pulled = Pulled { next: units.first, ..Pulled::default() };
+    while pulled.out.len() < room && pulled.count + limits.messages <= most {
+        let (bytes, count, next) = (pulled.out.len(), pulled.count, pulled.next);
+        let mismatches = lines.mismatches;
+        let goes_on = answer(lines, units, part, limits, tags, &mut pulled).is_some()
+            && pulled.count < most
+            && next < pulled.next
+            && pulled.next < units.queue_end;
+        if !goes_on {
+            pulled.out.truncate(bytes);
+            (pulled.count, pulled.next, lines.mismatches) = (count, next, mismatches);
+            break;
+        }
+    }
+    pulled
+}
+
+/// Adds one answer; None where something is odd.
+fn answer(
+    lines: &mut Lines,
+    units: Units<'_>,
+    part: &Part<'_>,
+    limits: Limits,
+    tags: Option<&Tags>,
+    pulled: &mut Pulled,
+) -> Option<()> {
+    let end = (pulled.next + limits.units as i64).min(units.file_end).min(units.queue_end);
+    let (mut total, mut count) = (0, 0);
+    while pulled.next < end {
+        let at = usize::try_from(pulled.next - units.first).ok()? * QUEUE_UNIT_BYTES;
+        let unit = units.stored.get(at..at + QUEUE_UNIT_BYTES)?;
+        let place = i64_at(unit, QUEUE_UNIT_PHYSICAL_OFFSET);
+        let size = i64::from(i32_at(unit, QUEUE_UNIT_SIZE));
+        if place < 0 || size <= 0 {
+            return None;
+        }
+        let behind = limits.log_end.checked_sub(place)?;
+        let (bytes, messages) = if behind > limits.in_memory { limits.disk } else { limits.memory };
+        if count > 0 && (count >= limits.messages || total + size > bytes || count >= messages) {
+            return Some(());
+        }
+        pulled.next += 1;
+        if let Some(tags) = tags {
+            let code = i64_at(unit, QUEUE_UNIT_TAGS_CODE);
+            if code < i64::from(i32::MIN) {
+                return None; // The address of an extension unit.
+            }
+            if !tags.codes.contains(&code) {
+                continue;
+            }
+        }
+        let position = usize::try_from(place.checked_sub(part.file_from_offset)?).ok()?;
+        let record = record_at(part, position).filter(|one| one.total_size as i64 == size)?;
+        if tags.is_some_and(|tags| !has_tag(part.data, &record, tags)) {
+            continue;
+        }
+        if !lines.push(&mut pulled.out, part.data, position, &record) {
+            return None;
+        }
+        (total, count) = (total + size, count + 1);
+        pulled.count += 1;
+    }
+    Some(())
+}
+
+fn record_at(part: &Part<'_>, position: usize) -> Option<Record> {
+    if position < part.places.start {
+        return None;
+    }
+    let data = &part.data[..part.places.end.min(part.data.len())];
+    match record::read(data, position, data.len(), part.file_from_offset) {
+        Found::Record(record) => Some(record),
+        _ => None,
+    }
+}
+
+fn has_tag(data: &[u8], record: &Record, tags: &Tags) -> bool {
+    let start = record.properties_position;
+    let properties = &data[start..start + record.properties_length];
+    value_of(properties, PROPERTY_TAGS).is_some_and(|tag| tags.texts.iter().any(|one| one == tag))
+}
