@@ -15,7 +15,7 @@ use crate::layouts::{
     QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
 use crate::record::{Record, i32_at, i64_at};
-use crate::text::{self, Escapes, push_int, push_quoted, push_text};
+use crate::text::{self, Escapes, Short, push_int, push_quoted, push_text};
 
 /// Columns that a record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,14 +129,14 @@ impl Choice {
 #[derive(Debug, Default)]
 struct Last {
     bytes: Vec<u8>,
-    text: Vec<u8>,
+    text: Short,
 }
 
 /// Makes lines of records.
 #[derive(Debug)]
 pub struct Lines {
     /// What stands before each cell, and the cell.
-    cells: Vec<(Vec<u8>, Cell)>,
+    cells: Vec<(Short, Cell)>,
     end: &'static [u8],
     form: Form,
     spelling: Spelling,
@@ -192,8 +192,9 @@ impl Lines {
             }
         }
         merged.push((pending, Cell::Text(Vec::new())));
+        let cells = merged.into_iter().map(|(head, cell)| (Short::new(head), cell)).collect();
         Lines {
-            cells: merged,
+            cells,
             end: if is_csv { b"\n" } else { b"}\n" },
             form,
             spelling,
@@ -222,7 +223,7 @@ impl Lines {
         let cells = std::mem::take(&mut self.cells);
         let mut is_plain = true;
         for (head, cell) in &cells {
-            out.extend_from_slice(head);
+            head.push_to(out);
             if let Cell::Of(column) = cell {
                 is_plain = is_plain && self.push_cell(out, *column, &parts);
             }
@@ -356,9 +357,9 @@ impl Lines {
             }
             let mut text = Vec::new();
             self.push_text_cell(&mut text, topic);
-            self.topic = Last { bytes: topic.to_vec(), text };
+            self.topic = Last { bytes: topic.to_vec(), text: Short::new(text) };
         }
-        out.extend_from_slice(&self.topic.text);
+        self.topic.text.push_to(out);
         true
     }
 
@@ -379,9 +380,9 @@ impl Lines {
             };
             let mut text = Vec::new();
             self.push_text_cell(&mut text, told.as_bytes());
-            self.hosts[which] = Last { bytes: host.to_vec(), text };
+            self.hosts[which] = Last { bytes: host.to_vec(), text: Short::new(text) };
         }
-        out.extend_from_slice(&self.hosts[which].text);
+        self.hosts[which].text.push_to(out);
         true
     }
 

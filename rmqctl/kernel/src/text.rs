@@ -43,6 +43,42 @@ fn plain(text: &[u8]) -> usize {
     at + text[at..].iter().take(8).position(odd).unwrap_or((text.len() - at).min(8))
 }
 
+/// Bytes that are mostly few and often added: a copy of a size that the compiler knows takes a
+/// fraction of one that it does not.
+#[derive(Debug, Clone, Default)]
+pub struct Short {
+    bytes: Vec<u8>,
+    padded: [u8; 32],
+}
+
+impl Short {
+    pub fn new(bytes: Vec<u8>) -> Self {
+        let mut padded = [0; 32];
+        if let Some(room) = padded.get_mut(..bytes.len()) {
+            room.copy_from_slice(&bytes);
+        }
+        Short { bytes, padded }
+    }
+
+    #[inline]
+    pub fn push_to(&self, out: &mut Vec<u8>) {
+        let length = self.bytes.len();
+        if length > self.padded.len() {
+            return out.extend_from_slice(&self.bytes);
+        }
+        let end = out.len() + length;
+        if length <= 16 {
+            out.extend_from_slice(&self.padded[..16]);
+        } else {
+            out.extend_from_slice(&self.padded);
+        }
+        out.truncate(end);
+    }
+}
+
+/// Texts up to here are copied word by word while they are looked at.
+const SHORT: usize = 64;
+
 /// Adds a text, which must be UTF-8; what is not, is added as U+FFFD.
 #[inline]
 pub fn push_text(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
@@ -51,6 +87,15 @@ pub fn push_text(out: &mut Vec<u8>, text: &[u8], escapes: Escapes) {
         return;
     }
     let mut rest = text;
+    if rest.len() <= SHORT {
+        while let Some((word, behind)) = rest.split_first_chunk::<8>() {
+            if stands_out(u64::from_le_bytes(*word)) {
+                break;
+            }
+            out.extend_from_slice(word);
+            rest = behind;
+        }
+    }
     while !rest.is_empty() {
         let (front, behind) = rest.split_at(plain(rest));
         out.extend_from_slice(front);
