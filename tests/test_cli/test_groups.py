@@ -136,8 +136,8 @@ def test_watching_tells_what_has_come_since(store: Path) -> None:
         assert (first["type"], first["lag"]) == ("group", 0)
         with MessageStore(store, CONFIG, writable=True) as opened:
             opened.put_messages([message(60), message(62)])
-        lags = (json.loads(row).get("lag") for row in process.stdout)
-        assert next(lag for lag in lags if lag) == 2
+        # It may look between the two.
+        assert 2 in (json.loads(row).get("lag") for row in process.stdout)
         os.kill(process.pid, signal.SIGINT)
         rest = process.stdout.read().splitlines()
         assert process.wait(30) == 130 and process.stderr.read() == b""

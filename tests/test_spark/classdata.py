@@ -27,6 +27,7 @@ _SESSION = f"""
 import sys
 from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.session import session
+session._END_SECONDS = 600  # On a busy machine Java, which writes it at its end, takes minutes.
 archive, store, directory = sys.argv[1:]
 options = "{_QUICK} -XX:ArchiveClassesAtExit=" + archive
 with session.session("local[1]", {{"spark.driver.extraJavaOptions": options}}) as spark:
