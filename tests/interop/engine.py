@@ -174,6 +174,13 @@ class EngineStore:
         to.unlink()
         return rows
 
+    def ends(self) -> dict[str, list[Row]]:
+        """Of :meth:`dump` where log and queues begin and end; no message is read."""
+        rows: dict[str, list[Row]] = {}
+        for row in self.engine.ask("ends", store=self.name):
+            rows.setdefault(row["kind"], []).append(row)
+        return rows
+
     def look(self, offset: int) -> Row | None:
         """``lookMessageByOffset``: the row of the message; None when there is none."""
         row: Row | None = self.engine.ask("look", store=self.name, offset=offset)

@@ -63,7 +63,7 @@ def done(start_engine: StartEngine, root: Path, values: Row) -> Left:
         if store.is_loaded:
             engine.kill()
         return Left(False)
-    said = store.dump()
+    said = store.ends()
     store.shutdown()
     (ends,) = said["store"]
     queues = {

@@ -46,10 +46,7 @@ final class Dump {
     JsonObject write(Path to) throws Exception {
         int[] counts = new int[2];
         try (PrintWriter out = new PrintWriter(Files.newBufferedWriter(to, StandardCharsets.UTF_8))) {
-            JsonObject row = row("store");
-            row.addProperty("minPhyOffset", store.getMinPhyOffset());
-            row.addProperty("maxPhyOffset", store.getMaxPhyOffset());
-            print(out, row);
+            print(out, logEnds());
             List<MessageExt> messages = log(out);
             counts[0] = messages.size();
             counts[1] = queues(out);
@@ -59,6 +56,34 @@ final class Dump {
         answer.addProperty("messages", counts[0]);
         answer.addProperty("units", counts[1]);
         return answer;
+    }
+
+    /** Where log and queues begin and end: of "write" what reads no message. */
+    JsonArray ends() {
+        JsonArray rows = new JsonArray();
+        rows.add(logEnds());
+        Map<String, ? extends Map<Integer, ?>> table = store.getConsumeQueueTable();
+        for (String topic : new TreeSet<>(table.keySet())) {
+            for (Map.Entry<Integer, ?> entry : new TreeMap<>(table.get(topic)).entrySet()) {
+                rows.add(queueEnds(topic, entry.getKey(), (ConsumeQueue) entry.getValue()));
+            }
+        }
+        return rows;
+    }
+
+    private JsonObject logEnds() {
+        JsonObject row = row("store");
+        row.addProperty("minPhyOffset", store.getMinPhyOffset());
+        row.addProperty("maxPhyOffset", store.getMaxPhyOffset());
+        return row;
+    }
+
+    private static JsonObject queueEnds(String topic, int queueId, ConsumeQueue queue) {
+        JsonObject row = placed("queue", topic, queueId);
+        row.addProperty("minOffset", queue.getMinOffsetInQueue());
+        row.addProperty("maxOffset", queue.getMaxOffsetInQueue());
+        row.addProperty("maxPhysicOffset", queue.getMaxPhysicOffset());
+        return row;
     }
 
     private static JsonObject row(String kind) {
@@ -171,11 +196,7 @@ final class Dump {
                 ConsumeQueue queue = (ConsumeQueue) entry.getValue();
                 long min = queue.getMinOffsetInQueue();
                 long max = queue.getMaxOffsetInQueue();
-                JsonObject row = placed("queue", topic, entry.getKey());
-                row.addProperty("minOffset", min);
-                row.addProperty("maxOffset", max);
-                row.addProperty("maxPhysicOffset", queue.getMaxPhysicOffset());
-                print(out, row);
+                print(out, queueEnds(topic, entry.getKey(), queue));
                 for (long at = min; at < max; at++) {
                     units += unit(out, queue, topic, entry.getKey(), at);
                 }

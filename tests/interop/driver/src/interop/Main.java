@@ -57,6 +57,9 @@ public final class Main {
             case "dump":
                 store(request).settle();
                 return new Dump(store(request).store).write(Path.of(request.get("to").getAsString()));
+            case "ends":
+                store(request).settle();
+                return new Dump(store(request).store).ends();
             case "look":
                 return new Dump(store(request).store).messageAt(request.get("offset").getAsLong());
             case "query":
