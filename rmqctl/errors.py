@@ -348,6 +348,14 @@ class NeedsConsent(RmqctlError):
     exit_code = 6
 
 
+class CheckpointTooLate(RmqctlError):
+    template = (
+        "{name} {timestamp} is later than the newest record of the log, {newest}: after a crash "
+        "messages that come would not get into their queues. Nothing was changed."
+    )
+    exit_code = 6
+
+
 class QueuesUnexplained(RmqctlError):
     """A rebuild would leave queues out that a broker has filled (``enableMultiDispatch``)."""
 

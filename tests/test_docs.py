@@ -268,6 +268,9 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "config/consumerOffset.json").write_text('{"offsetTable":{"orders@g":{0:1}}}')
     yield from rows("config check")
     yield from rows("simulate-start", "--now 9999999999999")
+    yield from rows("checkpoint show")
+    yield from rows("checkpoint compute")
+    yield from rows("checkpoint set", "--index 0 --yes")
     topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'
     (store / "config/topics.json").write_text(f'{{"topicConfigTable":{{"empty":{topic}}}}}')
     (store / "config/subscriptionGroup.json").write_text('{"subscriptionGroupTable":{"idle":{}}}')
@@ -323,6 +326,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("verify", code=1)
     (store / "abort").touch()
     yield from rows("simulate-start", "--now 9999999999999", code=1)
+    yield from rows("checkpoint compute", code=1)
     (store / "abort").unlink()
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)

@@ -49,7 +49,8 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         "Inspect (never writes)": _section(
             "browse", "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
         )
-        | {"simulate-start": _COMMANDS + "simulate_start"},
+        | {"simulate-start": _COMMANDS + "simulate_start"}
+        | _section("checkpoint"),
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from rmqctl.rows.field import BYTES, FILES, MESSAGES, SECONDS, Kind
+from rmqctl.rows.field import BYTES, FILES, MESSAGES, MILLISECONDS, SECONDS, Kind
 
 
 class StepRow(TypedDict):
@@ -52,6 +52,30 @@ class StartedQueueRow(TypedDict):
     lost: Annotated[int, MESSAGES, "messages that the queue has now, and not after the start"]
 
 
+class CheckpointTimeRow(TypedDict):
+    """One of the checkpoint's three times."""
+
+    type: Literal["checkpoint_time"]
+    name: Annotated[
+        str,
+        "`physic_msg_timestamp` (log), `logics_msg_timestamp` (queues) or `index_msg_timestamp`",
+    ]
+    stored_timestamp: Annotated[
+        int | None,
+        MILLISECONDS,
+        "up to which store time it says that all is on disk; null where there is no checkpoint",
+    ]
+    new_timestamp: Annotated[
+        int | None,
+        MILLISECONDS,
+        "`compute`: the latest time that the data proves; `set`: what is stored; else null",
+    ]
+    ended_by: Annotated[
+        str | None, "`compute`: code of the finding that ends the proof; null: nothing does"
+    ]
+    ended_at: Annotated[int | None, BYTES, "its place in the log"]
+
+
 class SimulateStartSummary(TypedDict):
     type: Literal["summary"]
     version: Annotated[str, "the RocketMQ whose start was played"]
@@ -87,10 +111,41 @@ class SimulateStartSummary(TypedDict):
     estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
 
 
+class CheckpointSummary(TypedDict):
+    """Of `checkpoint show`, `checkpoint compute` and `checkpoint set`: what a start after a crash
+    would read, by the new times where there are any."""
+
+    type: Literal["summary"]
+    dry_run: Annotated[bool, "nothing was changed"]
+    newest_store_timestamp: Annotated[
+        int | None, MILLISECONDS, "when the newest record was stored; null without records"
+    ]
+    says_too_much: Annotated[
+        bool,
+        "a stored time is later than the newest record, or than what is proven: after a crash "
+        "messages would be missing in their queues",
+    ]
+    scan_from: Annotated[int, BYTES, "physical offset from which the log would be read"]
+    first_scanned_file: Annotated[str | None, "the file that begins there; null without a log"]
+    scan_why: Annotated[
+        str,
+        "`checkpoint`: the newest file whose first record is older than the checkpoint; "
+        "`first-file`: no file is",
+    ]
+    bytes_to_scan: Annotated[int, BYTES, "log that would be read"]
+    estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
+
+
 KINDS = (
     Kind("step", StepRow, printed_by=("simulate-start",)),
     Kind("deleted", DeletedRow, printed_by=("simulate-start",)),
     Kind("truncated", TruncatedRow, printed_by=("simulate-start",)),
     Kind("queue (simulate-start)", StartedQueueRow, printed_by=("simulate-start",)),
+    Kind(
+        "checkpoint_time",
+        CheckpointTimeRow,
+        printed_by=("checkpoint show", "checkpoint compute", "checkpoint set"),
+    ),
     Kind("summary (simulate-start)", SimulateStartSummary),
+    Kind("summary (checkpoint)", CheckpointSummary),
 )

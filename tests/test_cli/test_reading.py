@@ -43,6 +43,8 @@ READING = [
     ("stats",),
     ("config", "check"),
     ("simulate-start",),
+    ("checkpoint", "show"),
+    ("checkpoint", "set", "--physic", "0", "--dry-run"),
     ("simulate-start", "--as", "5.3.3", "--now", "0"),
     ("offset", "--topic", "orders", "--queue-id", "0", "--time", "-2h"),
     (*PULL, "--filter", "TAGS = 'paid'"),

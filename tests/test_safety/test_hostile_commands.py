@@ -53,6 +53,7 @@ READING: list[tuple[str, ...]] = [
     ("clean", "--dry-run", "--manual", "--disk-ratio", "99"),
     ("config", "check"),
     ("simulate-start",),
+    ("checkpoint", "show"),
     ("simulate-start", "--as", "5.3.3"),
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("stats",),

@@ -1,6 +1,7 @@
-"""Before a broker starts: what its start would do to a store.
+"""Before a broker starts: what its start would do to a store, and what can be done before.
 
 Other rooms use:
 
+- :mod:`~rmqctl.operations.doctor.checkpoint`
 - :mod:`~rmqctl.operations.doctor.simulatestart`
 """

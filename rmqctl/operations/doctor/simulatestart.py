@@ -202,18 +202,19 @@ def step_row(step: Step) -> StepRow:
     return {"type": "step", "what": step.what, "where": step.where, "why": step.why}
 
 
-def _shown(root: Path, path: Path) -> str:
+def shown(root: Path, path: Path) -> str:
+    """A path for a row: relative to the store where it lies in it."""
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def _deleted_row(root: Path, one: Deleted) -> DeletedRow:
-    return {"type": "deleted", "path": _shown(root, one.path), "size": one.size, "why": one.why}
+    return {"type": "deleted", "path": shown(root, one.path), "size": one.size, "why": one.why}
 
 
 def _truncated_row(root: Path, one: Truncated) -> TruncatedRow:
     return {
         "type": "truncated",
-        "path": _shown(root, one.path),
+        "path": shown(root, one.path),
         "from_position": one.start,
         "to_position": one.end,
     }
@@ -240,7 +241,7 @@ def summary_row(done: Simulation) -> SimulateStartSummary:
         "starts": outcome.starts,
         "reason": outcome.reason,
         "clean_shutdown": outcome.is_clean,
-        "first_scanned_file": None if first is None else _shown(done.root, first),
+        "first_scanned_file": None if first is None else shown(done.root, first),
         "min_physical_offset": outcome.min_offset if outcome.starts else None,
         "max_physical_offset": outcome.max_offset if outcome.starts else None,
         "messages_lost": done.messages_lost,
@@ -250,8 +251,13 @@ def summary_row(done: Simulation) -> SimulateStartSummary:
         "retention_files": len(done.removals),
         "reput_from": outcome.reput_from,
         "bytes_to_scan": outcome.scanned_bytes,
-        "estimated_seconds": round(outcome.scanned_bytes / _BYTES_A_SECOND, 1),
+        "estimated_seconds": estimated_seconds(outcome.scanned_bytes),
     }
+
+
+def estimated_seconds(size: int) -> float:
+    """How long a start reads so many bytes of log."""
+    return round(size / _BYTES_A_SECOND, 1)
 
 
 def verdict(done: Simulation) -> str:

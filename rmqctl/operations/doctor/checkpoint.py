@@ -1,0 +1,244 @@
+"""checkpoint: from where a start after a crash would read, the latest checkpoint that the data
+proves right, and storing one.
+
+A start after a crash reads the log from the newest file whose first record is not younger than the
+checkpoint (``CommitLog#isMappedFileMatchedRecover``), and throws away index files that are. One
+that says too much hides messages from their queues; one that says too little costs time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.start.plan import scan_start
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.errors import CannotWrite, CheckpointTooLate, NeedsConsent
+from rmqctl.operations.doctor.simulatestart import estimated_seconds, shown
+from rmqctl.operations.verify import INFO, Finding, verify
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.rows import Row
+    from rmqctl.rows.doctor import CheckpointSummary, CheckpointTimeRow
+
+#: The times of 4.9.3, by their names in the rows.
+NAMES = Checkpoint._fields[:3]
+_PHYSIC, _LOGICS, _INDEX = NAMES
+#: What is no fault of queues or index, and yet not in them.
+_BEHIND = ("dispatch-behind", "index-behind")
+
+
+class Proven(NamedTuple):
+    """The latest time (ms) that the data proves, and the finding that ends the proof, if any."""
+
+    timestamp: int
+    ended_by: Finding | None
+
+
+class Judged(NamedTuple):
+    """A checkpoint of a store: ``stored`` is None where there is none, ``new`` what was computed or
+    is to be stored, None where nothing is. ``newest`` is the store time of the newest record, in
+    ms, ``scan_path`` the file from which a start after a crash would read."""
+
+    stored: Checkpoint | None
+    new: Checkpoint | None
+    proofs: dict[str, Proven]
+    newest: int
+    scan_from: int
+    scan_path: str | None
+    scan_why: str
+    bytes_to_scan: int
+
+    @property
+    def says_too_much(self) -> bool:
+        """Whether one of the stored times is later than what is proven, or than any record."""
+        if self.stored is None:
+            return False
+        limits = dict.fromkeys(NAMES, self.newest)
+        limits |= {name: proof.timestamp for name, proof in self.proofs.items()}
+        return any(getattr(self.stored, name) > limits[name] for name in NAMES)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is a checkpoint, and it does not say too much."""
+        return self.stored is not None and any(self.stored[:3]) and not self.says_too_much
+
+
+def show(root: Path, config: MessageStoreConfig) -> Judged:
+    """The stored checkpoint, and what a start after a crash would make of it; no walk."""
+    with MessageStore(root, config) as store:
+        return _judged(store, None, {})
+
+
+def compute(
+    root: Path, config: MessageStoreConfig, read: Callable[[int], None] = lambda done: None
+) -> Judged:
+    """The latest checkpoint that the data proves right: everything is checked, and a time is the
+    newest record's unless queues or index lack something before it.
+
+    :param read: told of bytes of the log that were read.
+    """
+    first: dict[str, Finding] = {}
+    for found in verify(root, config, read):
+        if not isinstance(found, Finding):
+            continue
+        name = _concerned(found)
+        if name is not None and _place(found) < _place(first.get(name)):
+            first[name] = found
+    with MessageStore(root, config) as store:
+        proofs = {name: _proven(store, first.get(name)) for name in NAMES}
+        stored = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+        new = stored._replace(**{name: proof.timestamp for name, proof in proofs.items()})
+        return _judged(store, new, proofs)
+
+
+def _concerned(found: Finding) -> str | None:
+    """The time of the checkpoint that a finding speaks against."""
+    if found.severity == INFO and found.code not in _BEHIND:
+        return None
+    part = (found.path or "").partition("/")[0]
+    if found.structure == "queue" or part in (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
+        return _LOGICS
+    if found.structure == "index" or part == paths.INDEX:
+        return _INDEX
+    return None
+
+
+def _place(found: Finding | None) -> float:
+    if found is None:
+        return float("inf")
+    return -1 if found.physical_offset is None else found.physical_offset
+
+
+def _proven(store: MessageStore, first: Finding | None) -> Proven:
+    """Up to before the first record that a finding names; without one the newest record's time."""
+    newest, log = store.obstacle.store_timestamp, store.commit_log
+    if first is None:
+        return Proven(newest, None)
+    place = first.physical_offset
+    number = -1 if place is None else log.files.index_of(place)
+    if place is None or place <= store.min_offset or number < 0:
+        return Proven(0 if place is None or place <= store.min_offset else newest, first)
+    # A walk begins at a record: where none stands, that is at the start of the file.
+    is_record = log.find_record(place) is not None
+    for entry in log.walk(place if is_record else log.files.entries[number].file_from_offset):
+        if isinstance(entry, Record) and entry.physical_offset >= place:
+            return Proven(max(entry.store_timestamp - 1, 0), first)
+    return Proven(newest, first)
+
+
+def _judged(store: MessageStore, new: Checkpoint | None, proofs: dict[str, Proven]) -> Judged:
+    stored = read_checkpoint(store.root / paths.CHECKPOINT)
+    start = scan_start(store.commit_log, new or stored or Checkpoint(), store.config)
+    number = store.commit_log.files.index_of(start.physical_offset)
+    path = None if number < 0 else shown(store.root, store.commit_log.files.entries[number].path)
+    return Judged(
+        stored,
+        new,
+        proofs,
+        store.obstacle.store_timestamp,
+        start.physical_offset,
+        path,
+        start.why,
+        max(store.max_offset - start.physical_offset, 0),
+    )
+
+
+# --- storing ---------------------------------------------------------------------------------
+
+
+def plan_set(judged: Judged, times: dict[str, int | None]) -> Judged:
+    """What is to be stored: the stored checkpoint, or an empty one, with some times replaced.
+
+    :raises CheckpointTooLate: a time is later than the newest record: the next start after a crash
+        would pass over messages that come.
+    """
+    given = {name: time for name, time in times.items() if time is not None}
+    for name, time in given.items():
+        if time > judged.newest:
+            raise CheckpointTooLate(name=name, timestamp=time, newest=judged.newest)
+    return judged._replace(new=(judged.stored or Checkpoint())._replace(**given))
+
+
+def planned(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
+    """What a start after a crash would read with a new checkpoint; changes nothing."""
+    with MessageStore(root, config) as store:
+        return _judged(store, new, {})
+
+
+def ask_consent(judged: Judged) -> None:
+    """:raises NeedsConsent: something would change; says what."""
+    if judged.new is not None and judged.new != judged.stored:
+        changes = ", ".join(
+            f"{name} from {getattr(judged.stored, name, None)} to {getattr(judged.new, name)}"
+            for name in NAMES
+            if getattr(judged.stored, name, None) != getattr(judged.new, name)
+        )
+        raise NeedsConsent(reason=f"checkpoint set changes {changes}.")
+
+
+def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) -> Judged:
+    """Stores a checkpoint under the store's lock, and forces it to disk.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CannotWrite, StoreReadOnly: the disk failed, or refuses.
+    """
+    paths.check_store(root)
+    paths.check_writable(root)
+    lock = StoreLock(root)
+    try:
+        with MessageStore(root, config) as store:
+            before = _judged(store, new, {})
+            for name in NAMES:
+                if getattr(new, name) > before.newest:
+                    raise CheckpointTooLate(
+                        name=name, timestamp=getattr(new, name), newest=before.newest
+                    )
+        try:
+            write_checkpoint(root, root / paths.CHECKPOINT, new)
+        except OSError as error:
+            raise CannotWrite(path=str(root / paths.CHECKPOINT), reason=error.strerror) from error
+        return before
+    finally:
+        lock.release()
+
+
+# --- rows ------------------------------------------------------------------------------------
+
+
+def rows(judged: Judged) -> Iterator[Row]:
+    """A row for each time, without the summary."""
+    for name in NAMES:
+        stored = None if judged.stored is None else getattr(judged.stored, name)
+        row: CheckpointTimeRow = {
+            "type": "checkpoint_time",
+            "name": name,
+            "stored_timestamp": stored,
+            "new_timestamp": None if judged.new is None else getattr(judged.new, name),
+            "ended_by": None,
+            "ended_at": None,
+        }
+        ended_by = judged.proofs[name].ended_by if name in judged.proofs else None
+        if ended_by is not None:
+            row["ended_by"], row["ended_at"] = ended_by.code, ended_by.physical_offset
+        yield row
+
+
+def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
+    return {
+        "type": "summary",
+        "dry_run": dry_run,
+        "newest_store_timestamp": judged.newest or None,
+        "says_too_much": judged.says_too_much,
+        "scan_from": judged.scan_from,
+        "first_scanned_file": judged.scan_path,
+        "scan_why": judged.scan_why,
+        "bytes_to_scan": judged.bytes_to_scan,
+        "estimated_seconds": estimated_seconds(judged.bytes_to_scan),
+    }

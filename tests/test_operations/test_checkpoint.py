@@ -1,0 +1,126 @@
+"""checkpoint: what is shown, what the data proves, and that only that is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.rehearsal.rehearse import rehearse
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rmqctl.errors import CheckpointTooLate, NeedsConsent, StoreInUse
+from rmqctl.operations.doctor.checkpoint import (
+    ask_consent,
+    compute,
+    plan_set,
+    rows,
+    show,
+    store_checkpoint,
+    summary_row,
+)
+from tests.conftest import Golden
+from tests.golden_data import apply_damage, broker_conf, copy_tree, damage_case, expected, state
+
+CONFIG = broker_conf("basic")
+NEWEST = max(row["storeTimestamp"] for row in expected("basic")["message"])
+SIX_FILES = 6 * 65536
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path) -> Path:
+    return copy_tree(golden("basic"), tmp_path / "store")
+
+
+def put_checkpoint(root: Path, *times: int) -> None:
+    write_checkpoint(root, root / "checkpoint", Checkpoint(*times))
+
+
+def test_a_sound_store_proves_its_newest_record(store: Path) -> None:
+    before = state(store)
+    judged = compute(store, CONFIG)
+    assert state(store) == before
+    assert judged.new is not None and judged.new[:3] == (NEWEST,) * 3
+    assert not judged.says_too_much and judged.is_sound
+    assert [row["ended_by"] for row in rows(judged)] == [None] * 3
+
+
+def test_from_which_file_a_start_would_read(store: Path) -> None:
+    put_checkpoint(store, NEWEST + 5000, NEWEST + 5000, 0)
+    summary = summary_row(show(store, CONFIG))
+    assert (summary["scan_from"], summary["scan_why"]) == (SIX_FILES, "checkpoint")
+    assert summary["first_scanned_file"] == f"commitlog/{SIX_FILES:020d}"
+    assert summary["says_too_much"]
+    put_checkpoint(store, 0, NEWEST, 0)
+    summary = summary_row(show(store, CONFIG))
+    assert (summary["scan_from"], summary["scan_why"]) == (0, "first-file")
+    assert summary["bytes_to_scan"] == 439124
+    (store / "checkpoint").unlink()
+    assert not show(store, CONFIG).is_sound
+
+
+@pytest.mark.parametrize(
+    ("case", "name", "ended_by"),
+    [
+        ("cq-tail-lost", "logics_msg_timestamp", "record-without-unit"),
+        ("no-one-queue", "logics_msg_timestamp", "queue-missing"),
+        ("no-index", "index_msg_timestamp", "index-missing"),
+    ],
+)
+def test_a_proof_ends_before_what_is_found(
+    store: Path, case: str, name: str, ended_by: str
+) -> None:
+    apply_damage(store, damage_case(case)["ops"])
+    judged = compute(store, CONFIG)
+    found = {row["name"]: row for row in rows(judged)}
+    assert found[name]["ended_by"] == ended_by
+    assert found[name]["new_timestamp"] < NEWEST
+    others = [row for row in found.values() if row["name"] != name]
+    assert {row["new_timestamp"] for row in others} == {NEWEST}
+
+
+def test_with_what_is_proven_a_start_brings_a_lost_queue_back(store: Path) -> None:
+    """A checkpoint that said too much hid its messages."""
+    apply_damage(store, damage_case("no-one-queue")["ops"])
+    (store / "abort").touch()
+    put_checkpoint(store, *[NEWEST + 100_000] * 3)
+
+    def first_scanned() -> str:
+        path = rehearse(store, CONFIG).first_scanned
+        assert path is not None
+        return path.name
+
+    assert first_scanned() == f"{SIX_FILES:020d}"
+    judged = compute(store, CONFIG)
+    assert judged.says_too_much and judged.new is not None
+    store_checkpoint(store, CONFIG, judged.new)
+    assert read_checkpoint(store / "checkpoint") == judged.new
+    # Where the queue's first message lies: its units are all dispatched again.
+    assert first_scanned() == f"{0:020d}"
+
+
+def test_no_time_beyond_the_log_is_stored(store: Path) -> None:
+    before = state(store)
+    with pytest.raises(CheckpointTooLate):
+        plan_set(show(store, CONFIG), {"logics_msg_timestamp": NEWEST + 1})
+    with pytest.raises(CheckpointTooLate):
+        store_checkpoint(store, CONFIG, Checkpoint(NEWEST + 1, 0, 0))
+    kept = {name: seen for name, seen in state(store).items() if name in before and name != "."}
+    assert kept == {name: seen for name, seen in before.items() if name != "."}
+
+
+def test_consent_and_the_lock(store: Path) -> None:
+    judged = plan_set(show(store, CONFIG), {"index_msg_timestamp": 0})
+    with pytest.raises(NeedsConsent, match="index_msg_timestamp from"):
+        ask_consent(judged)
+    assert judged.new is not None
+    lock = StoreLock(store)
+    try:
+        with pytest.raises(StoreInUse):
+            store_checkpoint(store, CONFIG, judged.new)
+    finally:
+        lock.release()
+    store_checkpoint(store, CONFIG, judged.new)
+    stored = read_checkpoint(store / "checkpoint")
+    assert stored is not None and stored.index_msg_timestamp == 0
+    ask_consent(show(store, CONFIG))  # Nothing is to be changed.
