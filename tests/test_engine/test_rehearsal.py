@@ -143,6 +143,21 @@ def test_an_empty_last_file_goes_with_5_3_3_only(store: Path) -> None:
     assert outcome.starts and [one.path for one in outcome.deleted] == [empty]
 
 
+def test_a_file_that_is_made_again_is_not_deleted(store: Path) -> None:
+    """5.3.3 removes an empty file, and dispatches into a new one of its name."""
+    queue = next((store / "consumequeue").glob("*/*"))
+    for path in list(queue.iterdir())[1:]:
+        path.unlink()
+    (path,) = queue.iterdir()
+    path = path.rename(queue / f"{0:020d}")
+    path.write_bytes(b"")
+    (store / "abort").touch()
+    (store / "checkpoint").unlink(missing_ok=True)
+    outcome = rehearse(store, CONFIG, as_5=True)
+    assert outcome.starts and path not in {one.path for one in outcome.deleted}
+    assert f"{queue.parent.name}/{queue.name}" in queues_of(outcome)
+
+
 def test_without_a_log_the_queues_go(store: Path) -> None:
     for path in log_files(store):
         path.unlink()

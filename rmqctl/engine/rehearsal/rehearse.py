@@ -74,6 +74,9 @@ class _Rehearsal:
         finally:
             self.commit_log.close()
         self.outcome.queues = [queue.state for _, queue in sorted(self.queues.table.items())]
+        # What is made anew under its old name is there again.
+        made = {file.path for queue in self.queues.table.values() for file in queue.queue.files}
+        self.outcome.deleted = [one for one in self.outcome.deleted if one.path not in made]
         files = self.log_files.files
         self.outcome.min_offset = files[0].file_from_offset if files else -1
         self.outcome.max_offset = self.log_files.max_offset
