@@ -105,18 +105,25 @@ class LineSource:
 
     def __iter__(self) -> Iterator[bytes | None]:
         """The lines; :raises LineTooLong: one has no end."""
+        for block in self.blocks():
+            if block is None:
+                yield None
+            else:
+                yield from block.removesuffix(b"\n").split(b"\n")
+
+    def blocks(self) -> Iterator[bytes | None]:
+        """The lines in blocks of whole ones with their ends; raises as :meth:`__iter__`."""
         # The pieces of a line are joined once, when its end has come.
         pieces: list[bytes] = []
         length = 0
         while block := self._read():
-            first, *lines = block.split(b"\n")
-            pieces.append(first)
-            length += len(first)
-            if lines:
+            end = block.rfind(b"\n") + 1
+            if end:
+                pieces.append(block[:end])
                 yield b"".join(pieces)
-                pieces = [lines.pop()]
-                length = len(pieces[0])
-                yield from lines
+                pieces, length = [], 0
+            pieces.append(block[end:])
+            length += len(block) - end
             if length > _LONGEST_LINE:
                 raise LineTooLong(f"it is longer than {_LONGEST_LINE} bytes")
             if self._waits():

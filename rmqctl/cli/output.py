@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.cli import pager
-from rmqctl.cli.sink import Shape, Sink
+from rmqctl.cli.sink import Nothing, Shape, Sink
 from rmqctl.cli.text import in_sentences, safe_json, shortened, visible
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class RowWriter:
         self._live = live
         self._shape: Shape
         if quiet:
-            self._shape = Shape(sink)
+            self._shape = Nothing(sink)
         elif format in ("ndjson", "json"):
             encode = bulk_encoder() if bulk else lambda row: json_text(row).encode()
             self._shape = (_Lines if format == "ndjson" else _Array)(sink, encode)

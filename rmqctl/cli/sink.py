@@ -76,7 +76,7 @@ def silence_stdout() -> None:
 
 
 class Shape:
-    """A format; this one prints nothing."""
+    """A format."""
 
     #: The form of lines that it takes in place of rows of its main type; empty: of none.
     form = ""
@@ -109,3 +109,10 @@ class Shape:
 
     def close(self) -> None:
         pass
+
+
+class Nothing(Shape):
+    """The format that prints nothing."""
+
+    def many(self, rows: Iterable[Row]) -> None:
+        """Rows that nobody sees are not made."""

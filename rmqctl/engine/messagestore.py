@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
     from rmqctl.engine.state.checkpoint import Checkpoint
-    from rmqctl.engine.write.bulk import Bulk, PlainMessage
+    from rmqctl.engine.write.appended import Bulk
+    from rmqctl.engine.write.bulk import PlainMessage
     from rmqctl.engine.write.storeflusher import FlushedRange
 
 __all__ = ["KeyMatch", "MessageStore", "Store", "WritableStore", "system_clock"]
@@ -135,9 +136,9 @@ class MessageStore(Store):
     ) -> Iterator[Bulk]:
         """:meth:`put_stream` with the results as the append has them. A bulk with a refused
         message is not the last one: the caller decides whether to go on."""
-        from rmqctl.engine.write.bulk import Bulk
+        from rmqctl.engine.write.appended import Bulk, Stored
 
-        return iter((Bulk([], _read_only()),))
+        return iter((Bulk(Stored(), _read_only()),))
 
 
 class WritableStore(MessageStore):
@@ -343,7 +344,7 @@ class WritableStore(MessageStore):
     def append_stream(
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Bulk]:
-        return self.writer.append_stream(iter(messages), flush=flush)
+        return self.writer.append_stream(messages, flush=flush)
 
     def flush(self) -> Checkpoint:
         """Forces log, queues and index to disk and advances the checkpoint, as the broker's flush

@@ -113,6 +113,34 @@ def unit_lines(
     start: int | None,
     end: int | None,
 ) -> tuple[bytes, int, int]: ...
+
+class LineAppender:
+    def __init__(
+        self,
+        *,
+        born_host: tuple[list[int], int],
+        store_host: tuple[list[int], int],
+        shortest_properties: int,
+        largest_record: int,
+    ) -> None: ...
+    def admit(self, topic: str, queue_id: int, next: int, limit: int) -> int: ...
+    def wanted(self) -> tuple[str, int]: ...
+    def forget(self) -> None: ...
+    def append(
+        self,
+        buffer: object,
+        lines: bytes,
+        at: int,
+        *,
+        position: int,
+        end: int,
+        file_from_offset: int,
+        most: int,
+        enough: int,
+        born_timestamp: int,
+        store_timestamp: int,
+    ) -> tuple[int, int, int, int, int, bytearray, list[tuple[int, int, int]]]: ...
+
 def units_by_queue(
     batches: list[list[object]],
 ) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...

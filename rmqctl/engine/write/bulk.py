@@ -9,7 +9,6 @@ statuses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,15 +22,14 @@ from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.log.commitlog import RECORD_HEAD
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
-    AppendMessageResult,
     EncodedMessage,
     Host,
     MessageExtBrokerInner,
     PutMessageResult,
     host_flags,
 )
-from rmqctl.engine.record.record import PREFIXES, TAILS, offset_msg_id
-from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.record.record import PREFIXES, TAILS
+from rmqctl.engine.write.appended import Appended, Bulk, Stored, new_appended
 
 if TYPE_CHECKING:
     from rmqctl.engine.write.put import MessagePutter
@@ -50,34 +48,6 @@ SPECIAL = {
     constants.PROPERTY_DELAY_TIME_LEVEL,
     constants.PROPERTY_INNER_MULTI_DISPATCH,
 }
-
-
-class Appended(NamedTuple):
-    """One message that was stored; topic and queue are as stored, which a delay changes."""
-
-    topic: str
-    queue_id: int
-    store_host: Host
-    wrote_offset: int
-    wrote_bytes: int
-    queue_offset: int
-    store_timestamp: int
-
-    def result(self) -> PutMessageResult:
-        """As a single put answers."""
-        append = AppendMessageResult(
-            AppendMessageStatus.PUT_OK,
-            self.wrote_offset,
-            self.wrote_bytes,
-            offset_msg_id(*self.store_host, self.wrote_offset),
-            self.store_timestamp,
-            self.queue_offset,
-        )
-        return PutMessageResult(PutMessageStatus.PUT_OK, append, self.topic, self.queue_id)
-
-
-#: ``Appended._make`` without its look at the length.
-_new = partial(tuple.__new__, Appended)
 
 
 class PlainMessage(NamedTuple):
@@ -110,14 +80,6 @@ class PlainMessage(NamedTuple):
             self.reconsume_times,
             self.prepared_transaction_offset,
         )
-
-
-class Bulk(NamedTuple):
-    """What one bulk became: the messages stored, in order, and the answer to the one that was
-    refused and ended it."""
-
-    stored: list[Appended]
-    refused: PutMessageResult | None
 
 
 class PropertyEncoder:
@@ -181,7 +143,8 @@ class BulkAppender:
         self._encode = PropertyEncoder()
         self._tails: dict[tuple[str, int], bytes] = {}
         self._unit_limits: dict[tuple[str, int], int] = {}
-        self.exhausted = False
+        #: Whether the source has no message for now.
+        self._pauses = False
         self.failure: Exception | None = None
 
     def wait(self) -> bool:
@@ -193,20 +156,19 @@ class BulkAppender:
                     return True
         except Exception as error:
             self.failure = error
-            return False
-        self.exhausted = True
         return False
 
     @staticmethod
     def refused(answer: PutMessageResult | None) -> Bulk:
         """A bulk of which nothing counts as stored."""
-        return Bulk([], answer)
+        return Bulk(Stored(), answer)
 
     def fill(self) -> Bulk:
         """Appends one bulk; the put lock is held. What the source raises is kept in ``failure``,
         after which everything before it is stored."""
-        stored: list[Appended] = []
+        stored = Stored()
         refused = None
+        self._pauses = False
         self._tails.clear()
         limit = self._putter.log.write_offset + BULK_BYTES
         try:
@@ -219,7 +181,7 @@ class BulkAppender:
             self.failure = error
         return Bulk(stored, refused)
 
-    def _put_special(self, message: Message, stored: list[Appended]) -> PutMessageResult | None:
+    def _put_special(self, message: Message, stored: Stored) -> PutMessageResult | None:
         """The way of a single put, which knows every case; the result when it is refused."""
         if isinstance(message, PlainMessage):
             message = message.full()
@@ -228,7 +190,7 @@ class BulkAppender:
         if not result.is_ok or result.stored is None or not isinstance(encoded, EncodedMessage):
             return result
         append = result.stored
-        stored.append(
+        stored.newest.append(
             Appended(
                 encoded.message.topic,
                 encoded.message.queue_id,
@@ -241,8 +203,7 @@ class BulkAppender:
         )
         # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
         # records in the form of 4.9.3 only.
-        plain_form = self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
-        plain_form = plain_form and encoded.magic_code == _MAGIC_CODE
+        plain_form = self._has_plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
         has_unit = not encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
         if encoded.message is message and has_unit and plain_form:
             topic = message.topic.encode()
@@ -252,6 +213,11 @@ class BulkAppender:
             self._unit_limits[key] = append.queue_offset + self._units_reserved(append.queue_offset)
         return None
 
+    @property
+    def _has_plain_form(self) -> bool:
+        """Whether the store's records end as those of 4.9.3 do, but for long topics."""
+        return self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
+
     def _units_reserved(self, queue_offset: int) -> int:
         """How many units from one on have disk space when that one has: space is reserved in
         chunks of a file."""
@@ -260,19 +226,20 @@ class BulkAppender:
         end = min(reserved_chunk(position)[1], file_size)
         return (end - position) // constants.CQ_STORE_UNIT_SIZE
 
-    def _fill_plain(self, stored: list[Appended], limit: int) -> Message | None:
-        """Appends plain messages until the bulk is full, the source pauses or ends (None), or a
-        message needs a closer look, which is returned."""
-        log, clock, room = self._putter.log, self._putter.clock, BULK_RECORDS - len(stored)
+    def _fill_plain(self, stored: Stored, limit: int, most: int = BULK_RECORDS) -> Message | None:
+        """Appends plain messages until the bulk is full, the source pauses or ends, or there are
+        ``most`` (None), or a message needs a closer look, which is returned."""
+        log, clock = self._putter.log, self._putter.clock
         table, tails, unit_limits = self._putter.topic_queue_table, self._tails, self._unit_limits
         mapped, buffer, base, end = self._room()
         start = offset = end_of_reserve = log.write_offset
         shortest, longest, largest = self._lengths()
         encode, stale_end, timestamp = self._encode, log.stale_end, log.store_timestamp
+        room, append = min(BULK_RECORDS - len(stored), most), stored.newest.append
         try:
             for message in self._source:
                 if message is None:
-                    return None
+                    break
                 known = message if isinstance(message, PlainMessage) else plain(message, encode)
                 if known is None:
                     return message
@@ -310,15 +277,15 @@ class BulkAppender:
                 buffer[position:at] = prefix[:RECORD_HEAD]
                 table[key] = queue_offset + 1
                 row = (topic, queue_id, store_host, offset, size, queue_offset, timestamp)
-                stored.append(_new(row))
+                append(new_appended(row))
                 offset, room = offset + size, room - 1
                 if not room or offset >= limit:
                     return None
-            self.exhausted = True
-            return None
+            self._pauses = True
         finally:
             if mapped is not None and offset > start:
                 log.advance(mapped, offset - base, timestamp, offset)
+        return None
 
     def _room(self) -> tuple[MappedFile | None, Any, int, int]:
         """The file at the log's end and its buffer, and the physical offsets at which it begins and

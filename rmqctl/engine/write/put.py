@@ -121,7 +121,7 @@ class MessagePutter:
         self._dispatcher = context.derived.dispatcher
         self._tail = context.tail
         self._lock = context.lock
-        self._before_append = before_append
+        self.before_append = before_append
         self._begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
 
@@ -134,6 +134,12 @@ class MessagePutter:
                 yield
             finally:
                 self._begin_time_in_lock = 0.0
+
+    @property
+    def tail_failed(self) -> bool:
+        """Whether a dispatch did not end, so that queues may not be what they seem: the next append
+        of a single message ends it."""
+        return self._tail.failed
 
     @property
     def is_os_page_cache_busy(self) -> bool:
@@ -210,7 +216,7 @@ class MessagePutter:
                 for place, unit_offset in ((key, queue_offset), *multi):
                     self.queues.find_or_create(*place).reserve(unit_offset)
             timestamp = self.clock()
-            self._before_append(timestamp)
+            self.before_append(timestamp)
         except (CannotWrite, OSError) as error:
             return self._refused(error, start, encoded, queue_offset)
         queue_offset = queue_offset if counts else 0
@@ -243,7 +249,7 @@ class MessagePutter:
             for queue_offset in range(first, first + len(encoded)):
                 queue.reserve(queue_offset)
             timestamp = self.clock()
-            self._before_append(timestamp)
+            self.before_append(timestamp)
         except (CannotWrite, OSError) as error:
             return [self._refused(error, start, encoded[0], first)]
         # All before the first is stored: a value that no record can hold stops them all.

@@ -44,10 +44,14 @@ class StoreStats:
 
     def stored(self, rows: Iterable[tuple[str, int]]) -> None:
         """Messages are in the log: the topic and size of each."""
+        self.stored_many((topic, 1, size) for topic, size in rows)
+
+    def stored_many(self, totals: Iterable[tuple[str, int, int]]) -> None:
+        """The same of several at once: a topic, how many messages, and their bytes."""
         with self._lock:
             times, sizes = self.put_message_topic_times_total, self.put_message_topic_size_total
-            for topic, size in rows:
-                times[topic] += 1
+            for topic, messages, size in totals:
+                times[topic] += messages
                 sizes[topic] += size
 
     def put_ended(self, elapsed: float, failed: int = 0) -> None:

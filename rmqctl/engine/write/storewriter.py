@@ -24,7 +24,8 @@ from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
-    from rmqctl.engine.write.bulk import Bulk, BulkAppender, PlainMessage
+    from rmqctl.engine.write.appended import Bulk
+    from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
 
 
 class ReplicaService(Protocol):
@@ -138,15 +139,18 @@ class StoreWriter:
         return results
 
     def append_stream(
-        self, messages: Iterator[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
+        self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
     ) -> Iterator[Bulk]:
         """``MessageStore.append_stream``."""
-        from rmqctl.engine.write.bulk import Bulk, BulkAppender
+        from rmqctl.engine.write.appended import Bulk, Stored
+        from rmqctl.engine.write.lines import appender_of
 
-        appender = BulkAppender(self._putter, messages)
+        appender = appender_of(self._putter, messages)
         while appender.failure is None and appender.wait():
             unable = self.check_store_status()
-            bulk = Bulk([], unable) if unable is not None else self._append_bulk(appender, flush)
+            bulk = (
+                Bulk(Stored(), unable) if unable is not None else self._append_bulk(appender, flush)
+            )
             if bulk.stored or bulk.refused:
                 yield bulk
         if appender.failure is not None:
@@ -161,7 +165,7 @@ class StoreWriter:
             bulk = appender.fill()
             if not bulk.stored:
                 return bulk
-            self.stats.stored((row.topic, row.wrote_bytes) for row in bulk.stored)
+            self.stats.stored_many(bulk.stored.totals())
             first, last = bulk.stored[0], bulk.stored[-1]
             failure = self._dispatch(first.wrote_offset, len(bulk.stored))
         if failure is None:

@@ -8,11 +8,15 @@
 // Without Python there is nobody to use some of it.
 #![cfg_attr(not(feature = "python"), allow(dead_code))]
 
+mod append;
 mod columns;
+mod hashmap;
+mod jsonline;
 mod keyhash;
 #[rustfmt::skip] // Generated.
 mod layouts;
 mod links;
+mod mapped;
 mod parts;
 mod properties;
 mod pull;
@@ -25,11 +29,15 @@ mod topics;
 mod units;
 
 #[cfg(feature = "python")]
+mod pyappend;
+#[cfg(feature = "python")]
 mod pyderived;
 #[cfg(feature = "python")]
 mod pylines;
 #[cfg(feature = "python")]
 mod python;
 
+#[cfg(test)]
+mod append_tests;
 #[cfg(test)]
 mod tests;

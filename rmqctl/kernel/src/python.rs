@@ -16,6 +16,7 @@ use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
+use crate::pyappend::LineAppender;
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pylines::{PyLines, unit_lines};
 use crate::rows::COLUMNS;
@@ -261,6 +262,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySlots>()?;
     module.add_class::<PyLines>()?;
     module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
+    module.add_class::<LineAppender>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;

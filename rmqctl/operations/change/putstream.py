@@ -12,25 +12,37 @@ from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.engine.record.fields import NotAMessage, is_other_row, spelled
 from rmqctl.engine.record.message import Host
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.bulk import Message, PlainMessage
+from rmqctl.engine.write.lines import Lines
 from rmqctl.errors import BadInputLine, TopicNotAllowed
+from rmqctl.operations.change.messagefields import STORE_HOST
 from rmqctl.operations.change.messagemaker import MessageMaker
 from rmqctl.operations.change.put import append_result_row, check_one
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.write.bulk import Appended
+    from rmqctl.engine.write.appended import Appended
     from rmqctl.rows.changes import AppendResultRow
 
 
 class LineTooLong(ValueError):
     """What gives the lines has stopped in one that does not end; the text says where."""
+
+
+class Blocks(Protocol):
+    """Lines that can be had many at a time."""
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        """The lines, without their ends; None: there is no more for now."""
+
+    def blocks(self) -> Iterator[bytes | None]:
+        """The same in blocks of whole lines with their ends, of which the last may have none."""
 
 
 @dataclass(slots=True)
@@ -58,7 +70,7 @@ class BulkPut:
 
 def put_lines(
     store: MessageStore,
-    lines: Iterable[bytes | None],
+    lines: Iterable[bytes | None] | Blocks,
     run: BulkPut,
     *,
     maker: MessageMaker | None = None,
@@ -71,7 +83,7 @@ def put_lines(
 
     :raises BadInputLine: a line is no message. What came before it is stored and yielded.
     """
-    messages = messages_of(lines, run, maker or MessageMaker())
+    messages = _messages(lines, run, maker or MessageMaker())
     host_digits: dict[Host, str] = {}
     try:
         for stored, refused in store.append_stream(messages, flush=flush):
@@ -84,6 +96,65 @@ def put_lines(
                 return
     except (NotAMessage, TopicNotAllowed) as error:
         raise run.refusal(error) from None
+
+
+def _messages(
+    lines: Iterable[bytes | None] | Blocks, run: BulkPut, maker: MessageMaker
+) -> Iterable[Message | None]:
+    """The messages of lines; as lines, where those alone say what they are."""
+    if maker.defaults or not hasattr(lines, "blocks"):
+        return messages_of(lines, run, maker)
+    return LineStream(lines.blocks(), run, maker)
+
+
+class LineStream(Lines):
+    """Lines on their way into a store, in blocks of whole ones."""
+
+    store_host = STORE_HOST
+
+    def __init__(self, blocks: Iterator[bytes | None], run: BulkPut, maker: MessageMaker) -> None:
+        """:param maker: one without defaults."""
+        self.clock = maker.clock
+        self._blocks = blocks
+        self._run = run
+        self._messages = messages_of(self._each(), run, maker)
+        #: What came in place of a block, until it is told.
+        self._pending: list[Exception | None] = []
+
+    def __iter__(self) -> Iterator[Message | None]:
+        return self._messages
+
+    def has_lines(self) -> bool:
+        while self.at >= len(self.block) and not self._pending:
+            try:
+                block = next(self._blocks)
+            except Exception as error:
+                self._pending.append(error)
+                return False
+            if block is None:
+                self._pending.append(None)
+            else:
+                self.block, self.at = block, 0
+        return self.at < len(self.block)
+
+    def taken(self, at: int, lines: int) -> None:
+        self.at = at
+        self._run.line += lines
+
+    def _each(self) -> Iterator[bytes | None]:
+        """The lines one by one."""
+        while True:
+            if self.has_lines():
+                start, end = self.at, self.block.find(b"\n", self.at)
+                self.at = len(self.block) if end < 0 else end + 1
+                yield self.block[start:end] if end >= 0 else self.block[start:]
+                continue
+            instead = self._pending.pop()
+            if isinstance(instead, StopIteration):
+                return
+            if instead is not None:
+                raise instead
+            yield None
 
 
 def check_lines(

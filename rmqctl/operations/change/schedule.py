@@ -20,7 +20,8 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import schedule
 from rmqctl.engine.services.schedule import Due, Undeliverable
 from rmqctl.engine.services.search import QueueSearch
-from rmqctl.engine.write.bulk import Bulk, PropertyEncoder
+from rmqctl.engine.write.appended import Bulk
+from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.errors import TopicNotAllowed
 from rmqctl.operations.change.undelivered import (
     FILE_MISSING,

@@ -14,7 +14,7 @@ from rmqctl.engine.record.record import Record, body_seen, crc_matches
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import transaction
 from rmqctl.engine.services.search import records_of_sizes
-from rmqctl.engine.write.bulk import Bulk
+from rmqctl.engine.write.appended import Bulk
 from rmqctl.operations.look.halves import CHECKED, ENDED, PENDING, Half, halves
 
 if TYPE_CHECKING:

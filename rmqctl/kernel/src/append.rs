@@ -1,0 +1,313 @@
+//! Lines of NDJSON as records of a log file: what `BulkAppender` (`rmqctl/engine/write/bulk.py`) does
+//! with the messages that `MessageMaker` makes of them, byte for byte.
+//!
+//! A line is taken when everything about it is usual, and nothing is left to ask. At any other one
+//! it stops, and says why: the answers to those are Python's.
+
+use std::collections::HashMap;
+
+use memchr::memchr;
+
+use crate::hashmap;
+use crate::jsonline::{self, Line};
+use crate::layouts::{
+    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, VERSIONS,
+};
+use crate::mapped::Room;
+
+/// Properties of a line that is taken, at most: their order takes the square of it.
+const MOST_PROPERTIES: usize = 64;
+const PREFIX: Prefix = PREFIXES[0];
+
+/// Why no further line was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// There is none.
+    Lines = 0,
+    /// The next one takes a closer look.
+    Unsure = 1,
+    /// Its queue is not known, or has no disk space for its unit.
+    Queue = 2,
+    /// It needs more room than there is.
+    Room = 3,
+    /// As much was stored as was asked for.
+    Full = 4,
+}
+
+/// What all messages have in common, and what a store takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Fixed {
+    pub born_address: [u8; 4],
+    pub born_port: i32,
+    pub store_address: [u8; 4],
+    pub store_port: i32,
+    /// Bytes of properties, at least, and of a record, at most.
+    pub shortest_properties: usize,
+    pub largest_record: usize,
+}
+
+/// A queue that messages may go to: the offset of its next one, and the one before which its units
+/// have disk space.
+#[derive(Debug)]
+struct Queue {
+    next: i64,
+    limit: i64,
+    /// What one call has stored into it.
+    messages: i64,
+    bytes: i64,
+}
+
+/// Where records go, all in places of one file.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub position: usize,
+    /// No record goes beyond.
+    pub end: usize,
+    pub file_from_offset: i64,
+    /// So many records are enough, and one that ends here or behind it is the last.
+    pub most: usize,
+    pub enough: usize,
+}
+
+/// The times (ms) of messages that say none, and of their storing.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    pub born: i64,
+    pub stored: i64,
+}
+
+/// One record that was stored; queues are numbered as they were admitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    pub queue: u32,
+    pub position: usize,
+    pub size: usize,
+    pub queue_offset: i64,
+}
+
+/// How far it came: the place of the next record and of the next line, how many lines that were, and
+/// what the next record needs (the end of it) where there is no room.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub position: usize,
+    pub at: usize,
+    pub lines: usize,
+    pub stop: Stop,
+    pub needed: usize,
+}
+
+/// Appends to one store. Queues are admitted for one bulk, and forgotten after it.
+pub struct Appender {
+    largest_record: usize,
+    shortest_properties: usize,
+    /// A prefix with what all records have in common.
+    template: [u8; PREFIX.size],
+    numbers: HashMap<Box<[u8]>, u32>,
+    queues: Vec<Queue>,
+    /// The queue of the line at which it stopped, as `numbers` has it.
+    pub wanted: Vec<u8>,
+    record: Vec<u8>,
+}
+
+impl Appender {
+    pub fn new(fixed: Fixed) -> Self {
+        let mut template = [0; PREFIX.size];
+        put(&mut template, PREFIX.magic_code, VERSIONS[0].magic_code.to_be_bytes());
+        put(&mut template, PREFIX.born_address, fixed.born_address);
+        put(&mut template, PREFIX.born_port, fixed.born_port.to_be_bytes());
+        put(&mut template, PREFIX.store_address, fixed.store_address);
+        put(&mut template, PREFIX.store_port, fixed.store_port.to_be_bytes());
+        Appender {
+            largest_record: fixed.largest_record,
+            shortest_properties: fixed.shortest_properties,
+            template,
+            numbers: HashMap::new(),
+            queues: Vec::new(),
+            wanted: Vec::new(),
+            record: Vec::new(),
+        }
+    }
+
+    /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
+    pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
+        let fresh = self.queues.len() as u32;
+        let number =
+            *self.numbers.entry(key(&mut Vec::new(), topic, queue_id).into()).or_insert(fresh);
+        if number == fresh {
+            self.queues.push(Queue { next, limit, messages: 0, bytes: 0 });
+        } else {
+            self.queues[number as usize] = Queue { next, limit, messages: 0, bytes: 0 };
+        }
+        number
+    }
+
+    /// How many messages and bytes went to which queues since this was asked last.
+    pub fn totals(&mut self, rows: &[Row]) -> Vec<(u32, i64, i64)> {
+        let mut totals = Vec::new();
+        for row in rows {
+            let queue = &mut self.queues[row.queue as usize];
+            if queue.messages > 0 {
+                totals.push((row.queue, queue.messages, queue.bytes));
+                (queue.messages, queue.bytes) = (0, 0);
+            }
+        }
+        totals
+    }
+
+    /// Forgets all queues.
+    pub fn forget(&mut self) {
+        self.numbers.clear();
+        self.queues.clear();
+    }
+
+    /// Stores the messages of `lines` from the place `at` on, until one is not to be taken.
+    pub fn append(
+        &mut self,
+        room: &mut Room<'_>,
+        place: Place,
+        lines: &[u8],
+        at: usize,
+        times: Times,
+        rows: &mut Vec<Row>,
+    ) -> Taken {
+        put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
+        put(&mut self.template, PREFIX.store_timestamp, times.stored.to_be_bytes());
+        let mut taken =
+            Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
+        while taken.at < lines.len() {
+            let rest = &lines[taken.at..];
+            let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
+            if !line.iter().all(|byte| b" \t\r".contains(byte)) {
+                if rows.len() >= place.most || taken.position >= place.enough {
+                    taken.stop = Stop::Full;
+                    return taken;
+                }
+                match self.take(room, place, taken.position, line) {
+                    Ok(row) => {
+                        taken.position += row.size;
+                        rows.push(row);
+                    }
+                    Err((stop, needed)) => {
+                        taken.stop = stop;
+                        taken.needed = needed;
+                        return taken;
+                    }
+                }
+            }
+            taken.at += line.len() + 1;
+            taken.lines += 1;
+        }
+        taken
+    }
+
+    /// Stores the message of one line at `position`, or says why not.
+    fn take(
+        &mut self,
+        room: &mut Room<'_>,
+        place: Place,
+        position: usize,
+        line: &[u8],
+    ) -> Result<Row, (Stop, usize)> {
+        let unsure = (Stop::Unsure, 0);
+        let message = jsonline::read(line).ok_or(unsure)?;
+        let queue_id = i32::try_from(message.queue_id).map_err(|_| unsure)?;
+        let topic = message.topic.as_bytes();
+        let number = self.numbers.get(key(&mut self.wanted, topic, queue_id));
+        let number = *number.ok_or((Stop::Queue, 0))?;
+        let queue = &mut self.queues[number as usize];
+        if queue.next >= queue.limit {
+            return Err((Stop::Queue, 0));
+        }
+        let record = &mut self.record;
+        record.clear();
+        record.extend_from_slice(&self.template);
+        record.extend_from_slice(message.body.as_bytes());
+        record.push(u8::try_from(topic.len()).map_err(|_| unsure)?);
+        record.extend_from_slice(topic);
+        let start = record.len();
+        record.extend_from_slice(&[0; 2]);
+        if !extend_properties(record, &message) {
+            return Err(unsure);
+        }
+        let (size, length) = (record.len(), record.len() - start - 2);
+        let longest = VERSIONS[0].properties_length.limit;
+        if length < self.shortest_properties || length > longest || size > self.largest_record {
+            return Err(unsure);
+        }
+        if size > place.end.saturating_sub(position) {
+            return Err((Stop::Room, position + size));
+        }
+        put(record, start, (length as i16).to_be_bytes());
+        let body = message.body.as_bytes();
+        let offset = place.file_from_offset + position as i64;
+        put(record, PREFIX.total_size, (size as i32).to_be_bytes());
+        put(record, PREFIX.body_crc, (crc32fast::hash(body) & 0x7fff_ffff).to_be_bytes());
+        put(record, PREFIX.queue_id, queue_id.to_be_bytes());
+        put(record, PREFIX.queue_offset, queue.next.to_be_bytes());
+        put(record, PREFIX.physical_offset, offset.to_be_bytes());
+        put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
+        room.store(position, record);
+        queue.next += 1;
+        queue.messages += 1;
+        queue.bytes += size as i64;
+        Ok(Row { queue: number, position, size, queue_offset: queue.next - 1 })
+    }
+}
+
+/// A queue as `numbers` knows it, in `room`.
+fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
+    room.clear();
+    room.extend_from_slice(&queue_id.to_be_bytes());
+    room.extend_from_slice(topic);
+    room
+}
+
+/// Adds a message's properties as they are stored (`PropertyEncoder`); false where they take a
+/// closer look: one does more than to be stored, or could not be read back, or excludes another.
+fn extend_properties(record: &mut Vec<u8>, message: &Line<'_>) -> bool {
+    let given = message.properties.0.iter();
+    let mut entries: Vec<(u32, (&str, &str))> =
+        given.map(|(name, value)| (0, (&*name.0, &*value.0))).collect();
+    let has = |name: &[u8]| entries.iter().any(|(_, (own, _))| own.as_bytes() == name);
+    if has(PROPERTY_DELAY_TIME_LEVEL) || has(PROPERTY_INNER_MULTI_DISPATCH) {
+        return false;
+    }
+    let (keys, tags) = (&*message.keys, &*message.tags);
+    if !(keys.is_empty() && tags.is_empty()) {
+        if has(PROPERTY_KEYS) || has(PROPERTY_TAGS) {
+            return false;
+        }
+        for (name, value) in [(PROPERTY_KEYS, keys), (PROPERTY_TAGS, tags)] {
+            if !value.is_empty() {
+                entries.push((0, (std::str::from_utf8(name).unwrap_or_default(), value)));
+            }
+        }
+    }
+    let many = entries.len() > MOST_PROPERTIES;
+    if many || !hashmap::sort(&mut entries, |(name, _)| name.as_bytes()) {
+        return false;
+    }
+    for (number, (_, (name, value))) in entries.iter().enumerate() {
+        if name.is_empty() || is_marked(name) || is_marked(value) {
+            return false;
+        }
+        if number > 0 {
+            record.push(PROPERTY_SEPARATOR);
+        }
+        record.extend_from_slice(name.as_bytes());
+        record.push(NAME_VALUE_SEPARATOR);
+        record.extend_from_slice(value.as_bytes());
+    }
+    true
+}
+
+/// Whether a text holds a separator or a NUL.
+fn is_marked(text: &str) -> bool {
+    text.bytes().any(|byte| byte <= PROPERTY_SEPARATOR)
+}
+
+#[inline]
+fn put<const N: usize>(record: &mut [u8], at: usize, bytes: [u8; N]) {
+    record[at..at + N].copy_from_slice(&bytes);
+}

@@ -1,0 +1,60 @@
+//! The bytes of a log file, to be written to while others may read them.
+//!
+//! The second of the two places that take Python's word for memory (the first is `bytes_of`): while
+//! the buffer is held its bytes are neither freed nor moved, and only who holds the put lock stores
+//! records. Others read the same pages meanwhile, in this process and in others, so there is never a
+//! reference to them: bytes go through a pointer, and every place is checked before.
+
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{Ordering, fence};
+
+/// What is stored last of a record: its size and its magic code.
+pub const RECORD_HEAD: usize = 8;
+
+/// Bytes that records are stored into.
+pub struct Room<'a> {
+    start: *mut u8,
+    length: usize,
+    held: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: it is a pointer to bytes that are there for 'a, whichever thread uses it.
+unsafe impl Send for Room<'_> {}
+
+impl<'a> Room<'a> {
+    /// Bytes of our own.
+    #[cfg(test)]
+    pub fn of(bytes: &'a mut [u8]) -> Self {
+        Room { start: bytes.as_mut_ptr(), length: bytes.len(), held: PhantomData }
+    }
+
+    /// The bytes of a buffer of Python's.
+    ///
+    /// # Safety
+    ///
+    /// From `start` on so many bytes can be written to for all of 'a.
+    pub unsafe fn at(start: *mut u8, length: usize) -> Self {
+        Room { start, length, held: PhantomData }
+    }
+
+    /// Stores a record, size and magic code last and in one store of eight bytes: a kill leaves a
+    /// whole record or none (`CommitLogWriter.store`).
+    #[inline]
+    pub fn store(&mut self, position: usize, record: &[u8]) {
+        let end = position.checked_add(record.len());
+        assert!(record.len() > RECORD_HEAD && end.is_some_and(|end| end <= self.length));
+        let mut head = [0; RECORD_HEAD];
+        head.copy_from_slice(&record[..RECORD_HEAD]);
+        let rest = &record[RECORD_HEAD..];
+        // SAFETY: all of the record lies in the room, which was checked; `record` is another's.
+        unsafe {
+            let place = self.start.add(position);
+            ptr::copy_nonoverlapping(rest.as_ptr(), place.add(RECORD_HEAD), rest.len());
+            fence(Ordering::Release);
+            place.cast::<u64>().write_unaligned(u64::from_ne_bytes(head));
+        }
+    }
+}
