@@ -23,6 +23,8 @@ BULK_BYTES = 4 << 20
 #: So few are not worth the import of the scanner.
 _FEW_RECORDS = 64
 _FEW_BYTES = 64 << 10
+#: Of log that is looked at at once.
+_WINDOW_BYTES = 16 << 20
 
 
 class CatchUp:
@@ -116,10 +118,13 @@ class CatchUp:
     def _dispatch_range(self, start: int, end: int, *, restoring: bool = False) -> None:
         from rmqctl.engine.scan.batch import Batch
         from rmqctl.engine.scan.scanner import Scanner
+        from rmqctl.engine.scan.tuning import ScanTuning
 
+        # A bulk as one batch, that is: each queue and the index are written to once.
+        tuning = ScanTuning(window_bytes=(_WINDOW_BYTES, _WINDOW_BYTES), first_records=1 << 14)
         # One for all bulks: it knows the topics that it has seen.
         if self._scanner is None:
-            self._scanner = Scanner(self._log)
+            self._scanner = Scanner(self._log, tuning=tuning)
         for entry in self._scanner.scan(start, end):
             if isinstance(entry, Batch):
                 self._derived.dispatch_batch(entry, restoring=restoring)

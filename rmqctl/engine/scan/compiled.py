@@ -23,8 +23,6 @@ from rmqctl.engine.scan.tuning import ScanTuning
 if TYPE_CHECKING:
     from rmqctl.kernel import _kernel
 
-#: Rows for which there is room at first.
-_LEAST_ROOM = 1 << 9
 #: Bytes of a part of a window, and parts that are read at once, at most.
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
 
@@ -70,7 +68,7 @@ class CompiledReader:
         #: The topics' numbers by those that each thread gives them.
         self._numbers: list[Ints] = [np.empty(0, np.int64)] * tuning.threads
         # Few behind damage, where more may follow: room that is made is filled with zeros.
-        self._room = min(_LEAST_ROOM, self._most_rows)
+        self._room = self._least_room = min(tuning.first_records, self._most_rows)
         #: Bytes of a record, on an average; 0: not known yet.
         self._record_bytes = 0
 
@@ -111,7 +109,7 @@ class CompiledReader:
             if count == room:
                 self._room = min(4 * self._room, self._most_rows)
             elif count < self._room // 8:
-                self._room = min(max(self._room // 2, _LEAST_ROOM), self._most_rows)
+                self._room = min(max(self._room // 2, self._least_room), self._most_rows)
 
     def _plan(self, position: int, limit: int) -> tuple[int, int, int]:
         """Where to read to at once, room for how many rows in each part, and how many parts."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class ScanTuning:
     """Sizes of the scanner's steps. They change how fast it is, and nothing that it says.
 
-    ``batch_records``: records of a batch. ``window_bytes``: what is chained at once, the least and
+    ``batch_records``: records of a batch, at most, and ``first_records``: of which there is room at
+    first, where a backend makes room. ``window_bytes``: what is chained at once, the least and
     the most; little after damage, where more may follow, and soon much again. ``lane_records`` and
     ``lane_bytes`` (least and most): what a lane of a chain has to itself, so that it is worth its
     start, which is searched for in the first ``lane_search_bytes`` of it. ``chunk_bytes``: of the
@@ -18,6 +19,7 @@ class ScanTuning:
     """
 
     batch_records: int = 16384
+    first_records: int = 512
     window_bytes: tuple[int, int] = (1 << 20, 16 << 20)
     lane_records: int = 32
     lane_bytes: tuple[int, int] = (1 << 13, 1 << 18)

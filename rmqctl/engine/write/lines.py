@@ -15,7 +15,7 @@ from formats import constants
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.message import LOCALHOST, Host
 from rmqctl.engine.write.appended import Run, Stored
-from rmqctl.engine.write.bulk import BULK_RECORDS, BulkAppender, Message
+from rmqctl.engine.write.bulk import BulkAppender, Message
 from rmqctl.errors import CannotWrite
 from rmqctl.kernel import module as compiled
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.write.put import MessagePutter
 
+#: What a bulk has at most: it takes no longer than a smaller one without the kernel.
+_BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
 #: Why the kernel stopped, where something can be done (``Stop`` in src/append.rs).
-_QUEUE, _ROOM = 2, 3
+_LINES, _QUEUE, _ROOM = 0, 2, 3
 
 
 class Lines:
@@ -69,6 +71,7 @@ class LineAppender(BulkAppender):
     def __init__(self, putter: MessagePutter, lines: Lines, kernel: ModuleType) -> None:
         super().__init__(putter, iter(lines))
         self._lines = lines
+        self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
         shortest, _, largest = self._lengths()
         self._kernel = kernel.LineAppender(
             born_host=_host(LOCALHOST),
@@ -90,19 +93,19 @@ class LineAppender(BulkAppender):
         self._is_peeked = self._is_peeked or super().wait()
         return self._is_peeked
 
-    def _fill_plain(self, stored: Stored, limit: int, most: int = BULK_RECORDS) -> Message | None:
+    def _fill_plain(self, stored: Stored, limit: int, most: int = _BULK_RECORDS) -> Message | None:
         """As there; lines that the kernel is sure of are stored by it."""
         if not stored:
             self._limits.clear()
             self._forget()
-        while not self._pauses and len(stored) < BULK_RECORDS:
+        while not self._pauses and len(stored) < self._most_records:
             if self._can_ask():
                 if self._putter.log.write_offset >= limit:
                     break
                 before = len(stored)
                 self._take_lines(stored, limit)
                 self._careful = 1 if len(stored) > before else min(2 * self._careful, most)
-                if len(stored) >= BULK_RECORDS or self._putter.log.write_offset >= limit:
+                if len(stored) >= self._most_records or self._putter.log.write_offset >= limit:
                     break
             self._is_peeked = False
             self._forget()
@@ -126,14 +129,14 @@ class LineAppender(BulkAppender):
             self._queues = []
 
     def _take_lines(self, stored: Stored, limit: int) -> None:
-        """Stores lines of the block until it is used up, the bulk full, or one needs a closer
+        """Stores lines until there are none for now, the bulk is full, or one needs a closer
         look."""
         mapped, buffer, base, end = self._room()
         if mapped is None:
             return
         log, lines = self._putter.log, self._lines
         reserved = log.write_offset
-        while lines.at < len(lines.block):
+        while lines.has_lines():
             born, timestamp = lines.clock(), self._putter.clock()
             self._putter.before_append(timestamp)
             position, at, count, stop, needed, columns, totals = self._kernel.append(
@@ -143,7 +146,7 @@ class LineAppender(BulkAppender):
                 position=log.write_offset - base,
                 end=reserved - base,
                 file_from_offset=base,
-                most=BULK_RECORDS - len(stored),
+                most=self._most_records - len(stored),
                 enough=limit - base,
                 born_timestamp=born,
                 store_timestamp=timestamp,
@@ -154,7 +157,7 @@ class LineAppender(BulkAppender):
                 run = Run(self._queues, host, base, timestamp, columns, totals)
                 self._advance(run, mapped, position)
                 stored.add(run)
-            if stop == _QUEUE and self._admit():
+            if stop == _LINES or (stop == _QUEUE and self._admit()):
                 continue
             if stop == _ROOM and base + needed <= end:
                 reserved = self._reserve(mapped, base + position, needed - position)
