@@ -113,7 +113,6 @@ impl PyLines {
     #[pyo3(signature = (units, first, queue, buffer, places, file_from_offset, limits, tags, most,
                         room))]
     #[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
-    #[expect(clippy::type_complexity, reason = "they are Python's tuples")]
     fn pull<'py>(
         &mut self,
         py: Python<'py>,
