@@ -48,8 +48,8 @@ CHECKS = {
     "mypy": ["-m", "mypy"],
     "generated files": ["-m", "rmqctl.reference", "--check"],
     # loadgroup: all tests on Spark share one session, so one process runs them, as do those of an
-    # engine. How many processes "auto" is, tests/conftest.py says.
-    "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup"],
+    # engine. How many processes "auto" is, and which tests come first, tests/conftest.py says.
+    "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder"],
 }
 
 

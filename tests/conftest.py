@@ -50,16 +50,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int | None:
-    """Workers of ``-n auto``: two more than there are cores. Tests of the engine and of Spark, a
-    half of the time, mostly wait: for starts, stops and deaths of what runs beside them."""
+    """Workers of ``-n auto``: three more than there are cores. Tests of the engine and of Spark,
+    three quarters of the time, mostly wait: for starts, stops and deaths of what runs beside them.
+    On a small machine each of the long groups has a worker of its own."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None  # xdist reads it.
-    return len(os.sched_getaffinity(0)) + 2
+    return len(os.sched_getaffinity(0)) + 3
+
+
+#: Groups of tests that one process runs, the one that takes longest first.
+_LONG_GROUPS = ("spark-cluster", "interop-5.3.3", "interop-4.9.3", "spark-processes", "spark")
+
+
+def _place(item: pytest.Item) -> int:
+    """When a test comes to its turn where several processes share the work: what is long first,
+    so that at the end nobody waits for one that came last. ``dev.py`` tells xdist to keep to it.
+
+    :raises ValueError: a group is not among those that are known.
+    """
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return _LONG_GROUPS.index(group.args[0])
+    return len(_LONG_GROUPS) + (item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Nightly tests run when they are asked for; then all that draw lots are among them."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=_place)
     if seeds.asks_for_nightly(config.option.markexpr):
         for item in items:
             if _draws_lots(item):

@@ -38,7 +38,7 @@ from tests.test_spark.conftest import (
 )
 from tests.test_spark.test_encode import kept_of
 
-pytestmark = [pytest.mark.xdist_group("spark-processes"), pytest.mark.slow]
+pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.slow]
 
 
 def environment(cluster: Cluster, python: str) -> dict[str, str]:
