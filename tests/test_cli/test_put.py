@@ -337,10 +337,8 @@ def test_a_pause_in_the_input_is_answered(store: Path) -> None:
             process.stdin.write(line)
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["queue_offset"] == number
-        started = time.monotonic()
         process.send_signal(2)
         assert process.wait(60) == 130
-        assert time.monotonic() - started < 60
     assert not (store / "abort").exists()
 
 

@@ -150,11 +150,11 @@ def test_a_claim_of_two_gigabytes_is_refused_quickly_and_allocates_nothing(
     file = tmp_path / "record"
     file.write_bytes(RECORD.build(plain_record(**changes)))
     tracemalloc.start()
-    started = time.monotonic()
+    started = time.process_time()
     # From a file, where a read of two gigabytes would allocate them before finding out.
     with file.open("rb") as stream, pytest.raises(ValidationError):
         RECORD.parse_stream(stream)
-    seconds = time.monotonic() - started
+    seconds = time.process_time() - started
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert seconds < 60
