@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -70,3 +70,43 @@ def test_a_failure_ends_no_other_threads_jobs(spark: SparkSession, tmp_path: Pat
         (tmp_path / "other").touch()
         assert other.result(60) == 1
     assert not spark.getTags()
+
+
+class _Ends:
+    """As much of a session as :func:`watched` needs, whose calls fail."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+        self._sc = self
+
+    def _fail(self, *_: object) -> NoReturn:
+        raise self._error
+
+    def statusTracker(self) -> _Ends:
+        return self
+
+    getActiveStageIds = cancelAllJobs = interruptTag = removeTag = _fail
+
+    def addTag(self, _: str) -> None:
+        pass
+
+
+def test_only_the_end_of_java_is_passed_over() -> None:
+    """What its end makes of a call says nothing new; a bug of ours must be seen."""
+    from py4j.protocol import Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    from rmqctl.spark.session.jobs import ended_on_failure
+    from rmqctl.spark.session.progress import watched
+
+    def left(error: Exception) -> Iterator[BaseException]:
+        ended: Any = _Ends(error)
+        for context in (watched(ended, lambda _: None), ended_on_failure(ended)):
+            with pytest.raises((KeyboardInterrupt, Exception)) as raised, context:
+                raise KeyboardInterrupt
+            yield raised.value
+
+    for error in (Py4JNetworkError(), PySparkException("stopped"), ConnectionRefusedError()):
+        assert [type(one) for one in left(error)] == [KeyboardInterrupt] * 2
+    bug = AttributeError("ours")
+    assert list(left(bug)) == [bug, bug]

@@ -63,6 +63,15 @@ class SparkFailed(RmqctlError):
     template = "Spark failed: {reason}"
 
 
+def end_of_java() -> tuple[type[Exception], ...]:
+    """What calls of Spark raise when its Java process has ended or is about to, or when Ctrl-C has
+    cut a call short; py4j's sockets raise the system's own errors, too."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return Py4JError, PySparkException, OSError
+
+
 @contextmanager
 def failures_told() -> Iterator[None]:
     """Makes one line of what Spark raises: the innermost error that a task told of.

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
+from rmqctl.spark.session.failures import end_of_java
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -70,5 +72,5 @@ def at_once(
 def _end(action: Callable[[], object]) -> None:
     try:
         action()
-    except Exception:
-        pass  # Java has ended already, and its tasks with it.
+    except end_of_java():
+        pass  # Its tasks have ended with it.

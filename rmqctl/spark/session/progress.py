@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rmqctl.spark.session.failures import end_of_java
+
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import StatusTracker
     from pyspark.sql import SparkSession
 
 #: What a whole command counts to.
@@ -16,9 +18,8 @@ TOTAL = 1000
 _SECONDS = 0.2
 
 
-def _tasks(context: SparkContext) -> tuple[int, int]:
+def _tasks(tracker: StatusTracker) -> tuple[int, int]:
     """How many tasks the running stages have, and how many of those are done."""
-    tracker = context.statusTracker()
     total = finished = 0
     for stage in tracker.getActiveStageIds():
         info = tracker.getStageInfo(stage)
@@ -40,15 +41,16 @@ def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[Non
         yield
         return
     done = threading.Event()
+    # A context that is stopped gives none.
+    tracker = context.statusTracker()
 
     def poll() -> None:
         reached = 0
         while not done.wait(_SECONDS):
             try:
-                total, finished = _tasks(context)
-            except Exception:
-                # Spark is stopping, or Ctrl-C has ended Java: a bar is no reason to say so.
-                return
+                total, finished = _tasks(tracker)
+            except end_of_java():
+                return  # A bar is no reason to say so.
             if total:
                 reached = max(reached, TOTAL * finished // total)
                 advance(min(reached, TOTAL - 1))
@@ -60,8 +62,8 @@ def watched(spark: SparkSession, advance: Callable[[int], None]) -> Iterator[Non
     except BaseException:
         try:
             context.cancelAllJobs()
-        except Exception:
-            pass  # Java has ended, or Ctrl-C cut a call short: then it is ended soon.
+        except end_of_java():
+            pass  # Its jobs have ended with it, or will soon.
         raise
     finally:
         done.set()

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.errors import RmqctlError, UsageError
-from rmqctl.spark.session.failures import SparkFailed, first_line
+from rmqctl.spark.session.failures import SparkFailed, end_of_java, first_line
 from rmqctl.spark.session.java import SparkMissing, java_environment
 from rmqctl.spark.session.staging import remove_abandoned
 
@@ -223,8 +223,8 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         # A second Ctrl-C must not leave the Java process behind.
         try:
             context.stop()
-        except Exception:
-            pass  # Ctrl-C cut a call short; the end of Java stops everything.
+        except end_of_java():
+            pass  # It stops everything.
         finally:
             _end(gateway, place)
             log.close()
