@@ -115,7 +115,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
 }
 #: Columns that a terminal too narrow for all does without, the first one first.
 SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
-    "message": ("total_size", "body_encoding", "properties"),
+    "message": ("total_size", "properties", "body_encoding"),
     "append_result": ("wrote_bytes", "msg_id"),
     "topic": ("kind", "configured", "bytes"),
     "group": ("queues", "missed"),

@@ -278,9 +278,7 @@ def _folded(word: str, room: int) -> list[str]:
 def pairs(row: Row) -> str:
     """A row on one line, without its type: ``name=value, name="one, two", …``."""
     return ", ".join(
-        f"{title(name)}={_quoted(cell(name, value))}"
-        for name, value in row.items()
-        if name != "type"
+        f"{title(name)}={_quoted(cell_of(row, name))}" for name in row if name != "type"
     )
 
 

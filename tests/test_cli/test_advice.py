@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.text import shell_line
 from rmqctl.operations.verify import CODES
 from rmqctl.operations.verify.findings import finding as found
+from tests import golden_data
+from tests.conftest import Golden
 from tests.test_cli.conftest import NASTY, Cli
 
 PLACE = {
@@ -42,6 +45,33 @@ def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
         done = cli(*words[1:])
         assert done.code in (0, 1, 6) or "group set-offset" in line, (line, done.err)
         assert "--in-place" not in words or done.code == 6, "what replaces files asks first"
+
+
+@pytest.mark.parametrize("case", ["bad-magic-late", "bad-size-late", "flip-body-early"])
+def test_what_a_damaged_log_is_advised_can_be_run(
+    case: str, cli: Cli, golden: Golden, tmp_path: Path
+) -> None:
+    damage = golden_data.damage_case(case)
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    shutil.copytree(golden(damage["base"]), root)
+    golden_data.apply_damage(root, damage["ops"])
+    settings = golden_data.INDEX["stores"][damage["base"]]["config"]
+    conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    done = cli("verify", "--store", root, "--broker-conf", conf, "--format", "ndjson")
+    commands = [row["command"] for row in done.rows if row.get("command")]
+    assert commands
+    for command in commands:
+        words = shlex.split(command)
+        shown = cli(*words[1:], "--format", "ndjson")
+        assert shown.code in (0, 1), (command, shown.err)
+        if words[1] == "walk":
+            first, behind = shown.rows[:2]
+            assert first["type"] == "damage" and behind["type"] in ("message", "blank")
+            # The place is one where damage begins; within it a walk would read nonsense.
+            words[words.index("--start") + 1] = str(first["physical_offset"] + 1)
+            inside = cli(*words[1:])
+            assert inside.code == 5
+            assert f"The next one starts at {behind['physical_offset']}." in inside.err
 
 
 def test_a_place_that_is_not_known_makes_no_command() -> None:

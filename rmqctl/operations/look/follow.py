@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqctl.engine.read.follow import LiveStore, LogFollower, Moved, QueueFollower
 from rmqctl.engine.record.record import Blank, Damage, Record
 from rmqctl.engine.record.status import GetMessageStatus
-from rmqctl.operations.look.recordstarts import require_walk_start
+from rmqctl.operations.look.places import require_walk_start
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
 from rmqctl.operations.look.walk import Selection, log_row
 

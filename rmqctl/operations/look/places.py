@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.record.record import Damage, End, Record, find_next
 from rmqctl.errors import NoRecordAt
-from rmqctl.operations.look.recordstarts import next_entry_offset
+from rmqctl.operations.look.recordstarts import next_entry_offset, no_record
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.mappedfile import MappedFile
@@ -39,6 +39,22 @@ def message_of_unit(store: MessageStore, queue: ConsumeQueue, queue_offset: int)
         what = "zeros" if isinstance(entry, End) else "a blank"
         return Damage(at, unit.size, "unit-points-to-no-record", "a record", what)
     return entry
+
+
+def require_walk_start(store: MessageStore, physical_offset: int) -> None:
+    """Refuses a start from which a walk would read nonsense; errors as of
+    :func:`~rmqctl.operations.look.recordstarts.require_record`.
+
+    A walk can start at a blank, where damage begins, and at the end of the log, too.
+    """
+    if physical_offset == store.max_offset:
+        return
+    entry = store.commit_log.entry_at(physical_offset)
+    if isinstance(entry, Damage) and entry_around(store, physical_offset) != physical_offset:
+        reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
+        raise no_record(store, physical_offset, reason)
+    if isinstance(entry, End):
+        raise no_record(store, physical_offset, "nothing was written there")
 
 
 def _unit_text(physical_offset: int, size: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
-from rmqctl.engine.record.record import Damage, End, Record, find_next
+from rmqctl.engine.record.record import Record, find_next
 from rmqctl.errors import NoRecordAt, NotARecordStart
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def next_entry_offset(store: MessageStore, physical_offset: int, end: int = LONG
     return None
 
 
-def _no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecordAt:
+def no_record(store: MessageStore, physical_offset: int, reason: str) -> NoRecordAt:
+    """What is raised for an offset at which no record starts: it names the next one's."""
     following = next_entry_offset(store, physical_offset)
     if following is None:
         reason = f"{reason}; none follows, the log ends at {store.max_offset}"
@@ -47,19 +48,4 @@ def require_record(store: MessageStore, physical_offset: int) -> Record:
     try:
         return store.look_message_by_offset(physical_offset)
     except NoRecordAt as error:
-        raise _no_record(store, physical_offset, str(error.values["reason"])) from None
-
-
-def require_walk_start(store: MessageStore, physical_offset: int) -> None:
-    """Refuses a start from which a walk would read nonsense; errors as :func:`require_record`.
-
-    A walk can start at a blank and at the end of the log, too.
-    """
-    if physical_offset == store.max_offset:
-        return
-    entry = store.commit_log.entry_at(physical_offset)
-    if isinstance(entry, Damage):
-        reason = f"{entry.reason} (expected {entry.expected}, found {entry.found})"
-        raise _no_record(store, physical_offset, reason)
-    if isinstance(entry, End):
-        raise _no_record(store, physical_offset, "nothing was written there")
+        raise no_record(store, physical_offset, str(error.values["reason"])) from None

@@ -14,7 +14,7 @@ from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.lines import wanted_lines
-from rmqctl.operations.look.recordstarts import require_walk_start
+from rmqctl.operations.look.places import require_walk_start
 from rmqctl.operations.look.rows import (
     BodySource,
     blank_row,
