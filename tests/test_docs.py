@@ -330,7 +330,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "abort").unlink()
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)
-    yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
+    yield from rows("pull", "--topic orders --queue-id 0 --body-as hex", code=1)
     yield from rows("rebuild", f"all --output {root}/new", code=1)
 
 

@@ -229,6 +229,26 @@ def test_walk_goes_on_behind_damage(cli: Cli, store: Path) -> None:
     shown = cli("dump", size, "--format", "ndjson", store=store)
     assert shown.code == 1 and any("bad-magic" in p for p in shown.rows[-1]["problems"])
     assert "damage: physical_offset" in cli("walk", "commitlog", store=store).out
+    behind = cli("walk", "commitlog", "--start", size, "--format", "ndjson", store=store).rows
+    assert [row["physical_offset"] for row in behind[:-1]] == [
+        row["physical_offset"] for row in done.rows[1:-1]
+    ]
+    assert behind[0]["type"] == "damage"
+
+
+def test_pull_tells_of_messages_that_it_passes_over(cli: Cli, store: Path) -> None:
+    line = ("pull", "--topic", "orders", "--queue-id", "0", "--format", "ndjson")
+    sound = cli(*line, store=store)
+    assert (sound.code, sound.err) == (0, "") and "passed_over" not in sound.rows[-1]
+    second = sound.rows[1]["physical_offset"]
+    file = sorted((store / "commitlog").iterdir())[0]
+    data = bytearray(file.read_bytes())
+    data[second + 4] ^= 0xFF
+    file.write_bytes(data)
+    done = cli(*line, store=store)
+    assert (done.code, done.rows[-1]["passed_over"]) == (1, 1)
+    assert [row["queue_offset"] for row in done.rows[:2]] == [0, 2]
+    assert "one message was passed over" in done.err and "`rmqctl verify`" in done.err
 
 
 def test_walk_queue_shows_holes(cli: Cli, store: Path) -> None:

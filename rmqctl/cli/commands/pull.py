@@ -37,7 +37,10 @@ if TYPE_CHECKING:
         "rmqctl pull --topic orders --queue-id 0 --limit 100000 --format ndjson",
         "rmqctl pull --topic orders --queue-id 0 --follow --from-end --format ndjson",
     ],
-    exits={0: "FOUND", 1: "any other status, or a body shown is not what was stored"},
+    exits={
+        0: "FOUND",
+        1: "any other status, messages that cannot be read, or a body shown is not what was stored",
+    },
 )
 @topic_option(required=True)
 @queue_id_option(required=True)
@@ -121,7 +124,15 @@ def command(
 
 
 def _exit_code(settings: Settings, summary: Row) -> int:
-    return int(settings.note_bodies(summary) or summary["status"] != "FOUND")
+    passed_over = summary.get("passed_over", 0)
+    if passed_over:
+        what = "one message was" if passed_over == 1 else f"{passed_over} messages were"
+        settings.note(
+            f"note: {what} passed over, of which the unit or the record cannot be read: "
+            "`rmqctl verify` says why"
+        )
+    wrong = settings.note_bodies(summary) or passed_over
+    return int(bool(wrong) or summary["status"] != "FOUND")
 
 
 def _note_filter_errors(settings: Settings, summary: Row) -> None:
