@@ -310,6 +310,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("dump index-item", f"{index_file} 1")
     yield from rows("dump checkpoint")
     yield from rows("verify")
+    yield from rows("verify", "--max-duration 0s")
     yield from rows("flush")
     yield from scheduled_and_half_messages(rows)
     yield from rows("rebuild --dry-run", "all --in-place")

@@ -86,18 +86,23 @@ class FindingsReport:
         else:
             self._writer.row(row)
 
-    def finish(self, summary: Row, looked_at: str, only: Collection[str] = ()) -> None:
-        """Prints everything; ``looked_at`` says of a sound store what agrees, and ``only`` what was
-        checked where that is not all: the verdict is of no more."""
+    def finish(
+        self, summary: Row, looked_at: str, only: Collection[str] = (), part: str = ""
+    ) -> None:
+        """Prints everything; ``looked_at`` says of a sound store what agrees, ``only`` and ``part``
+        (of the log) what was checked where that is not all: the verdict is of no more."""
         self._is_finished = True
         counts, infos = self._counts(), self._severities["info"]
         if counts:
-            limits = f" (only {', '.join(only)} checked)" if only else ""
+            limited = ", ".join([*only, *([part] if part else [])])
+            limits = f" (only {limited} checked)" if limited else ""
             self._print(f"{counts}: {self._named()}{limits}")
         else:
             sound = f"{looked_at} agree"
             if only:
                 sound = f"nothing wrong in {', '.join(only)}; nothing else was checked"
+            if part:
+                sound = f"{sound}; only {part} was read"
             self._print(f"OK: {sound}" + (f" ({_some(infos, 'info')})" if infos else ""))
         self._writer.summary(**summary)
         for severity in _SEVERITIES:

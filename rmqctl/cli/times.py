@@ -44,6 +44,13 @@ def parse_time(text: str, now: int) -> int | None:
         return None
 
 
+def parse_length(text: str) -> int | None:
+    """A length of time such as ``90s`` or ``1h30m``, in milliseconds; None where it is none."""
+    if not re.fullmatch(_LENGTH, text):
+        return None
+    return sum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+
+
 def in_other_unit(digits: str) -> str | None:
     """What to say of a number that is hardly meant in milliseconds; None where it may well be."""
     if digits.startswith(("19", "20")) and len(digits) in (8, 14):

@@ -94,3 +94,17 @@ class Time(click.ParamType[int]):
                 ctx,
             )
         return moment
+
+
+class Length(click.ParamType[int]):
+    """A length of time such as ``1h30m``, in milliseconds."""
+
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from rmqctl.cli.times import parse_length
+
+        length = value if isinstance(value, int) else parse_length(str(value).strip())
+        if length is None:
+            self.fail(f"{value!r} is no length of time: give 90s, 10m or 1h30m", param, ctx)
+        return length

@@ -213,7 +213,15 @@ class VerifySummary(TypedDict):
     index_files: Annotated[int, FILES, "index files checked"]
     index_items: Annotated[int, ITEMS, "index items checked"]
     min_offset: Annotated[int, BYTES, "where the log starts"]
-    max_offset: Annotated[int, BYTES, "where it ends"]
+    max_offset: Annotated[int, BYTES, "where it ends, or where the check of it has stopped"]
+    next_offset: NotRequired[
+        Annotated[
+            int,
+            BYTES,
+            "with `--max-duration`, when the time was over before the end of the log: what the "
+            "next `--resume-from` is to be",
+        ]
+    ]
     errors: Annotated[int, "findings of severity `error`"]
     warnings: Annotated[int, "findings of severity `warning`"]
     infos: Annotated[int, "findings of severity `info`"]

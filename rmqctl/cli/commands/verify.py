@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -16,6 +17,7 @@ from rmqctl.cli.spark_options import (
     several_stores,
     spark_options,
 )
+from rmqctl.cli.types import OFFSET, Length
 
 if TYPE_CHECKING:
     from rmqctl.errors import RmqctlError
@@ -33,6 +35,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
         "rmqctl verify --store DIR --broker-conf broker.conf --format ndjson",
         "rmqctl verify --store DIR -q && echo sound",
         "rmqctl verify --store DIR --only queues --only index",
+        "rmqctl verify --store DIR --max-duration 1h30m --format ndjson",
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
         "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
     ],
@@ -45,6 +48,18 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
     multiple=True,
     type=click.Choice(_STRUCTURES),
     help="Check commitlog, queues, index or checkpoint only (repeatable).",
+)
+@click.option(
+    "--max-duration",
+    metavar="DURATION",
+    type=Length(),
+    help="Stop reading the log after so long (90s, 10m, 1h30m), and say where to go on.",
+)
+@click.option(
+    "--resume-from",
+    metavar="OFFSET",
+    type=OFFSET,
+    help="Begin at this physical offset: where --max-duration has stopped.",
 )
 @jobs_option
 @spark_options()
@@ -59,6 +74,8 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     beside a running broker. Severity info is worth knowing and does not count for the exit status.
     With --only the log is read as well, but without its bodies unless it is checked, and what is
     wrong elsewhere is not told.
+    A log that takes hours is checked in stretches, with --max-duration and --resume-from; the last
+    one tells what needs its end: units and items that point behind it, and the checkpoint.
     With --master the same findings are sorted by place, and there may be several stores: findings
     then say which, and each store has a row of type store. One that cannot be checked is told
     there, and ends the command with its error when the others are done.
@@ -69,8 +86,11 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     stores = settings.mapped_stores("verify", format, options["master"])
     if output is not None and options["master"] is None:
         raise click.UsageError("--output needs --master.")
-    if options["only"] and options["master"] is not None:
-        raise click.UsageError("--only and --master exclude each other: Spark checks all.")
+    for name in ("only", "max_duration", "resume_from"):
+        if options[name] not in (None, ()) and options["master"] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and --master exclude each other: Spark checks all.")
+    part = Part(options["max_duration"], options["resume_from"])
     jobs = jobs_of(options)
     total, failure = Summary(), None
     with (
@@ -79,7 +99,7 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
         stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
-            everything = _here(stores[0], advance, jobs, options["only"])
+            everything = _here(stores[0], advance, jobs, options["only"], part)
         else:
             everything = _on_spark(stores, output, options, advance)
         for one, found in everything:
@@ -100,22 +120,66 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
         asked = options["only"]
         some = set(asked) < set(_STRUCTURES)
         only = [name for name in _STRUCTURES if some and name in asked]
-        report.finish(shown, _looked_at(total), only)
+        report.finish(shown, _looked_at(total), only, part.named(total))
+        part.note(stores[0], total)
     if failure is not None:
         raise failure
     return int(not total.is_clean)
+
+
+class Part(NamedTuple):
+    """A stretch of a log: how long to read it (milliseconds), and where to begin."""
+
+    max_duration: int | None
+    resume_from: int | None
+
+    def clock(self) -> Callable[[], bool]:
+        """Tells whether the time is over, from now on."""
+        if self.max_duration is None:
+            return lambda: False
+        end = time.monotonic() + self.max_duration / 1000
+        return lambda: time.monotonic() >= end
+
+    def named(self, summary: Summary) -> str:
+        """What the verdict is of; empty: of the whole log."""
+        begin, end = self.resume_from, summary.next_offset
+        if begin is None and end is None:
+            return ""
+        start = summary.min_offset if begin is None else max(begin, summary.min_offset)
+        return f"the log from {start} to {summary.max_offset}"
+
+    def note(self, settings: Settings, summary: Summary) -> None:
+        """Says how to go on."""
+        if summary.next_offset is not None:
+            settings.note(
+                f"note: the time was over at {summary.next_offset}; what lies behind it has not "
+                f"been checked: go on with --resume-from {summary.next_offset}."
+            )
 
 
 Found = tuple[Settings, "Finding | Summary | RmqctlError"]
 
 
 def _here(
-    settings: Settings, advance: Callable[[int], None], jobs: int, only: tuple[str, ...]
+    settings: Settings,
+    advance: Callable[[int], None],
+    jobs: int,
+    only: tuple[str, ...],
+    part: Part,
 ) -> Iterator[Found]:
     from rmqctl.operations.verify import verify
 
-    for found in verify(settings.root, settings.config, advance, jobs=jobs, only=only):
-        yield settings, found
+    found = verify(
+        settings.root,
+        settings.config,
+        advance,
+        jobs=jobs,
+        only=only,
+        resume_from=part.resume_from,
+        is_over=part.clock(),
+    )
+    for one in found:
+        yield settings, one
 
 
 def _on_spark(

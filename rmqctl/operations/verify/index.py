@@ -86,8 +86,17 @@ class IndexChecker:
         return self._cursor.items
 
     def log_begins(self, log_min: int) -> None:
-        """Goes on with the log as it is now: retention has removed its oldest files."""
+        """Goes on with the log as it is now: what lies before ``log_min`` is gone, as after a
+        retention, or not looked at."""
         self._log_min, self._expires, self._starts_late = log_min, True, True
+
+    def pause(self) -> Iterator[Finding]:
+        """After the last record that is read, where the log goes on: what its keys, and those
+        before, have no items for, or items no keys."""
+        yield from self._report_surplus()
+        if self._started and len(self._cursor.peek(1)):
+            yield from self._report_gap("key-not-indexed")
+        yield from self._cursor.drain()
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
         """Takes the keys of a batch of records."""

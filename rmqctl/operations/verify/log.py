@@ -72,6 +72,11 @@ class LogChecker:
             self._damaged.add(entry)
             yield self._damage(entry)
 
+    def pause(self) -> Iterator[Finding]:
+        """After the last record that is read, where the log goes on."""
+        yield from self.release_suspect()
+        yield from self.undispatched.findings()
+
     def release_suspect(self) -> Iterator[Finding]:
         """Something follows the record with the wrong CRC."""
         if self.suspect is not None:

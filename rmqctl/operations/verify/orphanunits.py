@@ -18,6 +18,8 @@ from rmqctl.operations.verify.snapshot import Snapshot
 
 #: Units that are read at once: 1.3 MB.
 _WINDOW = 1 << 16
+#: Units among which one is looked for that points behind some place.
+_NEAR = 1 << 8
 _LOOK, _HOLE, _PAST_END = 0, 1, 2
 _CODES = {_HOLE: "unit-hole", _PAST_END: "unit-points-past-log-end"}
 
@@ -33,9 +35,9 @@ class OrphanUnits:
         self._dispatcher = Dispatcher(snapshot.config)
         self.log = log
 
-    def log_begins(self, log: CommitLog) -> None:
-        """Goes on with the log as it is now: retention has removed its oldest files."""
-        self.log, self._log_min = log, log.min_offset
+    def log_begins(self, log: CommitLog, begin: int) -> None:
+        """What lies before ``begin`` is not asked for any more."""
+        self.log, self._log_min = log, begin
 
     def close(self) -> None:
         self.end.close()
@@ -44,6 +46,19 @@ class OrphanUnits:
         """Units behind the last one that a record has asked for; zeros up to the end of the last
         file are still to be written."""
         return self.check(state, state.proven_end, self._end_of(state))
+
+    def check_to(self, state: QueueState, log_end: int) -> Iterator[Finding]:
+        """Units behind the last one that a record has asked for, up to the first that points to
+        ``log_end`` or behind it."""
+        assert state.queue is not None
+        start = end = state.proven_end
+        while len(window := state.queue.window(end, _NEAR)):
+            later = np.flatnonzero((window["physical_offset"] >= log_end) | (window["size"] <= 0))
+            if len(later):
+                end += int(later[0])
+                break
+            end += len(window)
+        return self.check(state, start, end)
 
     def check(self, state: QueueState, start: int, end: int) -> Iterator[Finding]:
         """Orphans at queue offsets ``[start, end)``; neighbours of a kind are one finding."""

@@ -72,9 +72,23 @@ class QueueChecker:
         """The log was checked up to there."""
         self._orphans.end.reached(log_end)
 
-    def log_begins(self, log: CommitLog) -> None:
-        """Goes on with ``log`` as it is now: retention has removed its oldest files."""
-        self._orphans.log_begins(log)
+    def log_begins(self, log: CommitLog, begin: int) -> None:
+        """Goes on with ``log`` as it is now: what lies before ``begin`` is gone, as after a
+        retention, or not looked at."""
+        self._orphans.log_begins(log, begin)
+
+    def pause(self, log_end: int) -> Iterator[Finding]:
+        """After the last record that is read, where the log goes on at ``log_end``: what the
+        records before it ask for, and the units that point before it."""
+        yield from self._check_pending()
+        for state in self._states.values():
+            if state.queue is not None:
+                yield from state.release()
+                yield from self._unless_removed(state, self._orphans.check_to(state, log_end))
+                state.queue.close()
+        waits = self.waits()
+        yield from _missing_findings(self._snapshot, waits.missing)
+        yield from _behind_findings([waits])
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: the findings of all orphan units."""

@@ -14,7 +14,8 @@ from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import is_index_name
-from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
@@ -57,6 +58,8 @@ class Summary(Tally):
     index_items: int = 0
     min_offset: int = 0
     max_offset: int = 0
+    #: Where to go on, when the time was over before the end of the log.
+    next_offset: int | None = None
 
     def row(self) -> dict[str, object]:
         """The summary's fields."""
@@ -69,6 +72,7 @@ class Summary(Tally):
             "index_items": self.index_items,
             "min_offset": self.min_offset,
             "max_offset": self.max_offset,
+            **({} if self.next_offset is None else {"next_offset": self.next_offset}),
             **self.counts(),
         }
 
@@ -91,6 +95,8 @@ def verify(
     *,
     jobs: int = 1,
     only: Collection[str] = (),
+    resume_from: int | None = None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> Iterator[Finding | Summary]:
     """Findings of the whole store, then one :class:`Summary`; how many threads (``jobs``) read the
     log changes neither what they say nor their order. ``progress`` may raise, to end it.
@@ -98,12 +104,19 @@ def verify(
     With ``only`` (of :data:`STRUCTURES`) other structures are not checked, and what is wrong with
     them is not told. The log is read all the same; without it in ``only`` no body is.
 
+    A log can be checked in stretches: with ``is_over``, which is asked again and again, one ends
+    between two records, and the summary's ``next_offset`` is where the next one is to
+    ``resume_from``. What lies before that is not looked at again: units and items that point there
+    are passed over. What needs the end of the log (units and items that point behind it, the
+    checkpoint) is told by the last stretch.
+
     :raises StoreNotFound, NotAStore: there is no store at ``root``.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
+    :raises NoRecordAt: none starts at ``resume_from``.
     """
     paths.check_store(root)
     summary = Summary()
-    plan = _Plan(jobs, frozenset(only) or frozenset(STRUCTURES))
+    plan = _Plan(jobs, frozenset(only) or frozenset(STRUCTURES), resume_from, is_over)
     for found in _run(root, config, summary, progress or (lambda done: None), plan):
         summary.severities[found.severity] += 1
         yield found
@@ -164,10 +177,20 @@ def _named(geometry: Geometry) -> str:
 
 
 class _Plan(NamedTuple):
-    """By how many threads the log is read, and what is checked."""
+    """By how many threads the log is read, what is checked, and which stretch of the log."""
 
     jobs: int
     only: frozenset[str]
+    resume_from: int | None
+    is_over: Callable[[], bool]
+
+    def begin(self, log: CommitLog) -> int | None:
+        """Where to begin; None: where the log does. :raises NoRecordAt: nothing starts there."""
+        if self.resume_from is None or self.resume_from <= log.min_offset:
+            return None
+        if not isinstance(log.entry_at(self.resume_from), Blank):
+            log.record_at(self.resume_from)
+        return self.resume_from
 
     def tells(self, found: Finding) -> bool:
         """Whether a finding of the files as such is of something that is checked, or of none of the
@@ -198,11 +221,15 @@ def _run(
 
     def log_begins() -> None:
         records.log = scanner.log = snapshot.open_log()
-        queues.log_begins(scanner.log)
+        queues.log_begins(scanner.log, scanner.log.min_offset)
         index.log_begins(scanner.log.min_offset)
 
+    begin = plan.begin(log)
+    if begin is not None:
+        queues.log_begins(log, begin)
+        index.log_begins(begin)
     try:
-        for entry in _entries(snapshot, scanner, log_begins):
+        for entry in _entries(snapshot, scanner, log_begins, begin):
             if isinstance(entry, Finding):
                 yield entry
                 continue
@@ -217,12 +244,11 @@ def _run(
             progress(done)
             if isinstance(entry, End):
                 summary.max_offset = entry.physical_offset
-        if "queues" in plan.only:
-            yield from queues.finish(summary.max_offset)
-        if checks_index:
-            yield from index.finish(summary.max_offset)
-        if "checkpoint" in plan.only:
-            yield from checkpoint.finish(records.newest_timestamp if records.records else None)
+            elif isinstance(entry, Batch) and plan.is_over() and _goes_on(scanner, entry):
+                summary.max_offset = summary.next_offset = _end_of(entry)
+                break
+        checkers = _Checkers(records, queues, index if checks_index else None, checkpoint)
+        yield from _finished(plan, summary, checkers)
     finally:
         summary.records, summary.blanks = records.records, records.blanks
         summary.units, summary.index_items = queues.units, index.items
@@ -231,12 +257,36 @@ def _run(
         scanner.log.close()
 
 
+class _Checkers(NamedTuple):
+    """Who checks what; nobody the index where there is none to be checked."""
+
+    records: LogChecker
+    queues: QueueChecker
+    keys: IndexChecker | None
+    checkpoint: CheckpointChecker
+
+
+def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:
+    """What is told behind the last record: at the end of the log, or of a stretch of it."""
+    records, queues, index, checkpoint = checkers
+    paused, end = summary.next_offset is not None, summary.max_offset
+    if paused and "commitlog" in plan.only:
+        yield from records.pause()
+    if "queues" in plan.only:
+        yield from queues.pause(end) if paused else queues.finish(end)
+    if index is not None:
+        yield from index.pause() if paused else index.finish(end)
+    if "checkpoint" in plan.only and not paused:
+        yield from checkpoint.finish(records.newest_timestamp if records.records else None)
+
+
 def _entries(
-    snapshot: Snapshot, scanner: Scanner, log_begins: Callable[[], None]
+    snapshot: Snapshot, scanner: Scanner, log_begins: Callable[[], None], start: int | None
 ) -> Iterator[ScanEntry | Finding]:
-    """The log, in order. Where a broker's retention has removed the files that are to be read next
-    it goes on with the first one that is left, when ``log_begins`` has opened the log anew."""
-    start, done = None, scanner.log.min_offset
+    """The log from ``start`` on (None: its first record), in order. Where a broker's retention has
+    removed the files that are to be read next it goes on with the first one that is left, when
+    ``log_begins`` has opened the log anew."""
+    done = scanner.log.min_offset if start is None else start
     while True:
         try:
             with closing(scanner.scan(start)) as entries:
@@ -254,6 +304,13 @@ def _entries(
             if start <= done:
                 raise
             yield finding("file-removed-meanwhile", path=shown(snapshot.path, removed))
+
+
+def _goes_on(scanner: Scanner, batch: Batch) -> bool:
+    """Whether a record or a blank follows: units that point into damage are told with what comes
+    behind it."""
+    log, offset = scanner.log, batch.end_offset
+    return log.files.index_of(offset) >= 0 and isinstance(log.entry_at(offset), Record | Blank)
 
 
 def _end_of(entry: ScanEntry) -> int:

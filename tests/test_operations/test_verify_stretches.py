@@ -1,0 +1,96 @@
+"""verify in stretches: together they tell what one pass does, and a script can go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.scan.tuning import ScanTuning
+from rmqctl.errors import NoRecordAt
+from rmqctl.operations.verify import Finding, Summary, run, verify
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    apply_damage,
+    broker_conf,
+    broker_conf_text,
+    copy_tree,
+    damage_case,
+)
+from tests.test_cli import conftest as command_line
+from tests.test_cli.conftest import Cli
+
+cli, store = command_line.cli, command_line.store
+
+#: Told once for a whole log, and by each stretch for its own part.
+OF_ITS_PART = {"consumequeue-missing", "queue-missing", "index-missing", "record-without-unit"}
+#: Not told of a queue of which a stretch has no record; the damage is.
+SELDOM = {"unit-points-into-damage"}
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stretch of a golden store is a part of it."""
+    small = ScanTuning(batch_records=100, window_bytes=(60_000, 60_000))
+    monkeypatch.setattr(run, "ScanTuning", lambda threads: small)
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("name", [*DAMAGE_CASES[::3], "hole", "no-one-queue"])
+def test_stretches_tell_what_one_pass_does(name: str, golden: Golden, tmp_path: Path) -> None:
+    case = damage_case(name)
+    root, config = copy_tree(golden(case["base"]), tmp_path / "store"), broker_conf(case["base"])
+    apply_damage(root, case["ops"])
+    *whole, summary = verify(root, config)
+    assert isinstance(summary, Summary) and summary.next_offset is None
+    told: list[Finding | Summary] = []
+    records, start, stretches = 0, None, 0
+    while True:
+        *found, part = verify(root, config, resume_from=start, is_over=lambda: True)
+        assert isinstance(part, Summary)
+        told += found
+        records += part.records
+        stretches += 1
+        if part.next_offset is None:
+            break
+        assert part.row()["next_offset"] == part.next_offset and part.next_offset > (start or 0)
+        start = part.next_offset
+    assert records == summary.records and stretches > 3
+    passed = OF_ITS_PART | SELDOM
+    assert {one for one in told if one.code not in passed} == {  # type: ignore[union-attr]
+        one
+        for one in whole
+        if one.code not in passed  # type: ignore[union-attr]
+    }
+    codes = [{one.code for one in some} - SELDOM for some in (told, whole)]  # type: ignore[union-attr]
+    assert codes[0] == codes[1]
+
+
+def test_a_stretch_begins_at_a_record(golden: Golden) -> None:
+    root, config = golden("basic"), broker_conf("basic")
+    with pytest.raises(NoRecordAt):
+        list(verify(root, config, resume_from=1))
+
+
+@pytest.mark.usefixtures("small_steps")
+def test_the_options(cli: Cli, golden: Golden, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(broker_conf_text("basic"))
+    where = ("verify", "--store", str(golden("basic")), "--broker-conf", str(conf))
+    begun = cli(*where, "--max-duration", "0s", "--format", "ndjson")
+    assert begun.code == 0
+    offset = begun.rows[-1]["next_offset"]
+    assert offset == begun.rows[-1]["max_offset"] > 0
+    assert f"go on with --resume-from {offset}" in begun.err
+    rest = cli(
+        *where, "--resume-from", str(offset), "--max-duration", "1h30m", "--format", "ndjson"
+    )
+    assert rest.code == 0 and "next_offset" not in rest.rows[-1]
+    whole = cli(*where, "--format", "ndjson")
+    parts = begun.rows[-1]["records"], rest.rows[-1]["records"]
+    assert sum(parts) == whole.rows[-1]["records"] and all(parts)
+    shown = cli(*where, "--max-duration", "0s").out
+    assert f"only the log from 0 to {offset} was read" in shown
+    assert cli(*where, "--max-duration", "10").code == 2
+    assert cli(*where, "--resume-from", "1", "--master", "local[1]").code == 2
