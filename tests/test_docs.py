@@ -269,6 +269,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("config check")
     yield from rows("simulate-start", "--now 9999999999999")
     yield from rows("checkpoint show")
+    yield from rows("lint")
     yield from rows("checkpoint compute")
     yield from rows("checkpoint set", "--index 0 --yes")
     topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'
@@ -328,6 +329,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "abort").touch()
     yield from rows("simulate-start", "--now 9999999999999", code=1)
     yield from rows("checkpoint compute", code=1)
+    yield from rows("lint")
     (store / "abort").unlink()
     yield from rows("walk commitlog", code=1)
     yield from rows("walk queue", code=1)

@@ -1,7 +1,7 @@
 """What to type next about a finding: a command line for its code, with store and place filled in.
 
-:data:`COMMANDS` has every code of verify and config check. A line never changes anything without
-being asked again: what replaces files says its plan and wants ``--yes`` first.
+:data:`COMMANDS` has every code of verify, lint and config check. A line never changes anything
+without being asked again: what replaces files says its plan and wants ``--yes`` first.
 """
 
 from __future__ import annotations
@@ -123,6 +123,15 @@ COMMANDS: dict[str, Command | None] = {
     "checkpoint-unreadable": _FLUSH,
     "checkpoint-in-future": None,
     "checkpoint-zero": _FLUSH,
+    # lint
+    "queue-file-missing": _QUEUE_ANEW,
+    "sizes-contradicted": None,
+    "not-writable": None,
+    "mixed-owners": None,
+    "dledger-log": None,
+    "file-limit-too-low": None,
+    "map-limit-too-low": None,
+    "lock-held": None,
     # config
     "config-unreadable": None,
     "config-backup-unreadable": None,

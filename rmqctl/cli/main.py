@@ -50,7 +50,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
             "browse", "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
         )
         | {"simulate-start": _COMMANDS + "simulate_start"}
-        | _section("checkpoint"),
+        | _section("checkpoint", "lint"),
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from rmqctl.rows.field import BYTES, FILES, MESSAGES, MILLISECONDS, SECONDS, Kind
+from rmqctl.rows.field import BYTES, FILES, MESSAGES, MILLISECONDS, QUEUES, SECONDS, Kind
 
 
 class StepRow(TypedDict):
@@ -136,6 +136,18 @@ class CheckpointSummary(TypedDict):
     estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
 
 
+class LintSummary(TypedDict):
+    type: Literal["summary"]
+    log_files: Annotated[int, FILES, "files of the log"]
+    queues: Annotated[int, QUEUES, "queues with a directory"]
+    queue_files: Annotated[int, FILES, "files of queues and their extension"]
+    index_files: Annotated[int, FILES, "index files"]
+    size: Annotated[int, BYTES, "the length of all of them"]
+    errors: Annotated[int, "findings of severity error"]
+    warnings: Annotated[int, "findings of severity warning"]
+    infos: Annotated[int, "findings of severity info"]
+
+
 KINDS = (
     Kind("step", StepRow, printed_by=("simulate-start",)),
     Kind("deleted", DeletedRow, printed_by=("simulate-start",)),
@@ -148,4 +160,5 @@ KINDS = (
     ),
     Kind("summary (simulate-start)", SimulateStartSummary),
     Kind("summary (checkpoint)", CheckpointSummary),
+    Kind("summary (lint)", LintSummary),
 )

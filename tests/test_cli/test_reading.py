@@ -54,6 +54,7 @@ READING = [
 FINDING_NOTHING = {
     ("message", "--unique-key", "absent"): 1,
     ("groups",): 0,
+    ("lint",): 0,
     ("groups", "--queues"): 0,
     ("schedule", "ls"): 0,
     ("schedule", "deliver", "--dry-run"): 0,

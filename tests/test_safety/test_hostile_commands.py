@@ -54,6 +54,7 @@ READING: list[tuple[str, ...]] = [
     ("config", "check"),
     ("simulate-start",),
     ("checkpoint", "show"),
+    ("lint",),
     ("simulate-start", "--as", "5.3.3"),
     ("du", "--by", "topic,queue,tag,producer-host,day"),
     ("stats",),

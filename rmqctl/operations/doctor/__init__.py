@@ -3,5 +3,6 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.doctor.checkpoint`
+- :mod:`~rmqctl.operations.doctor.lint`
 - :mod:`~rmqctl.operations.doctor.simulatestart`
 """

@@ -3,6 +3,8 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.verify.configcheck`
+- :mod:`~rmqctl.operations.verify.directories`
+- :mod:`~rmqctl.operations.verify.findings`
 - :mod:`~rmqctl.operations.verify.inparts`
 """
 

@@ -31,10 +31,17 @@ def check_directories(
         yield from check_is_directory(root, name)
     of_log = log_directories or (root / paths.COMMIT_LOG,)
     for directory in of_log:
-        yield from _check_files(root, directory, log_size, _deleted_by_start(root, *of_log))
+        yield from check_log_files(root, directory, log_size, of_log)
     yield from check_queue_size(queue_size)
     yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
-    yield from _check_index(root, root / paths.INDEX, index_size)
+    yield from check_index_files(root, root / paths.INDEX, index_size)
+
+
+def check_log_files(
+    root: Path, directory: Path, size: int, log_directories: tuple[Path, ...]
+) -> Iterator[Finding]:
+    """Names and lengths in one of the directories of a log."""
+    yield from _check_files(root, directory, size, _deleted_by_start(root, *log_directories))
 
 
 def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
@@ -59,19 +66,28 @@ def check_queue_size(size: int) -> Iterator[Finding]:
 def check_queue_directories(root: Path, base: Path, size: int) -> Iterator[Finding]:
     """Names and lengths below ``consumequeue/``, or another directory of queues."""
     for topic in paths.scan_names(base):
-        if (base / topic).is_symlink():
-            yield finding("symbolic-link", path=(base / topic).relative_to(root))
-        if not (base / topic).is_dir():
-            yield _foreign(root, base / topic, "a file")
-            continue
-        for number in paths.scan_names(base / topic):
-            where = base / topic / number
-            if where.is_symlink():
-                yield finding("symbolic-link", path=where.relative_to(root))
-            if paths.is_queue_id(number) and where.is_dir():
-                yield from _check_files(root, where, size, _deleted_by_start(root, where))
-            else:
-                yield _foreign(root, where, "no queue id")
+        yield from check_topic_directory(root, base, topic, size)
+
+
+def check_topic_directory(root: Path, base: Path, topic: str, size: int) -> Iterator[Finding]:
+    """The queues of one topic."""
+    if (base / topic).is_symlink():
+        yield finding("symbolic-link", path=(base / topic).relative_to(root))
+    if not (base / topic).is_dir():
+        yield _foreign(root, base / topic, "a file")
+        return
+    for number in paths.scan_names(base / topic):
+        yield from check_queue_files(root, base / topic / number, size)
+
+
+def check_queue_files(root: Path, where: Path, size: int) -> Iterator[Finding]:
+    """Names and lengths of one queue's files; what stands there may be no queue."""
+    if where.is_symlink():
+        yield finding("symbolic-link", path=where.relative_to(root))
+    if paths.is_queue_id(where.name) and where.is_dir():
+        yield from _check_files(root, where, size, _deleted_by_start(root, where))
+    else:
+        yield _foreign(root, where, "no queue id")
 
 
 def _deleted_by_start(root: Path, *directories: Path) -> Path | None:
@@ -106,7 +122,8 @@ def _check_files(
                 yield _foreign(root, path, f"not a multiple of {size}")
 
 
-def _check_index(root: Path, directory: Path, size: int) -> Iterator[Finding]:
+def check_index_files(root: Path, directory: Path, size: int) -> Iterator[Finding]:
+    """Names and lengths of index files."""
     for name in paths.scan_names(directory):
         path = directory / name
         if path.is_symlink():

@@ -9,10 +9,11 @@ from typing import NamedTuple
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
+from rmqctl.operations.verify.lintcodes import LINT_CODES
 
 __all__ = ["CODES", "ERROR", "INFO", "WARNING", "Code", "Finding", "Tally", "finding"]
 
-CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | CONFIG_CODES
+CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | LINT_CODES | CONFIG_CODES
 
 
 class Finding(NamedTuple):

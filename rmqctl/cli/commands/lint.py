@@ -1,0 +1,43 @@
+"""``rmqctl lint``."""
+
+from __future__ import annotations
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common
+from rmqctl.cli.settings import Settings
+
+
+@make(
+    "lint",
+    examples=[
+        "rmqctl lint --store DIR",
+        "rmqctl lint --store DIR --broker-conf broker.conf --format ndjson",
+        "rmqctl lint --store DIR -q && echo 'the files are in order'",
+    ],
+    exits={1: "errors or warnings were found"},
+)
+@common
+def command(settings: Settings) -> int:
+    """Check names, lengths and rights of the files, at once.
+
+    Foreign, empty and missing files, lengths against the configuration, owners and rights, limits
+    of open files and maps, a lock that is held, abort, logs of DLedger. No content is looked at,
+    which verify does, so it takes no longer on a big store. Prints rows of type finding, then a
+    summary. Nothing is changed. Severity info is worth knowing and does not count for the exit
+    status.
+    """
+    from rmqctl.cli.findings import FindingsReport, counted
+    from rmqctl.operations.doctor.lint import Summary, lint
+
+    summary = Summary()
+    with (
+        settings.writer("finding") as writer,
+        FindingsReport(writer, is_table=settings.format == "table") as report,
+    ):
+        for found in lint(settings.root, settings.config, summary):
+            report.add(found, settings)
+        looked_at = counted(
+            log_file=summary.log_files, queue=summary.queues, index_file=summary.index_files
+        )
+        report.finish(summary.row(), looked_at)
+    return int(not summary.is_clean)

@@ -1,0 +1,296 @@
+"""lint: the directory of a store by names, lengths and rights alone; no file is opened but the
+first index files, whose lengths prove nothing.
+
+One look at each directory and one at each file: it takes as long for a terabyte as for nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.constants import CHECKPOINT_FILE_SIZE
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.settings import filesizes
+from rmqctl.engine.settings.logdirectories import log_directories
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import not_understood
+from rmqctl.errors import ConfigurationContradiction
+from rmqctl.operations.verify import Finding
+from rmqctl.operations.verify.directories import (
+    check_index_files,
+    check_is_directory,
+    check_log_files,
+    check_queue_files,
+    check_queue_size,
+    check_topic_directory,
+    shown,
+)
+from rmqctl.operations.verify.findings import Tally, finding
+
+#: What a broker has open beside the files of its store: jars, connections, logs.
+_OTHER_FILES = 1000
+_OTHER_MAPS = 2000
+_DLEDGER = "dledger-"
+_MAX_MAP_COUNT = Path("/proc/sys/vm/max_map_count")
+
+
+class Limits(NamedTuple):
+    """How many files a process may have open, and how many maps; None: no limit is known."""
+
+    files: int | None
+    maps: int | None
+
+    @staticmethod
+    def of_system() -> Limits:
+        """The hard limit counts: Java raises its own to it."""
+        _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            maps = int(_MAX_MAP_COUNT.read_text())
+        except (OSError, ValueError):
+            maps = None
+        return Limits(None if files == resource.RLIM_INFINITY else files, maps)
+
+
+@dataclass(slots=True)
+class Summary(Tally):
+    """What was looked at, and how many findings of each severity there were."""
+
+    log_files: int = 0
+    queues: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+    size: int = 0
+    owners: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def files(self) -> int:
+        """Files that a broker keeps open."""
+        return self.log_files + self.queue_files + self.index_files
+
+    def row(self) -> dict[str, object]:
+        """The summary's fields."""
+        return {
+            "log_files": self.log_files,
+            "queues": self.queues,
+            "queue_files": self.queue_files,
+            "index_files": self.index_files,
+            "size": self.size,
+            **self.counts(),
+        }
+
+
+class _File(NamedTuple):
+    """An entry of a directory; ``status`` is its own, also of a link."""
+
+    name: str
+    path: str
+    status: os.stat_result
+
+
+def lint(
+    root: Path, config: MessageStoreConfig, summary: Summary, limits: Limits | None = None
+) -> Iterator[Finding]:
+    """Findings about a store's directories; fills ``summary``. Nothing is changed.
+
+    :param limits: what to compare the number of files with; None: this system's.
+    :raises StoreNotFound, NotAStore: there is no store at ``root``.
+    :raises CannotRead: the system refuses to list a directory.
+    """
+    paths.check_store(root)
+    for found in _Lint(root, config, summary, limits or Limits.of_system()).run():
+        summary.severities[found.severity] += 1
+        yield found
+
+
+class _Lint:
+    def __init__(
+        self, root: Path, config: MessageStoreConfig, summary: Summary, limits: Limits
+    ) -> None:
+        self.root, self.config, self.summary, self.limits = root, config, summary, limits
+        self._owner = root.stat().st_uid
+        self._foreign: dict[int, str] = {}
+        self._locked: list[str] = []
+
+    def run(self) -> Iterator[Finding]:
+        yield from self._state()
+        names = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX)
+        for name in names:
+            if (self.root / name).is_symlink():
+                yield finding("symbolic-link", path=name)
+            yield from check_is_directory(self.root, name)
+        yield from self._log()
+        yield from self._queues()
+        yield from self._ext()
+        yield from self._index()
+        yield from self._rights()
+        yield from self._limits()
+
+    # --- the store -----------------------------------------------------------------------
+
+    def _state(self) -> Iterator[Finding]:
+        if is_locked(self.root):
+            yield finding("lock-held", path=paths.LOCK)
+        elif (self.root / paths.ABORT).exists():
+            yield finding("unclean-shutdown", path=paths.ABORT)
+        yield from self._checkpoint()
+        for name in paths.scan_names(self.root):
+            if name.startswith(_DLEDGER):
+                yield finding("dledger-log", path=name)
+        for name, what in not_understood(self.root):
+            yield finding("not-understood", path=name, found=what)
+
+    def _checkpoint(self) -> Iterator[Finding]:
+        path = self.root / paths.CHECKPOINT
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:
+            yield finding("checkpoint-missing", path=paths.CHECKPOINT)
+            return
+        if path.is_dir() or size != CHECKPOINT_FILE_SIZE:
+            is_short = path.is_file() and size < CHECKPOINT_FILE_SIZE
+            code = "checkpoint-unreadable" if is_short else "file-length-mismatch"
+            expected = {"expected": CHECKPOINT_FILE_SIZE, "found": size, "position": 0}
+            yield finding(code, path=paths.CHECKPOINT, **expected)
+
+    def _size(
+        self, told: Callable[[Path, MessageStoreConfig], int]
+    ) -> tuple[int, ConfigurationContradiction | None]:
+        """A length of files: where the configuration contradicts them that which they have."""
+        try:
+            return told(self.root, self.config), None
+        except ConfigurationContradiction as error:
+            return told(self.root, replace(self.config, explicit=frozenset())), error
+
+    def _contradicted(self, error: ConfigurationContradiction | None) -> Iterator[Finding]:
+        if error is not None:
+            path = shown(self.root, Path(str(error.path)))
+            told = f"{error.expected} bytes ({error.why})"
+            yield finding("sizes-contradicted", path=path, expected=told, found=str(error.found))
+
+    # --- files ---------------------------------------------------------------------------
+
+    def _log(self) -> Iterator[Finding]:
+        size, contradiction = self._size(filesizes.commit_log_file_size)
+        yield from self._contradicted(contradiction)
+        directories = log_directories(self.root, self.config).all
+        files = [file for directory in directories for file in self._listed(str(directory))]
+        self.summary.log_files = len(files)
+        if not all(_is_plain(file, size) for file in files):
+            for directory in directories:
+                yield from check_log_files(self.root, directory, size, directories)
+        for start, end in _gaps(files, size):
+            lost = {"expected": f"{start:020d}", "found": f"no file for {end - start} bytes"}
+            yield finding("commitlog-file-missing", physical_offset=start, **lost)
+        if not files and any(self._listed(str(self.root / paths.CONSUME_QUEUE))):
+            yield finding("commitlog-missing", path=paths.COMMIT_LOG)
+
+    def _queues(self) -> Iterator[Finding]:
+        size, contradiction = self._size(filesizes.consume_queue_file_size)
+        yield from self._contradicted(contradiction)
+        yield from check_queue_size(size)
+        base = self.root / paths.CONSUME_QUEUE
+        for topic in self._listed(str(base)):
+            if not stat.S_ISDIR(topic.status.st_mode):
+                yield from check_topic_directory(self.root, base, topic.name, size)
+                continue
+            for queue in self._listed(topic.path):
+                is_directory = stat.S_ISDIR(queue.status.st_mode)
+                if not is_directory or not paths.is_queue_id(queue.name):
+                    yield from check_queue_files(self.root, Path(queue.path), size)
+                else:
+                    yield from self._queue(topic.name, queue, size)
+
+    def _queue(self, topic: str, queue: _File, size: int) -> Iterator[Finding]:
+        files = self._listed(queue.path)
+        self.summary.queues += 1
+        self.summary.queue_files += len(files)
+        if not all(_is_plain(file, size) for file in files):
+            yield from check_queue_files(self.root, Path(queue.path), size)
+        for start, _ in _gaps(files, size):
+            path = shown(self.root, Path(queue.path) / f"{start:020d}")
+            where = {"path": path, "topic": topic, "queue_id": int(queue.name)}
+            yield finding("queue-file-missing", **where, found="no file")
+
+    def _ext(self) -> Iterator[Finding]:
+        """Of the extension nothing but owners and rights: its sizes are one queue's own."""
+        for topic in self._listed(str(self.root / paths.CONSUME_QUEUE_EXT)):
+            for queue in self._listed(topic.path):
+                self.summary.queue_files += len(self._listed(queue.path))
+        yield from ()
+
+    def _index(self) -> Iterator[Finding]:
+        directory = self.root / paths.INDEX
+        files = self._listed(str(directory))
+        self.summary.index_files = len(files)
+        size = known_geometry(directory, self.config).file_size
+        if any(
+            not stat.S_ISREG(one.status.st_mode) or one.status.st_size != size for one in files
+        ) or not all(one.name.isdigit() for one in files):
+            yield from check_index_files(self.root, directory, size)
+
+    def _listed(self, directory: str) -> list[_File]:
+        """What stands in a directory, by name; notes owners and rights."""
+        found = []
+        for name in paths.scan_names(directory):
+            path = f"{directory}/{name}"
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue  # A broker's retention has removed it meanwhile.
+            found.append(_File(name, path, status))
+            if status.st_uid != self._owner:
+                self._foreign.setdefault(status.st_uid, path)
+                self.summary.owners[status.st_uid] += 1
+            if not status.st_mode & stat.S_IWUSR:
+                self._locked.append(path)
+            if stat.S_ISREG(status.st_mode):
+                self.summary.size += status.st_size
+        return found
+
+    # --- rights and limits ---------------------------------------------------------------
+
+    def _rights(self) -> Iterator[Finding]:
+        for uid, path in self._foreign.items():
+            what = f"{self.summary.owners[uid]} of user {uid}, this one the first"
+            where = {"path": shown(self.root, Path(path)), "expected": f"user {self._owner}"}
+            yield finding("mixed-owners", **where, found=what)
+        if self._locked:
+            first = shown(self.root, Path(self._locked[0]))
+            what = f"{len(self._locked)} without the right, this one the first"
+            yield finding("not-writable", path=first, found=what)
+
+    def _limits(self) -> Iterator[Finding]:
+        for code, limit, others in (
+            ("file-limit-too-low", self.limits.files, _OTHER_FILES),
+            ("map-limit-too-low", self.limits.maps, _OTHER_MAPS),
+        ):
+            needed = self.summary.files + others
+            if limit is not None and limit < needed:
+                yield finding(code, expected=f"{needed} or more", found=limit)
+
+
+def _is_plain(file: _File, size: int) -> bool:
+    """Whether a file is one of its queue, with nothing to be said of it."""
+    status = file.status
+    is_regular = stat.S_ISREG(status.st_mode) and bool(status.st_mode & stat.S_IRUSR)
+    is_whole = is_regular and status.st_size == size and is_offset_name(file.name)
+    return is_whole and int(file.name) % size == 0
+
+
+def _gaps(files: list[_File], size: int) -> Iterator[tuple[int, int]]:
+    """Ranges of offsets between files that no file has."""
+    starts = sorted(int(file.name) for file in files if is_offset_name(file.name))
+    for one, other in pairwise(starts):
+        if one + size < other:
+            yield one + size, other

@@ -1,0 +1,62 @@
+"""What ``lint`` finds beside the codes that it shares with ``verify``, by the same rules as
+:mod:`rmqctl.operations.verify.codes`."""
+
+from __future__ import annotations
+
+from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
+
+LINT_CODES: dict[str, Code] = {
+    "queue-file-missing": Code(
+        ERROR,
+        "queue",
+        "a file of a queue is missing between two others",
+        "Consumers get none of its messages. `rmqctl rebuild queues` makes the queue anew.",
+    ),
+    "sizes-contradicted": Code(
+        ERROR,
+        "directory",
+        "the broker.conf says another length than the files have",
+        "A broker with this broker.conf refuses to start. Give the one that the store was written "
+        "with, or write the length of the files into it.",
+    ),
+    "not-writable": Code(
+        ERROR,
+        "directory",
+        "files that their own owner may not write",
+        "A broker opens each file for writing, and does not start: `chmod u+w` them.",
+    ),
+    "mixed-owners": Code(
+        WARNING,
+        "directory",
+        "files of another owner than the store's directory",
+        "So it is when somebody ran a tool, or the broker, as another user. If the broker may not "
+        "write them it does not start: `chown` them to the user that it runs as.",
+    ),
+    "dledger-log": Code(
+        WARNING,
+        "directory",
+        "the log of a DLedger group (enableDLegerCommitLog)",
+        "Such a broker keeps its messages there, in a form that rmqctl does not read; commitlog/ "
+        "has those from before it was one. Start it with the broker.conf of the group only.",
+    ),
+    "file-limit-too-low": Code(
+        WARNING,
+        "store",
+        "the store has more files than a process of this user may have open",
+        "A broker keeps every file open, and does not start, or fails later. Raise the hard limit "
+        "of open files (`ulimit -Hn`, LimitNOFILE of the service) before you start it.",
+    ),
+    "map-limit-too-low": Code(
+        WARNING,
+        "store",
+        "the store has more files than a process may have maps",
+        "A broker maps every file, and fails with `Map failed`. Raise vm.max_map_count (sysctl) "
+        "before you start it.",
+    ),
+    "lock-held": Code(
+        INFO,
+        "store",
+        "another process holds the lock: a broker runs, or an rmqctl writes",
+        "Start no broker on this store, and no second one.",
+    ),
+}

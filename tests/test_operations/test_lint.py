@@ -1,0 +1,163 @@
+"""lint: what names, lengths and rights tell, and that nothing more is looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqctl.operations.doctor.lint import Limits, Summary, lint
+from rmqctl.operations.verify import Finding
+from tests.conftest import Golden
+from tests.golden_data import STORES, broker_conf, copy_tree, state
+
+CONFIG = broker_conf("basic")
+ENOUGH = Limits(1 << 20, 1 << 20)
+LOG, QUEUE = "commitlog", "consumequeue/TopicA/0"
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path) -> Path:
+    return copy_tree(golden("basic"), tmp_path / "store")
+
+
+def found(root: Path, limits: Limits = ENOUGH) -> list[Finding]:
+    before = state(root)
+    findings = list(lint(root, CONFIG, Summary(), limits))
+    assert state(root) == before
+    return findings
+
+
+@pytest.mark.parametrize("name", sorted(set(STORES) - {"defaults"}))
+def test_a_store_of_the_engine_is_in_order(golden: Golden, name: str) -> None:
+    summary = Summary()
+    findings = list(lint(golden(name), broker_conf(name), summary, ENOUGH))
+    assert summary.is_clean, findings
+    assert summary.log_files and summary.queues
+    assert ("unclean-shutdown" in {one.code for one in findings}) == (name == "crash")
+
+
+Damage = Callable[[Path], object]
+CASES: dict[str, tuple[Damage, str, str | None]] = {
+    "a stranger in the log": (
+        lambda root: (root / LOG / "notes.txt").touch(),
+        *("foreign-file", f"{LOG}/notes.txt"),
+    ),
+    "an empty file": (
+        lambda root: (root / LOG / f"{7 * 65536:020d}").touch(),
+        *("file-length-mismatch", f"{LOG}/{7 * 65536:020d}"),
+    ),
+    "a short queue file": (
+        lambda root: os.truncate(root / QUEUE / FIRST, 990),
+        *("file-length-mismatch", f"{QUEUE}/{FIRST}"),
+    ),
+    "a stranger beside the topics": (
+        lambda root: (root / "consumequeue/x").touch(),
+        *("foreign-file", "consumequeue/x"),
+    ),
+    "a queue that is none": (
+        lambda root: (root / "consumequeue/TopicA/x").mkdir(),
+        *("foreign-file", "consumequeue/TopicA/x"),
+    ),
+    "a gap in the log": (
+        lambda root: (root / LOG / f"{2 * 65536:020d}").unlink(),
+        *("commitlog-file-missing", None),
+    ),
+    "a gap in a queue": (
+        lambda root: (root / QUEUE / f"{2000:020d}").write_bytes(bytes(1000)),
+        *("queue-file-missing", f"{QUEUE}/{1000:020d}"),
+    ),
+    "an index file that is none": (
+        lambda root: (root / "index/old").touch(),
+        *("foreign-file", "index/old"),
+    ),
+    "a link": (
+        lambda root: (root / QUEUE / f"{1000:020d}").symlink_to(root / QUEUE / FIRST),
+        *("symbolic-link", f"{QUEUE}/{1000:020d}"),
+    ),
+    "no checkpoint": (
+        lambda root: (root / "checkpoint").unlink(),
+        "checkpoint-missing",
+        "checkpoint",
+    ),
+    "a short checkpoint": (
+        lambda root: os.truncate(root / "checkpoint", 8),
+        *("checkpoint-unreadable", "checkpoint"),
+    ),
+    "a group's log": (
+        lambda root: (root / "dledger-n0").mkdir(),
+        *("dledger-log", "dledger-n0"),
+    ),
+    "no right to write": (
+        lambda root: (root / QUEUE / FIRST).chmod(0o444),
+        *("not-writable", f"{QUEUE}/{FIRST}"),
+    ),
+    "an unclean stop": (lambda root: (root / "abort").touch(), "unclean-shutdown", "abort"),
+    "a file in place of the index": (
+        lambda root: (root / "index").rename(root / "old").with_name("index").touch(),
+        *("not-a-directory", "index"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_thing_has_its_finding(store: Path, case: str) -> None:
+    damage, code, path = CASES[case]
+    damage(store)
+    assert (code, path) in [(one.code, one.path) for one in found(store)]
+
+
+def test_sizes_against_the_configuration(store: Path) -> None:
+    other = replace(
+        CONFIG,
+        mapped_file_size_commit_log=1 << 17,
+        explicit=frozenset(["mapped_file_size_commit_log"]),
+    )
+    summary = Summary()
+    (one,) = lint(store, other, summary, ENOUGH)
+    assert (one.code, one.found) == ("sizes-contradicted", "65536")
+    assert "131072" in str(one.expected)
+
+
+def test_limits_count_every_file(store: Path) -> None:
+    low = [one.code for one in found(store, Limits(1000, 1000))]
+    assert low == ["file-limit-too-low", "map-limit-too-low"]
+    assert found(store, Limits(None, None)) == []
+    assert Limits.of_system().maps is None or Limits.of_system().maps
+
+
+def test_other_owners(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.lstat
+
+    def lstat(path: str | Path) -> os.stat_result:
+        status = real(path)
+        if str(path).endswith(f"{QUEUE}/{FIRST}"):
+            return os.stat_result((*status[:4], status.st_uid + 1, *status[5:10]))
+        return status
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "lstat", lstat)
+        findings = list(lint(store, CONFIG, Summary(), ENOUGH))
+    (one,) = findings
+    assert (one.code, one.path) == ("mixed-owners", f"{QUEUE}/{FIRST}")
+
+
+def test_a_lock_that_is_held(store: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from rmqctl.engine.files.lock import StoreLock\n"
+        "lock = StoreLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(store)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdin is not None and holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        codes = [one.code for one in found(store)]
+        holder.stdin.close()
+    assert codes == ["lock-held"]
