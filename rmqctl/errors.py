@@ -349,10 +349,7 @@ class NeedsConsent(RmqctlError):
 
 
 class CheckpointTooLate(RmqctlError):
-    template = (
-        "{name} {timestamp} is later than the newest record of the log, {newest}: after a crash "
-        "messages that come would not get into their queues. Nothing was changed."
-    )
+    template = "{name} {timestamp} is later than the newest record, {newest}: give an earlier time."
     exit_code = 6
 
 

@@ -270,6 +270,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("simulate-start", "--now 9999999999999")
     yield from rows("checkpoint show")
     yield from rows("lint")
+    yield from rows("corrupt", f"--kind bit-flip --kind crash --output {root}/damaged")
     yield from rows("checkpoint compute")
     yield from rows("checkpoint set", "--index 0 --yes")
     topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'

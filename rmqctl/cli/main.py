@@ -57,7 +57,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
         "Serve": _section("serve"),
         "Bulk": _section("rebuild", "export") | {"import": _COMMANDS + "import_"},
-        "Try": _section("demo", "help", "version"),
+        "Try": _section("corrupt", "demo", "help", "version"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="`rmqctl COMMAND --help` has examples. --store and the other options that every command "

@@ -148,6 +148,25 @@ class LintSummary(TypedDict):
     infos: Annotated[int, "findings of severity info"]
 
 
+class CorruptedRow(TypedDict):
+    """Something that was done to the copy of a store."""
+
+    type: Literal["corrupted"]
+    kind: Annotated[str, "the kind of damage, as of `--kind`"]
+    path: Annotated[str, "the file or directory, relative to the store"]
+    position: Annotated[int | None, BYTES, "place in the file; null where there is no one place"]
+    length: Annotated[int, BYTES, "how much of it"]
+    physical_offset: Annotated[int | None, BYTES, "place in the log, of what lies there"]
+    what: Annotated[str, "what was done, in words"]
+
+
+class CorruptSummary(TypedDict):
+    type: Literal["summary"]
+    output: Annotated[str, "the damaged copy"]
+    seed: Annotated[int, "what chose the places"]
+    copied_bytes: Annotated[int, BYTES, "data that was copied, without holes"]
+
+
 KINDS = (
     Kind("step", StepRow, printed_by=("simulate-start",)),
     Kind("deleted", DeletedRow, printed_by=("simulate-start",)),
@@ -158,7 +177,9 @@ KINDS = (
         CheckpointTimeRow,
         printed_by=("checkpoint show", "checkpoint compute", "checkpoint set"),
     ),
+    Kind("corrupted", CorruptedRow, printed_by=("corrupt",)),
     Kind("summary (simulate-start)", SimulateStartSummary),
     Kind("summary (checkpoint)", CheckpointSummary),
     Kind("summary (lint)", LintSummary),
+    Kind("summary (corrupt)", CorruptSummary),
 )

@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.doctor.checkpoint`
+- :mod:`~rmqctl.operations.doctor.corrupt`
 - :mod:`~rmqctl.operations.doctor.lint`
 - :mod:`~rmqctl.operations.doctor.simulatestart`
 """
