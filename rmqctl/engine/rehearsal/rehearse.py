@@ -179,9 +179,9 @@ class _Rehearsal:
         if newest >= end:
             for queue in queues:
                 queue.truncate(end)
-            self._step(
-                "cut-queues", paths.CONSUME_QUEUE, f"they reach to {newest}, the log to {end}"
-            )
+            if newest > end:
+                reach = f"they reach to {newest}, the log to {end}"
+                self._step("cut-queues", paths.CONSUME_QUEUE, reach)
 
     def _first_scanned(self, checkpoint: Checkpoint, newest: int) -> tuple[int, str]:
         """Number of the file from which the log is read, and why."""
