@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.constants import PRE_BLANK_UNIT
 from rmqctl.engine.filters.sql import SqlFilter
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.messagestore import MessageStore
@@ -280,6 +281,8 @@ def test_the_limits_are_exact() -> None:
         assert limits.is_full(11, most_bytes - 10, 1, behind)
         assert not limits.is_full(1, 1, most - 1, behind)
         assert limits.is_full(1, 1, most, behind)
+        # The sum of Java's ints is negative.
+        assert not limits.is_full(PRE_BLANK_UNIT[1], 1, 1, behind)
 
 
 def test_a_queue_file_that_was_cut_hides_no_other(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from rmqctl.cli.commands import corrupt as command
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import CannotWrite, NothingToDamage, OutputExists
+from rmqctl.errors import CannotWrite, OutputExists
 from rmqctl.operations.doctor.corrupt import corrupt
-from rmqctl.operations.doctor.faults import KINDS
+from rmqctl.operations.doctor.faults import KINDS, NothingToDamage
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
 from rmqctl.operations.doctor.simulatestart import simulate_start
 from rmqctl.operations.verify import Finding, verify

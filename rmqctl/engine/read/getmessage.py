@@ -11,6 +11,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from formats.constants import INT_MIN
 from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Record
@@ -95,7 +96,9 @@ class TransferLimits:
         if count == 0:
             return False
         max_bytes, max_count = self.disk if behind > self.in_memory else self.memory
-        return count >= self.max_msg_nums or total + size > max_bytes or count >= max_count
+        # A Java int: with a unit that fills a gap, of the largest size, the sum turns negative.
+        size_sum = (total + size - INT_MIN) % (1 << 32) + INT_MIN
+        return count >= self.max_msg_nums or size_sum > max_bytes or count >= max_count
 
 
 def get_message(

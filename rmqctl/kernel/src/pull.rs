@@ -103,7 +103,9 @@ fn answer(
         }
         let behind = limits.log_end.checked_sub(place)?;
         let (bytes, messages) = if behind > limits.in_memory { limits.disk } else { limits.memory };
-        if count > 0 && (count >= limits.messages || total + size > bytes || count >= messages) {
+        // A Java int: with a unit that fills a gap, of the largest size, the sum turns negative.
+        let sum = i64::from((total + size) as i32);
+        if count > 0 && (count >= limits.messages || sum > bytes || count >= messages) {
             return Some(());
         }
         pulled.next += 1;
