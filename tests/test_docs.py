@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 WITH_TRANSCRIPTS = [
     "README.md",
+    "docs/how-to/bad-record.md",
     "docs/how-to/messages-missing.md",
     "docs/how-to/serve.md",
     "docs/tutorial/first-store.md",
@@ -320,6 +321,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "abort").touch()
     yield from rows("flush", "--dry-run")
     (store / "abort").unlink()
+    yield from salvaged(rows, store / "commitlog" / ("0" * 20), root)
     yield from a_changed_body(rows, store / "commitlog" / ("0" * 20))
     with (store / "commitlog" / ("0" * 20)).open("r+b") as log:
         log.write(b"\xff")
@@ -357,6 +359,19 @@ def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[t
         assert run(["config", "stores", "--format", "ndjson"]) == 1
     for text in capsys.readouterr().out.splitlines():
         yield "config stores", json.loads(text)
+
+
+def salvaged(
+    rows: Callable[..., Iterator[tuple[str, Any]]], log: Path, root: Path
+) -> Iterator[tuple[str, Any]]:
+    """One record that can be put right, and one that cannot, as they were again afterwards."""
+    sound = log.read_bytes()
+    for position in (0, sound.index(b"x" * 99)):
+        with log.open("r+b") as file:
+            file.seek(position)
+            file.write(b"\x7f")
+    yield from rows("salvage", f"--output {root}/salvaged", code=1)
+    log.write_bytes(sound)
 
 
 def a_changed_body(

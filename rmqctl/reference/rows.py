@@ -9,6 +9,7 @@ from rmqctl.rows import (
     doctor,
     onspark,
     reports,
+    salvaged,
     serving,
     structures,
     summaries,
@@ -65,6 +66,7 @@ KINDS = (
     *changes.KINDS,
     *reports.KINDS,
     *doctor.KINDS,
+    *salvaged.KINDS,
     *serving.KINDS,
     *summaries.KINDS,
 )

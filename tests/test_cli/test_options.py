@@ -17,6 +17,7 @@ from tests.test_cli.conftest import Cli
 OWN_MEANING = {
     ("put", "--tag"),  # One tag, where others take an expression of several.
     ("put", "--from"),  # A file or stdin, where import takes a directory.
+    ("salvage", "--from"),  # Another copy of the store.
     ("export", "--format"),  # Of the files that it writes.
 }
 #: Old names, which go on.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from rmqctl.engine.dispatch.rules import MAX_QUEUE_OFFSET, NO_UNIT, Dispatcher, java_int
+from rmqctl.engine.record.filler import FILLER_TOPICS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,3 +113,16 @@ def key_batch(batch: Batch) -> KeyBatch:
     if rolled_back.any():
         rows, hashes = rows[~rolled_back], hashes[~rolled_back]
     return KeyBatch(hashes, batch.physical_offset[rows], batch.store_timestamp[rows])
+
+
+def filled_bytes(batch: Batch) -> int:
+    """How many bytes of a batch are fillers' (:mod:`rmqctl.engine.record.filler`): of messages that
+    are gone, so that queues lack units behind them."""
+    rolled_back = (
+        batch.sys_flag & constants.TRANSACTION_TYPE_MASK == constants.TRANSACTION_ROLLBACK_TYPE
+    )
+    if not rolled_back.any():
+        return 0
+    numbers = [batch.topics.number_of(topic) for topic in FILLER_TOPICS]
+    is_filler = (batch.topic_id == numbers[0]) | (batch.topic_id == numbers[1])
+    return int(batch.total_size[rolled_back & is_filler].sum())

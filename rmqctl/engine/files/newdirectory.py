@@ -1,7 +1,7 @@
 """New directories that appear whole: built beside their place, renamed at the end.
 
 A failure or Ctrl-C removes what was built; what a killed run left beside the place is removed by
-the next one.
+the next one. Where it is kept instead, the next run goes on with it.
 """
 
 from __future__ import annotations
@@ -20,29 +20,27 @@ BESIDE = ".rmqctl-new"
 
 
 @contextmanager
-def new_directory(path: Path) -> Iterator[Path]:
+def new_directory(path: Path, *, is_kept: bool = False) -> Iterator[Path]:
     """Where to build what shall be ``path``.
 
+    :param is_kept: what a run leaves that does not come to its end stays, and the next one finds
+        it.
     :raises OutputExists: ``path`` is a file, or a directory that holds something.
     :raises OutputInUse: another process builds there.
     :raises CannotWrite: the disk is full, or the path takes no other directory's place.
     """
-    place = path.absolute()
-    if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
-        raise OutputExists(path=str(place))
-    if os.path.ismount(place):
-        reason = "it is a mount point, whose place nothing can take: name a directory below it"
-        raise CannotWrite(path=str(place), reason=reason)
+    place = free_place(path)
     building = place.with_name(place.name + BESIDE)
     lock = -1
     try:
-        lock = made_anew(building, place)
+        lock = made_anew(building, place, is_kept=is_kept)
         try:
             yield building
             # Takes the place of an empty directory at once.
             building.rename(place)
         finally:
-            shutil.rmtree(building, ignore_errors=True)
+            if not is_kept:
+                shutil.rmtree(building, ignore_errors=True)
     except OSError as error:
         raise CannotWrite(path=str(place), reason=str(error.strerror or error)) from error
     finally:
@@ -50,8 +48,21 @@ def new_directory(path: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def made_anew(building: Path, place: Path) -> int:
-    """Makes an empty directory in place of what a killed run has left; a descriptor with its lock.
+def free_place(path: Path) -> Path:
+    """A path that a new directory can take, made absolute. :raises OutputExists, CannotWrite: as of
+    :func:`new_directory`."""
+    place = path.absolute()
+    if place.is_symlink() or (place.exists() and (not place.is_dir() or any(place.iterdir()))):
+        raise OutputExists(path=str(place))
+    if os.path.ismount(place):
+        reason = "it is a mount point, whose place nothing can take: name a directory below it"
+        raise CannotWrite(path=str(place), reason=reason)
+    return place
+
+
+def made_anew(building: Path, place: Path, *, is_kept: bool = False) -> int:
+    """Makes an empty directory in place of what a killed run has left, unless that is kept; a
+    descriptor with its lock.
 
     :raises OutputInUse: whoever made it is alive.
     """
@@ -64,7 +75,7 @@ def made_anew(building: Path, place: Path) -> int:
         raise OutputInUse(path=str(place)) from None
     except OSError:
         pass  # Network file systems may not lock directories.
-    for entry in os.scandir(building):
+    for entry in () if is_kept else os.scandir(building):
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
         else:

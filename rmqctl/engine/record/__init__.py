@@ -4,6 +4,7 @@ Other rooms use:
 
 - :mod:`~rmqctl.engine.record.bodies`
 - :mod:`~rmqctl.engine.record.fields`
+- :mod:`~rmqctl.engine.record.filler`
 - :mod:`~rmqctl.engine.record.form`
 - :mod:`~rmqctl.engine.record.message`
 - :mod:`~rmqctl.engine.record.record`

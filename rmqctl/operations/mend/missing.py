@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine.derive.writer import DerivedWriter, group_by_queue
+from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.files import paths
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
@@ -113,6 +114,8 @@ def _run(
     lost = max_gap = 0
     for entry in Scanner(store.commit_log).scan(None, store.max_offset):
         if isinstance(entry, Batch):
+            lost += filled_bytes(entry)
+            max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
             _count(store, entry, known, what, summary)
             if derived is not None:
                 derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from formats.constants import MIN_RECORD_SIZE
 from rmqctl.engine.derive.writer import DerivedWriter, bulk_units
+from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
@@ -221,7 +222,7 @@ class _Builder:
         self._pending_units = 0
         self._queue_count = 0
         #: Units that damage so far may have swallowed.
-        self._max_gap = 0
+        self._max_gap = plan.spare_gap
 
     def run(self, progress: Progress | None) -> RebuildSummary:
         from rmqctl.engine.scan.batch import Batch
@@ -233,13 +234,15 @@ class _Builder:
         try:
             for entry in entries:
                 if isinstance(entry, Batch):
+                    lost += filled_bytes(entry)
+                    self._max_gap = self._gap_of(lost)
                     self._batch(entry, scanner)
                 elif isinstance(entry, Damage):
                     self._put_pending(scanner)
                     self._summary.damage.append(entry)
                     lost += entry.length
                     # A file's name may claim a gap of any size: no disk holds such a queue.
-                    self._max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                    self._max_gap = self._gap_of(lost)
                 if progress is not None and not isinstance(entry, End):
                     done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
                     progress(done - self._plan.log_min_offset)
@@ -251,6 +254,10 @@ class _Builder:
             self._derived.close()
             self._log.close()
         return self._finish(scanner)
+
+    def _gap_of(self, lost: int) -> int:
+        """How many units so many bytes may have been."""
+        return max(min(lost // MIN_RECORD_SIZE, MOST_FILLED), self._plan.spare_gap)
 
     def _batch(self, batch: Batch, scanner: Scanner) -> None:
         from rmqctl.engine.dispatch.batches import key_batch, unit_batch

@@ -47,6 +47,8 @@ class RebuildPlan:
     log_min_offset: int
     log_bytes: int
     unexplained: tuple[UnexplainedQueue, ...] = ()
+    #: So long a gap in a queue is filled anywhere, not only behind what the log has lost.
+    spare_gap: int = 0
 
     def includes(self, topic: str, queue_id: int) -> bool:
         return (self.topic is None or topic == self.topic) and (

@@ -1,0 +1,109 @@
+"""``rmqctl salvage``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
+from rmqctl.cli.settings import Settings
+
+
+@make(
+    "salvage",
+    examples=[
+        "rmqctl salvage --store DIR --output /data/salvaged --dry-run",
+        "rmqctl salvage --store DIR --output /data/salvaged",
+        "rmqctl salvage --store DIR --output /data/salvaged --from /mnt/slave/store",
+        "rmqctl salvage --store DIR --broker-conf broker.conf --output NEW --placeholders",
+    ],
+    exits={
+        1: "done, but messages are lost, or may be",
+        4: "another rmqctl is writing --output",
+        6: "refused: --output holds something",
+    },
+)
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The new store: a directory that is not there yet.",
+)
+@click.option(
+    "--from",
+    "other",
+    metavar="STORE",
+    type=click.Path(path_type=Path),
+    help="Fill gaps from this copy (a slave, a backup) where both agree around them.",
+)
+@click.option(
+    "--placeholders",
+    is_flag=True,
+    help="Put a marked message in the place of each lost one.",
+)
+@dry_run_option
+@jobs_option
+@common
+def command(
+    settings: Settings,
+    output: Path,
+    other: Path | None,
+    placeholders: bool,
+    dry_run: bool,
+    jobs: int | None,
+) -> int:
+    """Write a new store with every message that can be read.
+
+    Messages keep their physical and queue offsets, so consumers keep their progress. What cannot be
+    read is replaced by a filler of the same length, which no consumer gets, and a broker starts on
+    the result without losing anything more. A record whose own header is damaged is put right where
+    its queue unit and its body prove how. The store is only read.
+
+    Prints rows of type gap, restored and lost, then a summary. A lost message leaves its number in
+    the queue empty; --placeholders fills it with a message of zeros that has the property
+    RMQCTL=lost, for where a broker would pass over messages behind it (passed_over in the summary).
+    What was cut off goes on where it was when it is run again.
+    """
+    from rmqctl.operations.mend.salvage import Salvage, log_bytes, plan_salvage, write_salvage
+    from rmqctl.operations.mend.salvagerows import Report
+
+    _check_outside(settings, output, other)
+    threads = jobs_of({"jobs": jobs, "master": None})
+    wanted = Salvage(settings.root, settings.config, output, other, placeholders, threads)
+    with settings.writer("lost") as writer:
+        total = log_bytes(wanted)
+        with settings.progress("salvage: read", total, writer) as advance:
+            plan = plan_salvage(wanted, advance)
+        try:
+            report = Report(plan)
+            for row in report.planned():
+                writer.row(row)
+            done = None
+            if not dry_run:
+                with settings.progress("salvage: write", total, writer) as advance:
+                    done = write_salvage(plan, advance)
+                for row in report.numbering():
+                    writer.row(row)
+            summary = report.summary(done)
+            writer.summary(**summary)
+        finally:
+            plan.close()
+    if summary["passed_over"] and not placeholders:
+        settings.note(
+            f"note: consumers that come by an empty number may pass over up to "
+            f"{summary['passed_over']} sound messages behind it in the log's first file: "
+            "--placeholders keeps them."
+        )
+    return int(not report.is_complete)
+
+
+def _check_outside(settings: Settings, output: Path, other: Path | None) -> None:
+    for store in (settings.root, other):
+        if store is not None and output.resolve().is_relative_to(store.resolve()):
+            raise click.UsageError(
+                f"--output {output} lies in the store {store}, which is only read: give a place "
+                "outside."
+            )

@@ -1,0 +1,323 @@
+"""salvage: a new store with every message that can be read, where it was.
+
+Records keep their physical and queue offsets, past any number of places that cannot be read. What
+stands in place of those lets a broker go on to what lies behind
+(:mod:`rmqctl.engine.record.filler`). Queues and index are then written as by ``rebuild``, and the
+checkpoint as by a clean stop. The store that is salvaged, and the other one, are only read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.newdirectory import free_place, new_directory
+from rmqctl.engine.index.geometry import known_geometry
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
+from rmqctl.engine.record.filler import LEAST_FILLER, MOST_FILLER
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.filesizes import (
+    commit_log_file_size,
+    consume_queue_ext_file_size,
+    consume_queue_file_size,
+)
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import check_understood, dledger_logs
+from rmqctl.errors import UsageError
+from rmqctl.operations.mend.rebuild import RebuildSummary, plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend.salvagedoubts import Doubts
+from rmqctl.operations.mend.salvagefiles import (
+    JOURNAL,
+    begin,
+    copy_config,
+    identity,
+    write_files,
+)
+from rmqctl.operations.mend.salvageheader import mended_by_unit
+from rmqctl.operations.mend.salvagelog import Gap, Reading, give_up, read_log
+from rmqctl.operations.mend.salvageother import OtherLog
+from rmqctl.operations.mend.salvagepieces import Filling, Piece
+from rmqctl.operations.mend.salvageunits import LostUnit, by_place, units_in_gaps, units_in_ranges
+from rmqctl.operations.progress import Progress
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
+
+#: Bytes of a gap up to which the units in it are held: a longer one is a lost file, of which
+#: nothing is left that could be put right.
+_LONGEST_LOOKED_INTO = 64 << 20
+
+#: Units that a queue lacks where one of its records says, wrongly, that it is another queue's.
+_SPARE_GAP = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What is asked for. ``other`` is a second copy of the store."""
+
+    root: Path
+    config: MessageStoreConfig
+    output: Path
+    other: Path | None = None
+    placeholders: bool = False
+    jobs: int = 1
+
+
+class FilledGap(NamedTuple):
+    """A gap, how many bytes of it are again what they were, and how many records of it come from
+    the other log."""
+
+    gap: Gap
+    restored_bytes: int
+    from_other: int
+
+
+@dataclass(slots=True)
+class SalvagePlan:
+    """What a salvage will write. ``pieces`` are the whole new log, in order."""
+
+    wanted: Salvage
+    config: MessageStoreConfig
+    log: CommitLog
+    other: OtherLog | None
+    reading: Reading
+    pieces: list[Piece] = field(default_factory=list)
+    gaps: list[FilledGap] = field(default_factory=list)
+
+    def filled(self, physical_offset: int) -> Piece | None:
+        """The piece that stands where a record was lost."""
+        at = bisect_right(self.pieces, physical_offset, key=lambda piece: piece.start) - 1
+        piece = self.pieces[at] if at >= 0 else None
+        return piece if piece is not None and physical_offset < piece.end else None
+
+    def lost_units(self) -> Iterator[LostUnit]:
+        """Units of all queues whose records cannot be read, queue by queue."""
+        queues = _queue_table(self.wanted.root, self.wanted.config)
+        return units_in_gaps(queues, self.reading.gaps, self.reading.end)
+
+    def close(self) -> None:
+        self.log.close()
+        if self.other is not None:
+            self.other.close()
+
+
+def log_bytes(wanted: Salvage) -> int:
+    """How much log there is to be read. Errors as of :func:`plan_salvage`."""
+    paths.check_store(wanted.root)
+    file_size = commit_log_file_size(wanted.root, wanted.config)
+    log = open_commit_log(wanted.root, wanted.config, file_size)
+    try:
+        return log.files.end_offset - log.min_offset
+    finally:
+        log.close()
+
+
+def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePlan:
+    """Reads the whole log and decides what stands where; changes nothing.
+
+    :raises StoreNotFound, NotAStore: there is no store, or no other one.
+    :raises OutputExists: ``output`` holds something.
+    :raises FileLengthUnproven, FileLengthContradiction: nobody knows how long the log's files are.
+    :raises WrittenByItsBrokers: the log is none that is read here.
+    """
+    root = wanted.root
+    paths.check_store(root)
+    free_place(wanted.output)
+    if dledger_logs(root):
+        check_understood(root, wanted.config)
+    config = as_written(root, wanted.config)
+    file_size = commit_log_file_size(root, config, writes=True)
+    with ExitStack() as undo:
+        log = open_commit_log(root, config, file_size)
+        undo.callback(log.close)
+        other = None
+        if wanted.other is not None:
+            if wanted.other.resolve() == root.resolve():
+                raise UsageError(reason="the other store is this one: name another copy of it.")
+            other = OtherLog(wanted.other, wanted.config, log)
+            undo.callback(other.close)
+        dispatcher = Dispatcher(config)
+        queues = _queue_table(root, config)
+        undo.callback(queues.close)
+        doubts = Doubts(queues, dispatcher)
+        reading = read_log(log, jobs=wanted.jobs, progress=progress, listener=doubts.add)
+        _put_right(reading, log, doubts, queues, dispatcher)
+        _widen(reading, log)
+        queues.close()
+        plan = SalvagePlan(wanted, _config_of_output(root, config, file_size), log, other, reading)
+        _fill(plan)
+        undo.pop_all()
+        return plan
+
+
+def _config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> MessageStoreConfig:
+    """The sizes and switches of the store, said explicitly, and a log in one directory."""
+    geometry = known_geometry(root / paths.INDEX, config)
+    has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()
+    is_said = config.is_explicit("enable_consume_queue_ext")
+    sizes = {
+        "mapped_file_size_commit_log": file_size,
+        "mapped_file_size_consume_queue": consume_queue_file_size(root, config),
+        "max_hash_slot_num": geometry.hash_slot_num,
+        "max_index_num": geometry.index_num,
+        "enable_consume_queue_ext": config.enable_consume_queue_ext or (has_ext and not is_said),
+    }
+    if has_ext:
+        sizes["mapped_file_size_consume_queue_ext"] = consume_queue_ext_file_size(root, config)
+    return replace(
+        config,
+        **sizes,  # type: ignore[arg-type]
+        store_path_root_dir="",
+        store_path_commit_log="",
+        read_only_commit_log_store_paths="",
+        explicit=config.explicit | frozenset(sizes),
+    )
+
+
+def _queue_table(root: Path, config: MessageStoreConfig) -> ConsumeQueueTableReader:
+    size = consume_queue_file_size(root, config)
+    return ConsumeQueueTableReader(root / paths.CONSUME_QUEUE, size, ext_directory=None)
+
+
+def _put_right(
+    reading: Reading,
+    log: CommitLog,
+    doubts: Doubts,
+    queues: ConsumeQueueTableReader,
+    dispatcher: Dispatcher,
+) -> None:
+    """Makes gaps of whole records that a unit proves to be of another queue, or number, than they
+    say: they are filled by the same unit."""
+    places = doubts.places()
+    if not len(places):
+        return
+    starts, sizes = places[:, 0], places[:, 1]
+    for unit in by_place(list(units_in_ranges(queues, starts, starts + sizes))):
+        record = log.find_record(unit.physical_offset)
+        if record is None or record.total_size != unit.size:
+            continue
+        mapped, position = log.locate(unit.physical_offset)
+        if mended_by_unit(mapped.read(position, unit.size), unit, dispatcher):
+            give_up(reading, unit.physical_offset, unit.end, "unit-of-other-queue", None)
+
+
+def _widen(reading: Reading, log: CommitLog) -> None:
+    """Gives up records behind gaps that are too short for a filler, which no fault of a disk makes:
+    every gap is as long as records are, or goes on to the end of its file."""
+    gaps, runs = reading.gaps, reading.runs
+    for number, gap in enumerate(gaps):
+        while True:
+            start = max(gap.start, gap.end // log.file_size * log.file_size)
+            if gap.end % log.file_size == 0 or gap.end - start >= LEAST_FILLER:
+                break
+            at = bisect_left(runs, gap.end, key=lambda run: run.start)
+            if at == len(runs):
+                break
+            entry = log.entry_at(gap.end)
+            size = entry.total_size if isinstance(entry, Record) else runs[at].end - gap.end
+            gap = gap._replace(end=gap.end + size)
+            reading.records -= isinstance(entry, Record)
+            runs[at] = runs[at]._replace(start=gap.end)
+            if runs[at].start >= runs[at].end:
+                del runs[at]
+        gaps[number] = gap
+    reading.gaps = [gap for i, gap in enumerate(gaps) if i == 0 or gap.end > gaps[i - 1].end]
+
+
+def _fill(plan: SalvagePlan) -> None:
+    """Lays out the new log."""
+    wanted, reading = plan.wanted, plan.reading
+    filling = Filling(plan.log, Dispatcher(plan.config), placeholders=wanted.placeholders)
+    units = _held_units(plan)
+    gaps = list(reading.gaps)
+    end = max([unit.end for unit in units] + [reading.end])
+    if end > reading.end:
+        gaps += _behind_the_end(plan, end)
+    pieces = [Piece(run.start, run.end, "kept") for run in reading.runs]
+    afters = [run.start for run in reading.runs]
+    places = [unit.physical_offset for unit in units]
+    for gap in gaps:
+        at = bisect_right(afters, gap.start)
+        after = afters[at] if at < len(afters) else None
+        low, high = bisect_left(places, gap.start), bisect_left(places, gap.end)
+        inside = [unit for unit in units[low:high] if unit.end <= gap.end]
+        before = 0 if plan.other is None else plan.other.records
+        others = [] if plan.other is None else plan.other.runs(gap, after, inside)
+        made = list(filling.pieces(gap, others, inside, is_last=after is None))
+        pieces += made
+        restored = sum(one.length for one in made if one.kind in ("other", "header", "blank"))
+        from_other = 0 if plan.other is None else plan.other.records - before
+        plan.gaps.append(FilledGap(gap, restored, from_other))
+    plan.pieces = sorted(pieces, key=lambda piece: piece.start)
+
+
+def _held_units(plan: SalvagePlan) -> list[LostUnit]:
+    """The units that may help to fill a gap, one for each place, in log order."""
+    every, end = plan.wanted.placeholders or plan.other is not None, plan.reading.end
+    gaps = [g for g in plan.reading.gaps if every or g.length <= _LONGEST_LOOKED_INTO]
+    queues = _queue_table(plan.wanted.root, plan.wanted.config)
+    found = units_in_gaps(queues, gaps, end)
+    held = by_place([one for one in found if every or one.physical_offset < end])
+    for number, unit in enumerate(held):
+        # What stands further behind what is known is a damaged unit, and no message.
+        if unit.physical_offset >= end:
+            if unit.physical_offset - end > MOST_FILLER:
+                return held[:number]
+            end = unit.end
+    return held
+
+
+def _behind_the_end(plan: SalvagePlan, end: int) -> Iterator[Gap]:
+    """The lost end of the log, of which the queues tell."""
+    reading = plan.reading
+    last = reading.gaps[-1] if reading.gaps else None
+    before, timestamp = None, 0 if last is None else last.store_timestamp
+    for run in reversed(reading.runs):
+        before, timestamp = _last_record(plan.log, run.start, run.end)
+        break
+    yield Gap(reading.end, end, "commitlog-file-missing", before, timestamp)
+
+
+def _last_record(log: CommitLog, start: int, end: int) -> tuple[int | None, int]:
+    """Where the last record of a run starts, and its time; looks at the run's last file only."""
+    first = max(start, (end - 1) // log.file_size * log.file_size)
+    before, timestamp = None, 0
+    for low in (first, start):
+        for entry in log.walk(low, end):
+            if isinstance(entry, Record):
+                before, timestamp = entry.physical_offset, entry.store_timestamp
+        if before is not None:
+            break
+    return before, timestamp
+
+
+def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> RebuildSummary:
+    """Writes the new store, which appears in its place when it is whole. A run that was cut off
+    goes on where it was.
+
+    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises CannotWrite: the disk is full; what is written stays for the next run.
+    """
+    logs = {"kept": plan.log, "header": plan.log}
+    if plan.other is not None:
+        logs["other"] = plan.other.log
+    with new_directory(plan.wanted.output, is_kept=True) as building:
+        begin(building, identity(plan.pieces, logs.values()))
+        write_files(building, plan.pieces, logs, plan.log.file_size, progress)
+        copy_config(plan.wanted.root, building)
+        rebuild = replace(plan_rebuild(building, plan.config, "all"), spare_gap=_SPARE_GAP)
+        summary = rebuild_in_place(rebuild, jobs=plan.wanted.jobs)
+        # Its close writes the checkpoint, and takes the lock and abort away.
+        MessageStore(building, plan.config, writable=True).close()
+        (building / JOURNAL).unlink()
+        paths.sync_directories(building)
+        return summary

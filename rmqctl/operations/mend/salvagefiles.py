@@ -1,0 +1,134 @@
+"""Writes the files of a salvaged log, one after the other: sparse, a piece at a time.
+
+A file gets its name when it is whole and on disk, so a run that was cut off goes on behind the last
+one, if what is to be written is still the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.files import paths
+from rmqctl.operations.progress import Progress
+
+if TYPE_CHECKING:
+    from rmqctl.engine.log.commitlog import CommitLog
+    from rmqctl.operations.mend.salvagepieces import Piece
+
+_COPIED = 4 << 20
+_UNFINISHED = ".part"
+#: What is being written, in the directory where it is.
+JOURNAL = "rmqctl-salvage.json"
+
+
+def by_file(pieces: Iterable[Piece], file_size: int) -> Iterator[tuple[int, list[Piece]]]:
+    """``(offset of the file, its pieces)``, in order; kept ones may go over borders."""
+    split = (part for piece in pieces for part in _split(piece, file_size))
+    for number, parts in groupby(split, lambda piece: piece.start // file_size):
+        yield number * file_size, list(parts)
+
+
+def _split(piece: Piece, file_size: int) -> Iterator[Piece]:
+    at = piece.start
+    while at < piece.end:
+        end = min(piece.end, (at // file_size + 1) * file_size)
+        yield piece._replace(start=at, end=end)
+        at = end
+
+
+def identity(pieces: Iterable[Piece], logs: Iterable[CommitLog]) -> str:
+    """Tells one log that is to be written from another: a hash of its pieces, and of the names,
+    lengths and times of the files that they are copied from."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(repr(piece).encode("utf-8", "surrogateescape"))
+    for log in logs:
+        for entry in log.files.entries:
+            digest.update(repr((str(entry.path), entry.size)).encode("utf-8", "surrogateescape"))
+            digest.update(str(os.stat(entry.path).st_mtime_ns).encode())
+    return digest.hexdigest()
+
+
+def begin(building: Path, wanted: str) -> None:
+    """Takes away what another run has left in the directory, unless it wrote the same."""
+    journal = building / JOURNAL
+    try:
+        known = json.loads(journal.read_text("utf-8"))["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        known = None
+    for entry in list(os.scandir(building)):
+        if known == wanted and entry.name in (JOURNAL, paths.COMMIT_LOG):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+    (building / paths.COMMIT_LOG).mkdir(exist_ok=True)
+    if known != wanted:
+        journal.write_text(json.dumps({"identity": wanted}))
+
+
+def write_files(
+    building: Path,
+    pieces: Iterable[Piece],
+    logs: dict[str, CommitLog],
+    file_size: int,
+    progress: Progress | None = None,
+) -> None:
+    """Writes the log. :raises OSError: the disk is full; what is whole stays for the next run.
+
+    :param logs: where pieces of a kind are copied from; others are made.
+    """
+    directory = building / paths.COMMIT_LOG
+    done = 0
+    for start, parts in by_file(pieces, file_size):
+        path = directory / f"{start:020d}"
+        if not path.exists():
+            unfinished = path.with_name(path.name + _UNFINISHED)
+            with unfinished.open("wb") as file:
+                file.truncate(file_size)
+                for piece in parts:
+                    _write(file.fileno(), piece, start, logs)
+                os.fsync(file.fileno())
+            unfinished.rename(path)
+            paths.sync_directories(directory)
+        done += parts[-1].end - parts[0].start
+        if progress is not None:
+            progress(done)
+
+
+def _write(descriptor: int, piece: Piece, start: int, logs: dict[str, CommitLog]) -> None:
+    log = logs.get(piece.kind)
+    if log is not None:
+        mapped, position = log.locate(piece.start)
+        for low, high in mapped.extents(position, position + piece.length):
+            for at in range(low, high, _COPIED):
+                data = mapped.read(at, min(_COPIED, high - at))
+                _store(descriptor, data, piece.start - start + at - position)
+    for patch in piece.patches:
+        _store(descriptor, patch.data, piece.start - start + patch.position)
+
+
+def _store(descriptor: int, data: bytes, position: int) -> None:
+    with memoryview(data) as view:
+        done = 0
+        while done < len(view):
+            done += os.pwrite(descriptor, view[done:], position + done)
+
+
+def copy_config(root: Path, building: Path) -> None:
+    """Copies ``config/``: plain files, no links."""
+    source, target = root / "config", building / "config"
+    if source.is_symlink() or not source.is_dir():
+        return
+    target.mkdir(exist_ok=True)
+    for name in paths.scan_names(source):
+        if (source / name).is_file() and not (source / name).is_symlink():
+            shutil.copyfile(source / name, target / name)

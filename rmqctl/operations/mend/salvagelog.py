@@ -1,0 +1,187 @@
+"""What of a log can be read: runs of whole records, and the gaps between them.
+
+Read is what a broker reads too: besides damage a record is left out whose body is not what was
+stored, on which a recovery ends (``checkCRCOnRecover``), and a delayed message whose level is no
+number, on which any reading does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats.constants import END_FILE_MIN_BLANK_LENGTH
+from rmqctl.engine.record.record import Damage, End
+from rmqctl.operations.progress import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.log.commitlog import CommitLog
+    from rmqctl.engine.scan.batch import Batch
+
+
+class Run(NamedTuple):
+    """Records and blanks without a gap: physical offsets."""
+
+    start: int
+    end: int
+
+
+class Gap(NamedTuple):
+    """A stretch of log that cannot be read, between two records or at either end of the log.
+
+    ``before`` is where the last record in front of it starts, None where there is none;
+    ``store_timestamp`` is that record's, or of the first behind it. ``reason`` is a finding code;
+    of neighbouring ones the first.
+    """
+
+    start: int
+    end: int
+    reason: str
+    before: int | None
+    store_timestamp: int
+    #: Where the last blank in it starts, that may be its file's own.
+    blank_at: int | None = None
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(slots=True)
+class Reading:
+    """A log as it was read: ``end`` is where it ends; ``gaps`` and ``runs`` take turns up to there,
+    in order."""
+
+    start: int
+    end: int
+    records: int = 0
+    runs: list[Run] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+def read_log(
+    log: CommitLog,
+    start: int | None = None,
+    end: int | None = None,
+    *,
+    jobs: int = 1,
+    progress: Progress | None = None,
+    listener: Callable[[Batch], None] | None = None,
+) -> Reading:
+    """Reads a log, or a part of it from a record's start on, in memory that grows with the number
+    of its gaps alone.
+
+    :param listener: gets every batch, with the records that are left out.
+    """
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+    from rmqctl.engine.scan.tuning import ScanTuning
+
+    scanner = Scanner(log, check=True, tuning=ScanTuning(threads=jobs))
+    reader = _Reader(log.file_size, log.min_offset if start is None else start)
+    for entry in scanner.scan(start, end):
+        if isinstance(entry, Batch):
+            reader.batch(entry)
+            if listener is not None:
+                listener(entry)
+            if progress is not None:
+                progress(entry.end_offset - log.min_offset)
+        elif isinstance(entry, Damage):
+            at = entry.physical_offset
+            reader.lose(at, at + entry.length, entry.reason)
+        elif isinstance(entry, End):
+            reader.reading.end = max(entry.physical_offset, reader.at)
+        else:
+            reader.blank(entry.physical_offset, entry.physical_offset + entry.total_size)
+    return reader.reading
+
+
+def give_up(reading: Reading, start: int, end: int, reason: str, before: int | None) -> None:
+    """Makes a gap of a record that lies in a run."""
+    at = bisect_right(reading.runs, start, key=lambda run: run.start) - 1
+    if at < 0 or not reading.runs[at].start <= start < end <= reading.runs[at].end:
+        return
+    run = reading.runs[at]
+    parts = [Run(run.start, start), Run(end, run.end)]
+    reading.runs[at : at + 1] = [part for part in parts if part.start < part.end]
+    number = bisect_right(reading.gaps, start, key=lambda gap: gap.start)
+    reading.gaps.insert(number, Gap(start, end, reason, before, 0))
+    reading.records -= 1
+
+
+class _Reader:
+    """Puts together what a scan yields; ``at`` is where the next entry is expected."""
+
+    def __init__(self, file_size: int, start: int) -> None:
+        self.reading = Reading(start, start)
+        self.at = start
+        self._file_size = file_size
+        self._before: int | None = None
+        self._store_timestamp = 0
+
+    def batch(self, batch: Batch) -> None:
+        import numpy as np
+
+        bad = self._bad_rows(batch)
+        row = 0
+        for at in [*np.flatnonzero(bad).tolist(), len(batch)]:
+            if at > row:
+                self._records(batch, row, at)
+            if at < len(batch):
+                low = int(batch.physical_offset[at])
+                reason = "delay-not-a-number" if batch.crc_matches[at] else "body-crc-mismatch"
+                self.lose(low, low + int(batch.total_size[at]), reason)
+            row = at + 1
+
+    def _bad_rows(self, batch: Batch) -> NDArray[np.bool_]:
+        """Records that no broker reads, and such as leave no room for the blank behind them, which
+        no writer has written."""
+        from rmqctl.engine.dispatch.batches import bad_delay_rows
+
+        bad: NDArray[np.bool_] = ~batch.crc_matches
+        bad[bad_delay_rows(batch)] = True
+        ends = batch.physical_offset % self._file_size + batch.total_size
+        bad |= ends + END_FILE_MIN_BLANK_LENGTH > self._file_size
+        return bad
+
+    def _records(self, batch: Batch, first: int, end: int) -> None:
+        offsets, sizes = batch.physical_offset, batch.total_size
+        if self._before is None and self.reading.gaps:
+            # Nothing before it says when: what comes behind does.
+            at = int(batch.store_timestamp[first])
+            gaps = self.reading.gaps
+            gaps[:] = [gap._replace(store_timestamp=at) for gap in gaps]
+        self.keep(int(offsets[first]), int(offsets[end - 1] + sizes[end - 1]))
+        self._before = int(offsets[end - 1])
+        self._store_timestamp = int(batch.store_timestamp[end - 1])
+        self.reading.records += end - first
+
+    def keep(self, start: int, end: int) -> None:
+        runs = self.reading.runs
+        if runs and runs[-1].end == start:
+            runs[-1] = Run(runs[-1].start, end)
+        else:
+            runs.append(Run(start, end))
+        self.at = end
+
+    def blank(self, start: int, end: int) -> None:
+        """Behind a gap a blank may be another file's, with records of this one below it."""
+        gaps = self.reading.gaps
+        if gaps and gaps[-1].end == start:
+            gaps[-1] = gaps[-1]._replace(end=end, blank_at=start)
+            self.at = end
+        else:
+            self.keep(start, end)
+
+    def lose(self, start: int, end: int, reason: str) -> None:
+        gaps = self.reading.gaps
+        if gaps and gaps[-1].end == start:
+            gaps[-1] = gaps[-1]._replace(end=end)
+        else:
+            gaps.append(Gap(start, end, reason, self._before, self._store_timestamp))
+        self.at = end
