@@ -53,6 +53,10 @@ FEATURES = {
     ),
     "ext": Feature("Consume queue extension", "read and verified"),
     "damage": Feature("Whatever the engine loses of a damaged store stands behind a finding"),
+    "salvage": Feature(
+        "Stores that `salvage` made of damaged ones: the engine starts on them, changes nothing,"
+        " and has every message that was not hit"
+    ),
     "lock": Feature("The lock: an engine keeps writers out, a writer keeps the engine out"),
     "broker": Feature(
         "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"

@@ -18,7 +18,6 @@ from rmqctl.operations.mend.salvagerows import Report
 from rmqctl.operations.verify import ERROR, Finding, verify
 from tests import golden_data
 from tests.conftest import Golden
-from tests.seeds import times
 from tests.test_cli.conftest import CONFIG, store
 
 __all__ = ["store"]  # A fixture of other files.
@@ -150,7 +149,7 @@ def _hit(chance: random.Random, root: Path) -> list[tuple[int, int]]:
     return [(start + at, start + at + length)]
 
 
-@pytest.mark.parametrize("number", range(times(12)))
+@pytest.mark.parametrize("number", range(12))
 def test_random_faults_cost_what_they_hit(
     number: int, store: Path, tmp_path: Path, chance: random.Random
 ) -> None:
