@@ -23,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import IO, Any, NoReturn
@@ -86,20 +87,31 @@ class _Server:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
+        self._lock = threading.Lock()
         atexit.register(self._close)
 
     def ask(self, request: dict[str, Any], *descriptors: int) -> int:
-        socket.send_fds(self._link, [json.dumps(request).encode()], descriptors)
-        return int(self._link.recv(_LONGEST))
+        """One thread after the other, also when it asks for the end of a process."""
+        with self._lock:
+            socket.send_fds(self._link, [json.dumps(request).encode()], descriptors)
+            return int(self._link.recv(_LONGEST))
 
     def _close(self) -> None:
         self._link.close()
         self._process.wait()
 
 
-@functools.cache
+_STARTING = threading.Lock()
+
+
 def _server() -> _Server:
     """The one of this process."""
+    with _STARTING:
+        return _started()
+
+
+@functools.cache
+def _started() -> _Server:
     return _Server()
 
 

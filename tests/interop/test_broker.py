@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 import threading
 import time
 from base64 import b64decode
@@ -18,6 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.state.laterversions import not_understood
+from tests import processes
 from tests.interop.engine import Engine, Row, message_row
 from tests.interop.stores import V4, assert_clean, conf_text, config_of, settings
 
@@ -58,8 +57,7 @@ def write_config(root: Path) -> None:
 
 def rows_of(*arguments: str, kind: str) -> list[Row]:
     """The rows of a command that are of a type."""
-    command = [sys.executable, "-m", "rmqctl", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = processes.run("rmqctl", *arguments, "--json")
     assert done.returncode in (0, 1), done.stderr
     return [row for row in json.loads(done.stdout) if row["type"] == kind]
 
@@ -84,17 +82,19 @@ class Watch:
             ["transaction", "ls", "--all"],
         ]
         self.answers: list[tuple[str, int, str]] = []
-        self._commands = [[sys.executable, "-m", "rmqctl", *c, *here] for c in commands]
+        self._commands = [[*command, *here] for command in commands]
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
         while not self._done.is_set() or len(self.answers) < len(self._commands):
             command = self._commands[len(self.answers) % len(self._commands)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            nothing = command[3] == "transaction" and done.returncode == 1
+            done = processes.run("rmqctl", *command)
+            nothing = command[0] == "transaction" and done.returncode == 1
             code = 0 if nothing else done.returncode  # there are no transactions at first
-            self.answers.append((command[3], code, done.stdout[-500:] + done.stderr))
+            self.answers.append((command[0], code, done.stdout[-500:] + done.stderr))
+            # The processor is the broker's, too.
+            self._done.wait(0.1)
 
     def __enter__(self) -> Watch:
         self._thread.start()

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner, property_crc
 from rmqctl.engine.record.record import Record
 from rmqctl.operations.mend.missing import add_missing
 from rmqctl.operations.verify import Finding, verify
+from tests import processes
 from tests.interop.engine import Engine, Row
 from tests.interop.stores import (
     TOPICS,
@@ -251,10 +251,9 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
     assert_agree(store, values)
     store.shutdown()
     assert_clean(root, config_of(values))
-    command = [sys.executable, "-m", "rmqctl", "message", "--store", str(root)]
-    command += ["--decompress", "--body-as", "utf8", "--json"]
+    command = ["message", "--store", str(root), "--decompress", "--body-as", "utf8", "--json"]
     for msg_id, text in sent.items():
-        done = subprocess.run([*command, msg_id], capture_output=True, text=True)
+        done = processes.run("rmqctl", *command, msg_id)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)[0]["body"] == text
 
@@ -287,10 +286,8 @@ def test_what_is_not_read_is_named(
     store.shutdown()
 
     def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "rmqctl", *arguments, "--store", str(root)]
-        return subprocess.run(
-            [*command, "--broker-conf", str(conf)], capture_output=True, text=True
-        )
+        where = ["--store", str(root), "--broker-conf", str(conf)]
+        return processes.run("rmqctl", *arguments, *where)
 
     assert (
         f"{path}: {what} (5.x)" in json.loads(rmqctl("info", "--json").stdout)[0]["not_understood"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from tests import processes
 from tests.golden_data import tree_content
 from tests.interop.engine import Engine
 from tests.interop.stores import Messages, assert_agree, conf_text, config_of, settings
@@ -26,8 +26,7 @@ WRITERS = [
 
 
 def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rmqctl", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
+    return processes.run("rmqctl", *arguments)
 
 
 #: What an engine without puts writes by the clock: its checkpoint every second, and every ten

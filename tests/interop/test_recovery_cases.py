@@ -3,8 +3,6 @@ rmqctl, and what the engine then serves."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
+from tests import processes
 from tests.golden_data import copy_tree, tree_content
 from tests.interop.commands import Rmqctl
 from tests.interop.engine import Engine, Row
@@ -282,8 +281,7 @@ def test_a_rebuild_that_is_not_told_of_light_queues_takes_none_away(
     told = SIZES if switches == "off" else {k: v for k, v in SIZES.items() if k not in LIGHT}
     conf.write_text(conf_text(told))
     command = ["rebuild", "all", "--in-place", "--yes", "--store", str(root)]
-    command = [sys.executable, "-m", "rmqctl", *command, "--broker-conf", str(conf)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = processes.run("rmqctl", *command, "--broker-conf", str(conf))
     if done.returncode:
         assert done.returncode in (5, 6), done.stderr
         assert {**tree_content(root), "lock": None} == {**before, "lock": None}

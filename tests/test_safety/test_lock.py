@@ -16,6 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import CannotWrite, StoreInUse, SymbolicLinkRefused
 from rmqctl.operations.look.info import info
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from tests import processes
 from tests.test_safety.support import (
     assert_clean,
     broker_conf,
@@ -25,7 +26,6 @@ from tests.test_safety.support import (
     tree,
 )
 
-TOP = Path(__file__).parents[2]
 CONFIG = small_config()
 
 # What Java's FileChannel.tryLock(0, 1, false) does; a broker keeps it while it runs.
@@ -76,13 +76,7 @@ def can_lock(root: Path) -> bool:
 
 def command(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     conf = str(root.parent / "broker.conf")
-    return subprocess.run(
-        [sys.executable, "-m", "rmqctl", *arguments, "--store", str(root), "--broker-conf", conf],
-        cwd=TOP,
-        input="",
-        capture_output=True,
-        text=True,
-    )
+    return processes.run("rmqctl", *arguments, "--store", str(root), "--broker-conf", conf)
 
 
 def test_a_broker_keeps_every_writing_operation_out(store: Path) -> None:
