@@ -324,7 +324,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for process in (*made.workers, master):
             process.terminate()
         for process in (*made.workers, master):
-            process.wait(30)
+            process.wait(200)
 
 
 def verdict(root: Path, config: MessageStoreConfig | None = None) -> tuple[list[Finding], Summary]:

@@ -70,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, bare_python: str) -> Iterat
         yield f"sc://127.0.0.1:{found[1]}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(200)
 
 
 def test_the_commands_run_on_a_connect_server(server: str, golden: Golden, tmp_path: Path) -> None:

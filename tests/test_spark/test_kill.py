@@ -10,7 +10,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.conftest import Golden
 from tests.test_spark.conftest import (
     ROOT,
     STREAM,
+    Session,
     java_environment,
     verdict,
     wait_until,
@@ -73,11 +74,6 @@ class Run:
         except AssertionError:
             pytest.fail(f"left behind: {left}")
 
-    def completes(self) -> str:
-        out, err = self.process.communicate(timeout=200)
-        assert (self.process.returncode, err) == (0, ""), out
-        return out
-
     def _living(self) -> list[int]:
         """Processes of its session."""
         found = []
@@ -92,17 +88,34 @@ class Run:
 
 
 def command(directory: Path, *arguments: str) -> Run:
-    return Run(directory, "-m", "rmqctl", *arguments)
+    return Run(directory, "-m", "rmqctl", *arguments, "--master", "local[2]")
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """``again("export", …)``: runs what was killed to its end, and gives what it prints. Nobody
+    kills these, so that one session does for all."""
+    session = Session("local[2]", java_environment(tmp_path_factory.mktemp("java")))
+
+    def run(*words: str) -> str:
+        code, out, err = session.run(*words)
+        assert (code, err) == (0, ""), out
+        return out
+
+    yield run
+    session.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
-def test_rebuild_in_place(copy_store: Callable[[str], Path], tmp_path: Path, number: int) -> None:
+def test_rebuild_in_place(
+    copy_store: Callable[[str], Path], tmp_path: Path, again: Callable[..., str], number: int
+) -> None:
     root = copy_store("basic")
     conf = tmp_path / "broker.conf"
     conf.write_text(golden_data.broker_conf_text("basic"))
     before = golden_data.tree_content(root)
     arguments = ["rebuild", "all", "--store", str(root), "--broker-conf", str(conf)]
-    arguments += ["--in-place", "--yes", "--master", "local[2]"]
+    arguments += ["--in-place", "--yes"]
     run = command(tmp_path, *arguments)
     run.wait_for((root / "rmqctl-new").exists)
     run.killed(number)
@@ -111,7 +124,7 @@ def test_rebuild_in_place(copy_store: Callable[[str], Path], tmp_path: Path, num
         assert not (root / "rmqctl-new").exists()
     assert {k: v for k, v in after.items() if not k.startswith("rmqctl-new")} == before
     if number == signal.SIGKILL:
-        command(tmp_path, *arguments).completes()
+        again(*arguments)
         assert not (root / "rmqctl-new").exists()
         queues = golden_data.tree_content(root / "consumequeue")
         assert queues == {
@@ -125,7 +138,7 @@ def test_rebuild_in_place(copy_store: Callable[[str], Path], tmp_path: Path, num
 def test_ctrl_c_while_java_starts(golden: Golden, tmp_path: Path, seconds: float) -> None:
     """Java that was left alone then would never end. The moments are within its start on most
     machines; on any, nothing may be left."""
-    run = command(tmp_path, "verify", "--store", str(golden("basic")), "--master", "local[1]")
+    run = command(tmp_path, "verify", "--store", str(golden("basic")))
     # PySpark makes a directory for Java's answer when it starts it.
     run.wait_for(lambda: list(run.temporary.iterdir()))
     try:
@@ -136,12 +149,12 @@ def test_ctrl_c_while_java_starts(golden: Golden, tmp_path: Path, seconds: float
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
-def test_export(golden: Golden, tmp_path: Path, number: int) -> None:
+def test_export(golden: Golden, tmp_path: Path, again: Callable[..., str], number: int) -> None:
     work = tmp_path / "work"
     work.mkdir()
     to = work / "to"
     arguments = ["export", "--store", str(golden("basic")), "--to", str(to), "--format", "ndjson"]
-    arguments += ["--columns", "physical_offset", "--master", "local[2]"]
+    arguments += ["--columns", "physical_offset"]
     run = command(tmp_path, *arguments)
     run.wait_for((work / "to.rmqctl-new").exists)
     run.killed(number)
@@ -149,24 +162,24 @@ def test_export(golden: Golden, tmp_path: Path, number: int) -> None:
     if number == signal.SIGINT:
         assert list(work.iterdir()) == []
         return
-    command(tmp_path, *arguments).completes()
+    again(*arguments)
     assert [path.name for path in work.iterdir()] == ["to"]
     lines = [line for path in to.rglob("part-*") for line in path.read_text().splitlines()]
     assert len(set(lines)) == len(lines) == len(golden_data.expected("basic")["message"])
 
 
-def test_import(tmp_path: Path) -> None:
+def test_import(tmp_path: Path, again: Callable[..., str]) -> None:
     source, work = tmp_path / "messages.ndjson", tmp_path / "work"
     rows = [{"topic": f"t{n % 3}", "queue_id": 0, "body": str(n)} for n in range(5000)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     work.mkdir()
     store = work / "store"
     arguments = ["import", "--store", str(store), "--from", str(source), "--input", "ndjson"]
-    run = command(tmp_path, *arguments, "--master", "local[2]")
+    run = command(tmp_path, *arguments)
     run.wait_for((work / "store.rmqctl-new").exists)
     run.killed(signal.SIGKILL)
     assert not store.exists()
-    command(tmp_path, *arguments, "--master", "local[2]").completes()
+    again(*arguments)
     assert [path.name for path in work.iterdir()] == ["store"]
     findings, summary = verdict(store)
     assert (findings, summary.records) == ([], len(rows))
@@ -181,15 +194,15 @@ with session.session("local[2]", {{"spark.sql.shuffle.partitions": "2"}}) as spa
 """
 
 
-def test_stream(golden: Golden, tmp_path: Path) -> None:
+def test_stream(golden: Golden, tmp_path: Path, again: Callable[..., str]) -> None:
     """Killed between two batches or within one: started again, it gives every row once."""
     root, out, checkpoint = golden("basic"), tmp_path / "out", tmp_path / "checkpoint"
-    arguments = ["-c", _STREAM, str(root), str(out), str(checkpoint)]
-    run = Run(tmp_path, *arguments)
+    arguments = [str(root), str(out), str(checkpoint)]
+    run = Run(tmp_path, "-c", _STREAM, *arguments)
     run.wait_for((checkpoint / "offsets" / "1").exists)
     run.killed(signal.SIGKILL)
     assert len(list((checkpoint / "commits").glob("[0-9]*"))) < 9
-    found = json.loads(Run(tmp_path, *arguments).completes())
+    found = json.loads(again("-c", STREAM, *arguments))
     with MessageStore(root, golden_data.broker_conf("basic")) as store:
         places = [
             entry.physical_offset
