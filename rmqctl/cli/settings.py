@@ -124,14 +124,16 @@ class Settings(NamedTuple):
 
         return late_progress(title, quiet=self.quiet)
 
-    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> None:
-        """For a dry run: the row of what opening for writing would do first, if anything."""
+    def planned_recovery(self, store: MessageStore, writer: RowWriter) -> bool:
+        """For a dry run: the row of what opening for writing would do first; whether there is
+        anything."""
         from rmqctl.operations.mend.recovery import planned_row
 
         with self.quiet_progress("recovery") as progress:
             row = planned_row(store, progress)
         if row is not None:
             writer.row(row)
+        return row is not None
 
     def note_irregular(self, files: list[str]) -> None:
         """Says which files are not as long as they must be, so that something may be left out."""

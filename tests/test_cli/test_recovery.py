@@ -221,3 +221,12 @@ def test_an_index_header_that_cannot_be_is_mended_before_a_put(
     assert_clean(root, CONFIG)
     again = cli(*line, "again", store=root)
     assert again.code == 0 and not again.err
+
+
+def test_a_flush_with_nothing_to_bring_in_order_says_so(cli: Cli, store: Path) -> None:
+    told = "nothing has to be brought in order"
+    done = cli("flush", "--dry-run", store=store)
+    assert done.code == 0 and done.out and told not in done.err
+    assert cli("flush", store=store).code == 0
+    done = cli("flush", "--dry-run", store=store)
+    assert (done.code, done.out) == (0, "") and told in done.err

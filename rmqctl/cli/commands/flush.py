@@ -41,7 +41,8 @@ def command(settings: Settings, structure: str, dry_run: bool) -> None:
 
     if dry_run:
         with settings.open() as store, settings.writer("recovery") as writer:
-            settings.planned_recovery(store, writer)
+            if not settings.planned_recovery(store, writer):
+                settings.note("note: nothing has to be brought in order before the flush")
         return
     with settings.open(writable=True) as store, settings.writer("flush") as writer:
         writer.rows(flush(store, structure))
