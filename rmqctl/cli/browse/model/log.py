@@ -172,6 +172,6 @@ class Log:
             at,
             size(record.total_size),
             to_the_second(record.store_timestamp),
-            " ".join(part for part in (what, keys, body.text) if part),
+            " ".join(part for part in (body.mark, what, keys, body.text) if part),
         )
         return Line(cells, ERROR if body.note else "", place, body.note)

@@ -27,11 +27,16 @@ _PREVIEW = 200
 MOST_FOUND = 1000
 
 
+#: What stands before a body that is not what was stored.
+_DAMAGED = "DAMAGED"
+
+
 class Preview(NamedTuple):
-    """The beginning of a body, marked where it is not what was stored; ``note`` says so then."""
+    """The beginning of a body, and where that is not what was stored a ``mark`` and a ``note``."""
 
     text: str
-    note: str
+    mark: str = ""
+    note: str = ""
 
 
 def preview(store: MessageStore, record: Record) -> Preview:
@@ -43,8 +48,8 @@ def preview(store: MessageStore, record: Record) -> Preview:
     else:
         text = body[:_PREVIEW].decode("utf-8", "replace")
     if is_as_stored(body, record.body_crc):
-        return Preview(text, "")
-    return Preview(f"DAMAGED {text}", f"{BODY_CRC_MISMATCH}: the body is not what was stored")
+        return Preview(text)
+    return Preview(text, _DAMAGED, f"{BODY_CRC_MISMATCH}: the body is not what was stored")
 
 
 def place_of(record: Record) -> Place:
@@ -120,7 +125,7 @@ class QueueMessages(Counted):
                 size(found.total_size),
                 properties.get(PROPERTY_TAGS, ""),
                 properties.get(PROPERTY_KEYS, ""),
-                body.text,
+                f"{body.mark} {body.text}" if body.mark else body.text,
             ),
             ERROR if strays or body.note else "",
             place_of(found)._replace(queue_offset=number),
