@@ -27,11 +27,15 @@ from rmqctl.engine.queue.consumequeue import UNIT, ConsumeQueue
 from rmqctl.engine.read.getmessage import GetMessageResult, get_message
 from rmqctl.engine.read.lines import Lines
 from rmqctl.engine.record.record import PREFIXES, Record
+from rmqctl.engine.scan.choice import Choice
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look import pull
+from rmqctl.operations.look.export import StoreToExport, export
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.walk import Selection, commit_log_lines
 from rmqctl.operations.look.walkqueues import queue_lines
+from rmqctl.rows.columns import Source
+from rmqctl.rows.exported import exported_columns
 from tests.conftest import Golden
 from tests.golden_data import (
     DAMAGE_CASES,
@@ -366,6 +370,48 @@ def assert_pull_equal(store: Any, asked: tuple[str, int, int | None], offset: in
         )
         compiled, pure = both("ndjson", rows)
         assert compiled == pure
+
+
+EXPORTED = [("ndjson", None), ("csv", None), ("csv", "topic,status,born_time,body_base64")]
+
+
+def assert_exports_equal(log: CommitLog, directory: Path) -> None:
+    """Files of text, line for line; their rows have times, and stores with any name."""
+    store: Any = SimpleNamespace(
+        commit_log=log, min_offset=log.min_offset, max_offset=log.files.end_offset
+    )
+    source = Source('/data/"a", b/store', " a,b ")
+    for kind, columns in EXPORTED:
+        said = []
+        for choice in ("compiled", "pure"):
+            to = directory / f"{choice}-{EXPORTED.index((kind, columns))}"
+            with engine(choice):
+                one = StoreToExport(store, source)
+                done = export([one], exported_columns(columns), to, kind, Choice())
+            paths = [path for path in to.rglob("*") if path.is_file()]
+            files = {path.relative_to(to): path.read_bytes() for path in paths}
+            said.append((done, files))
+        assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_exports_of_golden_stores(name: str, golden: Golden, tmp_path: Path) -> None:
+    with MessageStore(golden(name), broker_conf(name)) as store:
+        assert_exports_equal(store.commit_log, tmp_path)
+
+
+@settings(logs.quick, max_examples=times(30))
+@given(logs.logs, st.lists(logs.harm, max_size=2), fields_behind(88))
+def test_any_export(records: list[Any], harms: list[Any], fields: list[tuple[int, bytes]]) -> None:
+    size = 4096
+    files = logs.build_log(records, size)
+    for at, byte in fields:
+        files[0][at : at + 1] = byte
+    with TemporaryDirectory() as place:
+        directory = Path(place) / "commitlog"
+        directory.mkdir()
+        log = logs.write(directory, logs.damage(files, harms), size)
+        assert_exports_equal(log, Path(place))
 
 
 def test_the_kernel_knows_all_columns(compiled: ModuleType) -> None:

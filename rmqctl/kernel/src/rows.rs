@@ -46,7 +46,7 @@ pub enum Column {
 }
 
 /// By their names in rows.
-pub const COLUMNS: [(&str, Column); 23] = [
+pub const COLUMNS: [(&str, Column); 24] = [
     ("physical_offset", Column::PhysicalOffset),
     ("total_size", Column::TotalSize),
     ("topic", Column::Topic),
@@ -68,6 +68,7 @@ pub const COLUMNS: [(&str, Column); 23] = [
     ("msg_id", Column::MsgId),
     ("properties", Column::Properties),
     ("body", Column::Body),
+    ("body_base64", Column::Body),
     ("body_encoding", Column::BodyEncoding),
     ("status", Column::Status),
 ];
