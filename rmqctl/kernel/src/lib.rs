@@ -11,6 +11,8 @@
 mod append;
 mod columns;
 mod hashmap;
+#[cfg(any(test, feature = "hostile"))]
+pub mod hostile;
 mod jsonline;
 mod keyhash;
 #[rustfmt::skip] // Generated.

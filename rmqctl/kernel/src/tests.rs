@@ -12,6 +12,7 @@ use crate::slots::{Items, Slots};
 use crate::topics::Topics;
 use crate::units::{Queue, Unit, by_queue};
 
+mod hostile;
 mod lines;
 
 /// Where a file of these tests lies in its log.
