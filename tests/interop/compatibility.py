@@ -57,6 +57,10 @@ FEATURES = {
         "Stores that `salvage` made of damaged ones: the engine starts on them, changes nothing,"
         " and has every message that was not hit"
     ),
+    "start": Feature(
+        "A start as `simulate-start` plays it: on damaged stores, too, it ends or does not, deletes"
+        " the same files, and leaves the same offsets"
+    ),
     "lock": Feature("The lock: an engine keeps writers out, a writer keeps the engine out"),
     "broker": Feature(
         "A whole broker on rmqctl's store: consumers go on where they were, delayed messages are"

@@ -75,7 +75,7 @@ def done(start_engine: StartEngine, root: Path, values: Row) -> Left:
     return Left(True, (ends["minPhyOffset"], ends["maxPhyOffset"]), queues, deleted)
 
 
-@pytest.mark.proves("damage")
+@pytest.mark.proves("start")
 @pytest.mark.parametrize("number", range(CASES))
 def test_a_played_start_is_the_engines(
     start_engine: StartEngine,

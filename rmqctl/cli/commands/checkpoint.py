@@ -133,6 +133,8 @@ def _print(settings: Settings, judged: Judged, *, dry_run: bool = True) -> int:
     from rmqctl.operations.doctor import checkpoint
 
     with settings.writer("checkpoint_time") as writer:
+        if judged.new is None or judged.proofs:
+            writer.remark(checkpoint.verdict(judged))
         writer.rows(checkpoint.rows(judged))
         writer.summary(**checkpoint.summary_row(judged, dry_run=dry_run))
     return int(not judged.is_sound)

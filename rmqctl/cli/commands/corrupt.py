@@ -25,7 +25,7 @@ KINDS = (
     examples=[
         "rmqctl corrupt --store DIR --output /tmp/damaged",
         "rmqctl corrupt --store DIR --kind bit-flip --kind crash --seed 7 --output /tmp/damaged",
-        "rmqctl corrupt --store DIR --kind torn-tail --output /tmp/damaged --quiet",
+        "rmqctl corrupt --store DIR --seed 9 --output /tmp/damaged --quiet",
     ],
     exits={code: EXIT_CODES[code] for code in (4, 6)},
 )

@@ -230,6 +230,18 @@ def rows(judged: Judged) -> Iterator[Row]:
         yield row
 
 
+def verdict(judged: Judged) -> str:
+    """What comes out, in one line."""
+    seconds = estimated_seconds(judged.bytes_to_scan)
+    cost = f"a start after a crash reads {judged.bytes_to_scan} bytes, about {seconds:g} s"
+    if judged.stored is None:
+        return f"There is no checkpoint: {cost}."
+    if judged.says_too_much:
+        hidden = "after a crash messages would be missing in their queues"
+        return f"The checkpoint says more than what is true: {hidden}."
+    return f"The checkpoint holds: {cost}."
+
+
 def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
     return {
         "type": "summary",
