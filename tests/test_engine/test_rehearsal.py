@@ -11,7 +11,9 @@ import pytest
 from formats import layouts
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.rehearsal import brokerlog
 from rmqctl.engine.rehearsal.brokerfiles import java_long, parsed_long
+from rmqctl.engine.rehearsal.brokerrecord import Checked, check_message
 from rmqctl.engine.rehearsal.model import Outcome
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
@@ -75,6 +77,33 @@ def test_a_start_on_a_sound_store_finds_it_as_the_engine_does(golden: Golden, na
         for row in expected(name)["queue"]
         if row["maxPhysicOffset"] >= 0
     }
+
+
+@pytest.mark.parametrize("as_5", [False, True])
+@pytest.mark.parametrize("has_queues", [False, True])
+def test_plain_records_are_the_scanners(
+    golden: Golden,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    as_5: bool,
+    has_queues: bool,
+) -> None:
+    """Only ends of files are looked at closely: one by one a large log would take hours."""
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    if not has_queues:
+        apply_damage(root, damage_case("no-consumequeue")["ops"])
+    looked_at = []
+
+    def check(*args: Any, **kw: Any) -> Checked:
+        looked_at.append(args)
+        return check_message(*args, **kw)
+
+    monkeypatch.setattr(brokerlog, "check_message", check)
+    outcome = rehearse(root, broker_conf("basic"), as_5=as_5)
+    assert sum(one.max_offset for one in outcome.queues) == 600
+    assert len(looked_at) <= 2 * len(log_files(root))
 
 
 # --- corners ---------------------------------------------------------------------------------

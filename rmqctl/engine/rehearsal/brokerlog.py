@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 #: Told of bytes that were read.
 Read = Callable[[int], None]
-_MAGIC = np.dtype(">i4")
+_MAGIC = np.dtype(">u4")
+_OF_4_9_3 = np.uint32(constants.MESSAGE_MAGIC_CODE & 0xFFFFFFFF)
 
 
 class Records(NamedTuple):
@@ -115,7 +116,7 @@ class BrokerLog:
         if not self._as_5:
             view: NDArray[np.uint8] = np.frombuffer(batch.mapped.buffer, np.uint8)
             magic = take(view, batch.position + RECORD_MAGIC_CODE.offset, _MAGIC)
-            is_later = magic != np.int64(constants.MESSAGE_MAGIC_CODE)
+            is_later = magic != _OF_4_9_3
             if is_later.any():
                 bad.append(int(is_later.argmax()))
         return min(bad)
