@@ -40,6 +40,7 @@ README = (ROOT / "README.md").read_text()
 WITH_TRANSCRIPTS = [
     "README.md",
     "docs/how-to/bad-record.md",
+    "docs/how-to/compare-stores.md",
     "docs/how-to/messages-missing.md",
     "docs/how-to/serve.md",
     "docs/tutorial/first-store.md",
@@ -371,6 +372,7 @@ def salvaged(
             file.seek(position)
             file.write(b"\x7f")
     yield from rows("salvage", f"--output {root}/salvaged", code=1)
+    yield from rows("diff", f"{root}/salvaged", code=1)
     log.write_bytes(sound)
 
 

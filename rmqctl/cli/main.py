@@ -47,7 +47,17 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     cls=LazyGroup,
     sections={
         "Inspect (never writes)": _section(
-            "browse", "info", "topics", "queues", "groups", "walk", "dump", "verify", "du", "config"
+            "browse",
+            "info",
+            "topics",
+            "queues",
+            "groups",
+            "walk",
+            "dump",
+            "verify",
+            "diff",
+            "du",
+            "config",
         )
         | {"simulate-start": _COMMANDS + "simulate_start"}
         | _section("checkpoint", "lint"),

@@ -114,6 +114,38 @@ def common(function: Callable[..., int | None]) -> Callable[..., int | None]:
     return run
 
 
+def two_stores(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """:func:`common` for a command of two stores, the second one as its argument ``other``: both
+    are named one after the other, or the first by --store."""
+
+    @click.argument(
+        "stores", metavar="[STORE_A] STORE_B", type=StorePath(file_okay=False), nargs=-1
+    )
+    @_where_option
+    @_conf_option
+    @_output_options
+    @functools.wraps(function)
+    def run(
+        stores: tuple[Path | str, ...],
+        root: Path | str | None,
+        broker_conf: str | None,
+        told: Settings,
+        **options: Any,
+    ) -> int | None:
+        from rmqctl.cli.place import place_of, places_of
+
+        if len(stores) not in (1, 2):
+            raise click.UsageError("name two stores, or one beside --store.")
+        if len(stores) == 1:
+            first = place_of(root, broker_conf)
+            stores = (first.root, *stores)
+        named, conf = places_of(stores, broker_conf)
+        settings = told._replace(root=Path(named[0]), broker_conf=conf)
+        return function(settings, other=Path(named[1]), **options)
+
+    return run
+
+
 def without_store(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """Gives a command that looks at no store the other options that all have."""
 

@@ -55,6 +55,18 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "expected",
         "found",
     ),
+    "difference": (
+        "structure",
+        "kind",
+        "physical_offset",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "group",
+        "messages",
+        "a",
+        "b",
+    ),
     "topic": (
         "topic",
         "kind",

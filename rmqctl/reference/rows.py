@@ -6,6 +6,7 @@ from inspect import cleandoc
 from rmqctl.rows import (
     changes,
     columns,
+    compared,
     doctor,
     onspark,
     reports,
@@ -67,6 +68,7 @@ KINDS = (
     *reports.KINDS,
     *doctor.KINDS,
     *salvaged.KINDS,
+    *compared.KINDS,
     *serving.KINDS,
     *summaries.KINDS,
 )

@@ -305,28 +305,6 @@ class RebuildSummary(TypedDict):
     purged: NotRequired[Annotated[list[str], "directories removed; not with `--missing`"]]
 
 
-class SalvageSummary(TypedDict):
-    type: Literal["summary"]
-    output: Annotated[str, "the new store"]
-    dry_run: Annotated[bool, "nothing was written"]
-    records: Annotated[int, "records of the log that can be read"]
-    gaps: Annotated[int, "stretches between them"]
-    gap_bytes: Annotated[int, BYTES, "their length"]
-    restored: Annotated[int, MESSAGES, "messages that were put right, or came from the other store"]
-    lost: Annotated[int, MESSAGES, "messages that are lost, as far as a queue tells of them"]
-    placeholders: Annotated[int, MESSAGES, "marked messages in the places of lost ones"]
-    fillers: Annotated[int, "records that fill gaps, which no consumer gets"]
-    passed_over: Annotated[
-        int | None,
-        MESSAGES,
-        "sound messages that a consumer may pass over behind an empty number, for a broker goes on "
-        "in the log's second file there; null with `--dry-run`, as the next three",
-    ]
-    queues: Annotated[int | None, QUEUES, "queues of the new store"]
-    units: Annotated[int | None, UNITS, "units in them"]
-    index_items: Annotated[int | None, ITEMS, "items of its index"]
-
-
 class ScheduleLsSummary(TypedDict):
     type: Literal["summary"]
     levels: Annotated[int, "levels printed"]
@@ -388,7 +366,6 @@ KINDS = (
     Kind("summary (groups)", GroupsSummary),
     Kind("summary (group set-offset)", GroupSetOffsetSummary),
     Kind("summary (rebuild)", RebuildSummary),
-    Kind("summary (salvage)", SalvageSummary),
     Kind("summary (schedule ls)", ScheduleLsSummary),
     Kind("summary (schedule deliver)", ScheduleDeliverSummary),
     Kind("summary (transaction ls)", TransactionLsSummary),

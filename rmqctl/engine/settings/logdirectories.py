@@ -46,6 +46,16 @@ def at_root(config: MessageStoreConfig, root: Path) -> MessageStoreConfig:
     return replace(config, store_path_commit_log=path + _SPLITTER)
 
 
+def in_own_directory(config: MessageStoreConfig) -> MessageStoreConfig:
+    """The configuration as it holds for a copy of the store, whose log lies in it."""
+    return replace(
+        config,
+        store_path_root_dir="",
+        store_path_commit_log="",
+        read_only_commit_log_store_paths="",
+    )
+
+
 def _is_same(one: Path, other: Path) -> bool:
     """Whether two names are those of one place; one that is not there is told by its name."""
     try:

@@ -30,6 +30,7 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_ext_file_size,
     consume_queue_file_size,
 )
+from rmqctl.engine.settings.logdirectories import in_own_directory
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood, dledger_logs
 from rmqctl.errors import UsageError
@@ -143,7 +144,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         if wanted.other is not None:
             if wanted.other.resolve() == root.resolve():
                 raise UsageError(reason="the other store is this one: name another copy of it.")
-            other = OtherLog(wanted.other, wanted.config, log)
+            other = OtherLog(wanted.other, in_own_directory(wanted.config), log)
             undo.callback(other.close)
         dispatcher = Dispatcher(config)
         queues = _queue_table(root, config)
@@ -174,11 +175,8 @@ def _config_of_output(root: Path, config: MessageStoreConfig, file_size: int) ->
     if has_ext:
         sizes["mapped_file_size_consume_queue_ext"] = consume_queue_ext_file_size(root, config)
     return replace(
-        config,
+        in_own_directory(config),
         **sizes,  # type: ignore[arg-type]
-        store_path_root_dir="",
-        store_path_commit_log="",
-        read_only_commit_log_store_paths="",
         explicit=config.explicit | frozenset(sizes),
     )
 

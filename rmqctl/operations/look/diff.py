@@ -1,0 +1,232 @@
+"""diff: what two stores have of each other, and what only one has: master and slave, backup and
+original.
+
+Both are read as they are; what a damaged place is, ``verify`` says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.state.brokerjson import consumer_offsets, delay_offsets
+from rmqctl.engine.state.topicconfig import subscription_groups, topic_configs
+from rmqctl.operations.look.difflog import log_differences
+from rmqctl.operations.progress import Progress
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.rows.compared import DifferenceRow, DiffSummary
+
+_WINDOW = 1 << 16
+STRUCTURES = ("commitlog", "queue", "consumer_offset", "delay_offset", "topic", "group")
+
+
+class Diff:
+    """Compares the stores ``a`` and ``b``; ``compared_bytes`` is the log that both have."""
+
+    def __init__(self, a: MessageStore, b: MessageStore) -> None:
+        self._a, self._b = a, b
+        self._counts: Counter[str] = Counter()
+        self._first: int | None = None
+        self._start = max(a.min_offset, b.min_offset)
+        self._end = min(a.max_offset, b.max_offset)
+        self.compared_bytes = max(self._end - self._start, 0)
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing was found by now."""
+        return not self._counts
+
+    def rows(self, progress: Progress | None = None) -> Iterator[DifferenceRow | DiffSummary]:
+        """Rows ``difference``, structure by structure, then ``summary``.
+
+        :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
+            help.
+        """
+        for row in chain(
+            self._log(progress), self._queues(), self._offsets(), self._topics(), self._groups()
+        ):
+            self._counts[row["structure"]] += 1
+            yield row
+        yield {
+            "type": "summary",
+            "same": self.is_same,
+            "compared_bytes": self.compared_bytes,
+            "first_divergence": self._first,
+            "commitlog": self._counts["commitlog"],
+            "queues": self._counts["queue"],
+            "consumer_offsets": self._counts["consumer_offset"],
+            "delay_offsets": self._counts["delay_offset"],
+            "topics": self._counts["topic"],
+            "groups": self._counts["group"],
+        }
+
+    def _log(self, progress: Progress | None) -> Iterator[DifferenceRow]:
+        a, b = self._a.commit_log, self._b.commit_log
+        if a.file_size != b.file_size:
+            sizes = f"files of {a.file_size} bytes", f"files of {b.file_size} bytes"
+            yield _row("commitlog", "file-sizes-differ", *sizes)
+            return
+        if self.compared_bytes:
+            for one in log_differences(a, b, self._start, self._end, progress):
+                self._first = one.physical_offset if self._first is None else self._first
+                row = _row("commitlog", "parted" if one.has_parted else "differs", one.a, one.b)
+                first = one.record
+                yield row | {
+                    "topic": None if first is None else first.topic,
+                    "queue_id": None if first is None else first.queue_id,
+                    "queue_offset": None if first is None else first.queue_offset,
+                    "physical_offset": one.physical_offset,
+                    "length": one.length,
+                    "messages": None if one.has_parted else one.records,
+                }
+        ranges = [(store.min_offset, store.max_offset) for store in (self._a, self._b)]
+        for number, store in enumerate((self._a, self._b)):
+            (low, high), (other_low, other_high) = ranges[number], ranges[1 - number]
+            for start, end in ((low, min(high, other_low)), (max(low, other_high), high)):
+                if start < end and (other_low < other_high or start == low):
+                    yield _only(store, number, start, end)
+            if other_low >= other_high:
+                return
+
+    def _queues(self) -> Iterator[DifferenceRow]:
+        """Queues, each cut to its store's log."""
+        places = {
+            (where.topic, where.queue_id)
+            for store in (self._a, self._b)
+            for where in store.queues.directories()
+        }
+        for topic, queue_id in sorted(places):
+            a, b = (store.consume_queue(topic, queue_id) for store in (self._a, self._b))
+            if a is None or b is None:
+                queue = a or b
+                assert queue is not None
+                kind = "only-in-a" if b is None else "only-in-b"
+                told = [None if one is None else _range(one) for one in (a, b)]
+                row = _row("queue", kind, *told)
+                yield _of_queue(row, queue, queue.min_offset, queue.max_offset - queue.min_offset)
+                continue
+            yield from self._queue(a, b)
+
+    def _queue(self, a: ConsumeQueue, b: ConsumeQueue) -> Iterator[DifferenceRow]:
+        begins_alike = self._a.min_offset == self._b.min_offset
+        if a.max_offset != b.max_offset or (begins_alike and a.min_offset != b.min_offset):
+            row = _row("queue", "ranges-differ", _range(a), _range(b))
+            yield _of_queue(
+                row, a, min(a.max_offset, b.max_offset), abs(a.max_offset - b.max_offset)
+            )
+        low, high = max(a.min_offset, b.min_offset), min(a.max_offset, b.max_offset)
+        first, count = None, 0
+        while low < high:
+            windows = [queue.window(low, min(high - low, _WINDOW)) for queue in (a, b)]
+            size = min(map(len, windows))
+            if not size:
+                break
+            unlike = windows[0][:size] != windows[1][:size]
+            if unlike.any():
+                first = low + int(unlike.argmax()) if first is None else first
+                count += int(unlike.sum())
+            low += size
+        if first is not None:
+            told = (str(tuple(queue.unit(first) or ())) for queue in (a, b))
+            yield _of_queue(_row("queue", "units-differ", *told), a, first, count)
+
+    def _offsets(self) -> Iterator[DifferenceRow]:
+        """What consumers and the delivery of delayed messages have read."""
+        a, b = (_flat(consumer_offsets(store.root)) for store in (self._a, self._b))
+        for topic, group, queue_id in sorted(a.keys() | b.keys()):
+            key = topic, group, queue_id
+            if a.get(key) != b.get(key):
+                row = _row("consumer_offset", "differs", *_numbers(a.get(key), b.get(key)))
+                yield row | {"topic": topic, "group": group, "queue_id": queue_id}
+        levels_a, levels_b = (delay_offsets(store.root) for store in (self._a, self._b))
+        for level in sorted(levels_a.keys() | levels_b.keys()):
+            pair = levels_a.get(level), levels_b.get(level)
+            if pair[0] != pair[1]:
+                # A level's queue is the one before it by number.
+                row = _row("delay_offset", "differs", *_numbers(*pair))
+                yield row | {"topic": "SCHEDULE_TOPIC_XXXX", "queue_id": level - 1}
+
+    def _topics(self) -> Iterator[DifferenceRow]:
+        a, b = (topic_configs(store.root) or {} for store in (self._a, self._b))
+        for topic in sorted(a.keys() | b.keys()):
+            if a.get(topic) != b.get(topic):
+                told = [None if topic not in one else _config(one[topic]) for one in (a, b)]
+                yield _row("topic", _presence(*told), *told) | {"topic": topic}
+
+    def _groups(self) -> Iterator[DifferenceRow]:
+        a, b = (subscription_groups(store.root) or set() for store in (self._a, self._b))
+        for group in sorted(a ^ b):
+            told = ["configured" if group in one else None for one in (a, b)]
+            yield _row("group", _presence(*told), *told) | {"group": group}
+
+
+def _row(structure: str, kind: str, a: str | None, b: str | None) -> DifferenceRow:
+    return {
+        "type": "difference",
+        "structure": structure,
+        "kind": kind,
+        "physical_offset": None,
+        "length": None,
+        "topic": None,
+        "queue_id": None,
+        "queue_offset": None,
+        "messages": None,
+        "group": None,
+        "a": a,
+        "b": b,
+    }
+
+
+def _of_queue(
+    row: DifferenceRow, queue: ConsumeQueue, queue_offset: int, messages: int
+) -> DifferenceRow:
+    return row | {
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "queue_offset": queue_offset,
+        "messages": messages,
+    }
+
+
+def _only(store: MessageStore, number: int, start: int, end: int) -> DifferenceRow:
+    """A range of the log that one of the stores has; counts its records."""
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+
+    scanner = Scanner(store.commit_log, properties=False)
+    count = sum(len(one) for one in scanner.scan(start, end) if isinstance(one, Batch))
+    told = [None, None]
+    told[number] = f"{start} to {end}"  # type: ignore[call-overload]
+    row = _row("commitlog", "only-in-b" if number else "only-in-a", *told)
+    return row | {"physical_offset": start, "length": end - start, "messages": count}
+
+
+def _range(queue: ConsumeQueue) -> str:
+    return f"{queue.min_offset} to {queue.max_offset}"
+
+
+def _flat(offsets: dict[tuple[str, str], dict[int, int]]) -> dict[tuple[str, str, int], int]:
+    return {
+        (*key, queue_id): offset
+        for key, queues in offsets.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def _numbers(*numbers: int | None) -> list[str | None]:
+    return [None if number is None else str(number) for number in numbers]
+
+
+def _presence(a: str | None, b: str | None) -> str:
+    return "only-in-a" if b is None else "only-in-b" if a is None else "differs"
+
+
+def _config(config: object) -> str:
+    names = config._fields  # type: ignore[attr-defined]
+    values = [(name, getattr(config, name)) for name in names]
+    return ", ".join(f"{name}={value}" for name, value in values if value is not None)
