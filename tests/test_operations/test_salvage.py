@@ -311,3 +311,14 @@ def test_a_salvaged_store_is_salvaged_and_rebuilt_to_itself(store: Path, tmp_pat
     rebuild_to(plan_rebuild(first, CONFIG, "all"), tmp_path / "rebuilt")
     rebuilt = golden_data.tree_content(tmp_path / "rebuilt" / "consumequeue")
     assert rebuilt == golden_data.tree_content(first / "consumequeue")
+
+
+def test_a_damaged_unit_makes_no_log(store: Path, tmp_path: Path) -> None:
+    """One that points far behind the end of the log tells of no lost files."""
+    queue = store / "consumequeue" / "orders" / "0" / ("0" * 20)
+    data = bytearray(queue.read_bytes())
+    for at, offset in ((29, 1 << 60), (28, 3 * FILE + max(records_of(store, CONFIG)))):
+        data[at * 20 : at * 20 + 8] = offset.to_bytes(8, "big")
+        queue.write_bytes(data)
+        salvage(store, CONFIG, tmp_path / str(at), placeholders=True)
+        assert records_of(tmp_path / str(at), CONFIG) == records_of(store, CONFIG)

@@ -268,7 +268,7 @@ def _held_units(plan: SalvagePlan) -> list[LostUnit]:
     for number, unit in enumerate(held):
         # What stands further behind what is known is a damaged unit, and no message.
         if unit.physical_offset >= end:
-            if unit.physical_offset - end > MOST_FILLER:
+            if unit.physical_offset - end > min(MOST_FILLER, plan.log.file_size):
                 return held[:number]
             end = unit.end
     return held
