@@ -38,7 +38,7 @@ class Command(NamedTuple):
 _VERIFY = Command(("verify",))
 _FLUSH = Command(("flush",))
 _DUMP = Command(("dump", "{physical_offset}"))
-_BEHIND = Command(("walk", "commitlog"), ("physical_offset",))
+_SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
 _OF_QUEUE = Command(("walk", "commitlog"), ("topic", "queue_id"))
 _QUEUE_ANEW = Command(
     ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}")
@@ -49,23 +49,23 @@ _INDEX_ADDED = Command(("rebuild", "index", "--missing"))
 #: The command of each code; None where nothing that rmqctl does is the next step.
 COMMANDS: dict[str, Command | None] = {
     # commit log: what stands there, and what is left behind it
-    "bad-magic": _BEHIND,
-    "total-size-mismatch": _BEHIND,
-    "total-size-out-of-range": _BEHIND,
-    "body-length-out-of-range": _BEHIND,
-    "topic-length-out-of-range": _BEHIND,
-    "properties-length-out-of-range": _BEHIND,
-    "physical-offset-mismatch": _BEHIND,
+    "bad-magic": _SALVAGE,
+    "total-size-mismatch": _SALVAGE,
+    "total-size-out-of-range": _SALVAGE,
+    "body-length-out-of-range": _SALVAGE,
+    "topic-length-out-of-range": _SALVAGE,
+    "properties-length-out-of-range": _SALVAGE,
+    "physical-offset-mismatch": _SALVAGE,
     "blank-size-mismatch": _DUMP,
-    "zeroed-records": _BEHIND,
-    "body-crc-mismatch": Command(("message", "{physical_offset}", "--body-as", "base64")),
+    "zeroed-records": _SALVAGE,
+    "body-crc-mismatch": _SALVAGE,
     "record-crc-mismatch": _DUMP,
     "properties-malformed": _DUMP,
-    "delay-not-a-number": _DUMP,
+    "delay-not-a-number": _SALVAGE,
     "message-not-decodable": _DUMP,
     "dispatch-stops": _DUMP,
     "topic-not-allowed": _DUMP,
-    "commitlog-file-missing": None,
+    "commitlog-file-missing": _SALVAGE,
     "file-length-mismatch": _QUEUE_ANEW,
     "file-length-unproven": None,
     "index-length-mismatch": _INDEX_ANEW,
@@ -169,7 +169,8 @@ def command_line(found: Finding, store: str, broker_conf: str | None) -> str | N
     command = COMMANDS[found.code]
     if command is None or found.advice != CODES[found.code].advice:
         return None  # A finding with other advice than its code's is of another state.
-    values = _values(found)
+    # Beside the store: a new directory, of which a dry run only says what would be in it.
+    values = _values(found) | {"salvaged": f"{store.rstrip('/')}.salvaged"}
     words = ["rmqctl"]
     for word in command.words:
         name = word[1:-1] if word.startswith("{") else None

@@ -76,7 +76,7 @@ def test_what_a_damaged_log_is_advised_can_be_run(
 
 def test_a_place_that_is_not_known_makes_no_command() -> None:
     assert command_line(found("unit-mismatch", path="consumequeue"), "store", None) is None
-    assert command_line(found("body-crc-mismatch"), "store", None) is None
+    assert command_line(found("record-crc-mismatch"), "store", None) is None
     later = found("index-behind", advice="The next start does it.")
     assert command_line(later, "store", None) is None
 

@@ -23,8 +23,8 @@ class Code(NamedTuple):
 REBUILD_INDEX = "`rmqctl rebuild index` writes the index from the log."
 _LOG_LOST = (
     "These bytes are lost unless a replica has them. Keep the broker down: its recovery may delete "
-    "everything behind this place. Copy the store first; `rmqctl walk commitlog --body-as base64` "
-    "shows the messages before and behind it."
+    "everything behind this place. `rmqctl salvage` writes a new store with all other messages "
+    "where they are, and takes these from a replica with --from."
 )
 
 LOG_CODES: dict[str, Code] = {
@@ -62,7 +62,7 @@ LOG_CODES: dict[str, Code] = {
         "commitlog",
         "the body is not what was stored",
         "The body of this message is damaged. A broker that recovers over this place cuts the log "
-        "here and deletes what follows: copy the store before you start one.",
+        "here and deletes what follows: keep it down, and let `rmqctl salvage` write a new store.",
     ),
     "record-crc-mismatch": Code(
         ERROR,
@@ -83,8 +83,8 @@ LOG_CODES: dict[str, Code] = {
         "commitlog",
         "a delayed message's level, its property DELAY, is no number",
         "A broker cannot read this record. One that recovers over it cuts the log here and deletes "
-        "what follows; one that dispatches it passes over the rest of the file: copy the store "
-        "before you start one.",
+        "what follows; one that dispatches it passes over the rest of the file: keep it down, and "
+        "let `rmqctl salvage` write a new store.",
     ),
     "message-not-decodable": Code(
         ERROR,
@@ -112,7 +112,8 @@ LOG_CODES: dict[str, Code] = {
         ERROR,
         "commitlog",
         "a file is missing between two others",
-        "Bring the file back from a replica or a backup; every message in it is lost else.",
+        "Bring the file back from a replica or a backup, or let `rmqctl salvage --from` do it; "
+        "every message in it is lost else.",
     ),
     "file-length-mismatch": Code(
         ERROR,
