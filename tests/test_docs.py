@@ -29,7 +29,7 @@ from rmqctl.reference import __main__ as reference
 from rmqctl.reference.rows import KINDS
 from rmqctl.rows import Row
 from rmqctl.rows.field import Field, fields_of
-from rmqctl.serve.processors.table import PROCESSORS
+from rmqctl.serve.processors.table import PROCESSORS, WRITERS
 from rmqctl.serve.sockets import Server
 from tests import transcripts
 from tests.conftest import Golden
@@ -182,9 +182,9 @@ def test_every_transcript_is_run() -> None:
 
 def test_the_page_of_serve_has_every_request_that_is_answered() -> None:
     page = (ROOT / "docs/how-to/serve.md").read_text()
-    told = re.findall(r"(\d+) `([A-Z_]+)`", page)
+    told = re.findall(r"(\d+) `([A-Z_0-9]+)`", page)
     assert {int(code): name for code, name in told} == {
-        code: RequestCode(code).name for code in PROCESSORS
+        code: RequestCode(code).name for code in [*PROCESSORS, *WRITERS]
     }
 
 

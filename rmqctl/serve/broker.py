@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from formats.remotingcodes import ResponseCode
+from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.errors import RmqctlError
 from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.pull import Pull
-from rmqctl.serve.processors.request import Later, NoAnswer, Outcome, Request, Served
+from rmqctl.serve.processors.put import Put
+from rmqctl.serve.processors.request import Later, NoAnswer, Outcome, Processor, Request, Served
 from rmqctl.serve.processors.table import processor_of
 from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.state.parked import Parked
@@ -30,9 +33,13 @@ MAX_IDLE = 120_000
 MAX_FRAME_TIME = 60_000
 #: Bytes of unfinished frames of all connections together: sixteen of the longest ones.
 MAX_PENDING = 256 << 20
+#: ``flushConsumerOffsetInterval`` (ms).
+PERSIST_INTERVAL = 5000
 #: Looks at the store that one connection may have under way; others wait, and no more is read of it
 #: then. Each may hold an answer of 256 KiB that the peer does not take.
 MAX_JOBS = 16
+#: Likewise of sends, which hold what has come: one flush serves many of them.
+MAX_APPENDS = 64
 
 
 class Send(NamedTuple):
@@ -58,6 +65,21 @@ class Job(NamedTuple):
     then: Callable[[Any, int], Outcome]
 
 
+class Append(NamedTuple):
+    """Messages to be stored, in the order of these events; the answer of
+    :func:`~rmqctl.serve.processors.put.append_all` goes to :meth:`Broker.finished`."""
+
+    request: Request
+    put: Put
+
+
+class Persist(NamedTuple):
+    """The text of a file of ``config/``; :meth:`Broker.not_persisted` when it cannot be written."""
+
+    name: str
+    text: str
+
+
 class Reading(NamedTuple):
     """Whether more is to be read of a connection for now."""
 
@@ -71,7 +93,7 @@ class Trouble(NamedTuple):
     text: str
 
 
-Event = Send | Close | Job | Reading | Trouble
+Event = Send | Close | Job | Append | Persist | Reading | Trouble
 
 
 class _Connection:
@@ -82,13 +104,16 @@ class _Connection:
         self.channel = channel
         self.reader = FrameReader()
         self.jobs = 0
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[Job | Append] = deque()
         self.takes_answers = True
         self.is_read = True
 
     def next_events(self) -> Iterator[Event]:
         """The jobs that can begin now, and whether to read on."""
-        while self.waiting and self.takes_answers and self.jobs < MAX_JOBS:
+        while self.waiting and self.takes_answers:
+            is_append = isinstance(self.waiting[0], Append)
+            if self.jobs >= (MAX_APPENDS if is_append else MAX_JOBS):
+                break
             self.jobs += 1
             yield self.waiting.popleft()
         goes_on = self.takes_answers and not self.waiting
@@ -107,6 +132,7 @@ class Broker:
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
         self._pending = 0
+        self._persisted = 0
 
     def connected(self, peer: str, local: str, now: int) -> int:
         """A new connection; gives its number. Addresses are ``host:port``."""
@@ -142,9 +168,10 @@ class Broker:
 
     def _run(self, request: Request, events: list[Event]) -> None:
         self.requests += 1
-        self._take(
-            request, lambda: processor_of(request.command.code)(self.served, request), events
-        )
+        self._take(request, lambda: self._processor(request)(self.served, request), events)
+
+    def _processor(self, request: Request) -> Processor:
+        return processor_of(request.command.code, writes=self.served.store.writable)
 
     def _take(self, request: Request, ask: Callable[[], Outcome], events: list[Event]) -> None:
         """Makes events of what a processor gives, whatever that is."""
@@ -161,10 +188,12 @@ class Broker:
             events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
             remark = f"the store cannot answer: {type(error).__name__}"
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
-        if isinstance(outcome, Later):
+        if isinstance(outcome, Later | Put):
             connection = self._connections.get(request.channel.number)
             if connection is not None:
-                connection.waiting.append(Job(request, *outcome))
+                connection.waiting.append(
+                    Append(request, outcome) if isinstance(outcome, Put) else Job(request, *outcome)
+                )
         elif outcome is not None and not command.is_oneway:
             events.append(Send(request.channel.number, encode_frame(outcome)))
 
@@ -177,23 +206,33 @@ class Broker:
         connection.takes_answers = takes
         return list(connection.next_events())
 
-    def finished(self, job: Job, result: Any, now: int) -> list[Event]:
-        """What the work of a job gave, or the exception that it raised. One that is neither the
-        store's nor the system's is a bug, and is raised again."""
-        connection = self._connections.get(job.request.channel.number)
-        if connection is None:
-            return []
+    def finished(self, work: Job | Append, result: Any, now: int) -> list[Event]:
+        """What a look at the store gave, or messages that were stored; or the exception that was
+        raised. One that is neither the store's nor the system's is a bug, and is raised again."""
         events: list[Event] = []
+        if isinstance(work, Append) and isinstance(result, list):
+            self._appended(result, now, events)
+        connection = self._connections.get(work.request.channel.number)
+        if connection is None:
+            return events
         connection.jobs -= 1
+        then = work.put.then if isinstance(work, Append) else work.then
 
         def ask() -> Outcome:
             if isinstance(result, BaseException):
                 raise result
-            return job.then(result, now)
+            return then(result, now)
 
-        self._take(job.request, ask, events)
+        self._take(work.request, ask, events)
         events += connection.next_events()
         return self._with_outgoing(events)
+
+    def _appended(self, results: list[PutMessageResult], now: int, events: list[Event]) -> None:
+        """Wakes who waits for the messages."""
+        for result in results:
+            if result.stored is not None:
+                end = result.stored.queue_offset + result.stored.msg_num
+                events += self.arrived(result.topic, result.queue_id, end, now)
 
     def lost(self, number: int) -> list[Event]:
         """A connection is closed, by whomever."""
@@ -220,6 +259,9 @@ class Broker:
         self.served.locks.expire(now)
         for parked in self.served.parked.due(now):
             self._wake(parked, now, events)
+        if self.served.store.writable and now - self._persisted >= PERSIST_INTERVAL:
+            self._persisted = now
+            events += self.unsaved()
         return self._with_outgoing(events)
 
     def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:
@@ -229,6 +271,21 @@ class Broker:
         for parked in self.served.parked.arrived((topic, queue_id), end):
             self._wake(parked, now, events)
         return events
+
+    def unsaved(self) -> list[Event]:
+        """What clients have committed and no file has, of a store that is written."""
+        if not self.served.store.writable:
+            return []
+        offsets = self.served.offsets
+        try:
+            text = offsets.text()
+        except RmqctlError as error:
+            return [Trouble(f"offsets are not written: {error}")]
+        return [] if text is None else [Persist(offsets.name, text)]
+
+    def not_persisted(self, name: str) -> None:
+        """A file could not be written: that is tried again."""
+        self.served.topics.not_saved() if name == TOPICS else self.served.offsets.not_saved()
 
     def stop(self, now: int) -> list[Event]:
         """The last answers: those to pulls that wait."""
@@ -245,7 +302,10 @@ class Broker:
             events += connection.next_events()
 
     def _with_outgoing(self, events: list[Event]) -> list[Event]:
-        """The events with the requests to clients that came up meanwhile."""
+        """The events with what came up meanwhile: files that have to be there first, and requests
+        to clients."""
+        events[:0] = [Persist(*file) for file in self.served.files]
+        self.served.files.clear()
         outgoing = self.served.outgoing
         events += [Send(channel.number, encode_frame(command)) for channel, command in outgoing]
         self.served.outgoing.clear()

@@ -9,16 +9,35 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, cast
 
-from rmqctl.errors import CannotListen
-from rmqctl.serve.broker import Broker, Close, Event, Job, Reading, Send, Trouble
+from rmqctl.engine.state.persist import persist
+from rmqctl.errors import CannotListen, RmqctlError
+from rmqctl.serve.broker import (
+    Append,
+    Broker,
+    Close,
+    Event,
+    Job,
+    Persist,
+    Reading,
+    Send,
+    Trouble,
+)
+from rmqctl.serve.processors.put import append_all
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
 
 #: Looks at the store at once. They hold Python's lock except while the disk is waited for.
 _READERS = 4
+#: Sends that one flush serves, at most.
+_MOST_AT_ONCE = 1024
 _TICK_SECONDS = 0.5
 #: Connections: each new one beyond them is closed at once. A client has one for all its groups.
 MAX_CONNECTIONS = 10_000
@@ -48,6 +67,7 @@ class Server:
         self.connections = 0
         self._peers: dict[int, _Peer] = {}
         self._jobs: set[asyncio.Future[object]] = set()
+        self._writer = _Writer(self)
         self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
         self._stopped = asyncio.Event()
         self._listener: asyncio.Server | None = None
@@ -63,6 +83,7 @@ class Server:
         except OSError as error:
             reason = error.strerror or str(error)
             raise CannotListen(address=f"{host}:{port}", reason=reason) from error
+        self._writer.start()
         return address_text(self._listener.sockets[0].getsockname())
 
     async def run(self) -> None:
@@ -88,6 +109,11 @@ class Server:
         end = now() + int(_LAST_SECONDS * 1000)
         while self._jobs and now() < end:
             await asyncio.wait(self._jobs, timeout=_LAST_SECONDS)
+        # What was sent is stored and answered, however long the disk takes.
+        await self._writer.drain()
+        self.do(self.broker.unsaved())
+        await self._writer.drain()
+        self._writer.end()
         for peer in list(self._peers.values()):
             peer.close()
         while self._peers and now() < end:
@@ -138,6 +164,8 @@ class Server:
                 self.trouble(event.text)
             elif isinstance(event, Job):
                 self._begin(event)
+            elif isinstance(event, Append | Persist):
+                self._writer.put(event)
             elif (peer := self._peers.get(event.channel)) is not None:
                 peer.do(event)
 
@@ -147,6 +175,15 @@ class Server:
         self._jobs.add(future)
         future.add_done_callback(lambda done: self._done(job, done))
 
+    def written(self, work: Append | Persist, answer: object) -> None:
+        """What became of something that was to be written."""
+        if isinstance(work, Append):
+            number = work.request.channel.number
+            self.take(number, lambda: self.broker.finished(work, answer, now()))
+        elif isinstance(answer, Exception):
+            self.trouble(f"{work.name} is not written: {answer}")
+            self.broker.not_persisted(work.name)
+
     def _done(self, job: Job, future: asyncio.Future[object]) -> None:
         self._jobs.discard(future)
         if future.cancelled():
@@ -155,6 +192,73 @@ class Server:
         result = future.result() if error is None else error
         number = job.request.channel.number
         self.take(number, lambda: self.broker.finished(job, result, now()))
+
+
+class _Writer:
+    """The one thread that writes: it takes all that is there, and one flush serves it. A store that
+    is only read has none."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._store = server.broker.served.store
+        self._queue: SimpleQueue[Append | Persist | None] = SimpleQueue()
+        self._under_way = 0
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
+
+    def start(self) -> None:
+        if self._store.writable:
+            self._thread.start()
+
+    def put(self, work: Append | Persist) -> None:
+        self._under_way += 1
+        self._queue.put(work)
+
+    async def drain(self) -> None:
+        """Returns when everything is written, also what came of it."""
+        while self._under_way:
+            await asyncio.sleep(0.005)
+
+    def end(self) -> None:
+        if self._thread.is_alive():
+            self._queue.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            works = [work]
+            while len(works) < _MOST_AT_ONCE and not self._queue.empty():
+                more = self._queue.get()
+                if more is None:
+                    self._queue.put(None)
+                    break
+                works.append(more)
+            answers = self._write(works)
+            self._loop.call_soon_threadsafe(self._done, works, answers)
+
+    def _write(self, works: list[Append | Persist]) -> list[object]:
+        """Files first: what is stored then may need them."""
+        answers: dict[int, object] = {}
+        store = cast("WritableStore", self._store)
+        for number, work in enumerate(works):
+            if isinstance(work, Persist):
+                answers[number] = None
+                try:
+                    persist(store.root, work.name, work.text)
+                except (RmqctlError, OSError) as error:
+                    answers[number] = error
+        puts = {n: work.put for n, work in enumerate(works) if isinstance(work, Append)}
+        try:
+            stored = append_all(store, list(puts.values()))
+        except Exception as error:  # A bug, which is told where the answers are given.
+            stored = [error] * len(puts)
+        answers |= zip(puts, stored, strict=True)
+        return [answers[number] for number in range(len(works))]
+
+    def _done(self, works: list[Append | Persist], answers: list[object]) -> None:
+        for work, answer in zip(works, answers, strict=True):
+            self._server.written(work, answer)
+            self._under_way -= 1
 
 
 class _Peer(asyncio.Protocol):
@@ -236,5 +340,6 @@ class _Peer(asyncio.Protocol):
 
 
 def address_text(address: tuple[str, int] | tuple[str, int, int, int]) -> str:
-    """``host:port``, as RocketMQ writes it."""
-    return f"{address[0]}:{address[1]}"
+    """``host:port``, as RocketMQ writes it; IPv6 in brackets."""
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return f"{host}:{address[1]}"

@@ -70,6 +70,11 @@ FEATURES = {
         "`serve --read-only`: the version's own clients consume the store of a killed engine to its"
         " end, by tags, by SQL92, in order, and by asking; its bytes stay"
     ),
+    "serve-writes": Feature(
+        "`serve`: what clients send, singly, in batches, delayed, in transactions and back, is"
+        " stored byte for byte as a broker does, which then goes on with the store",
+        "as 4.9.3 stores it; not compared with 5.3.3",
+    ),
     "pull": Feature(
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,13 +16,19 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from tests import golden_data
 from tests.interop.conftest import StartEngine
-from tests.interop.engine import Engine, Row
-from tests.interop.stores import conf_text, settings
+from tests.interop.engine import Engine, Row, message_row
+from tests.interop.stores import assert_clean, conf_text, config_of, settings
 from tests.interop.test_broker import GROUP, QUEUES, RESUME, TOPIC, message, write_config
 
 SENT = 60
+LEDGER = "ledger"
+#: Messages that a consumer of tag1 gets, and sends back.
+FAILING = 6
 
 
 class Serving:
@@ -83,6 +90,11 @@ def consume(engine: Engine, server: Serving, group: str, count: int, **more: Any
     return rows
 
 
+def row_of(one: MessageExtBrokerInner, **more: str) -> Row:
+    """A message in the driver's form, which two brokers get alike."""
+    return message_row(one) | more
+
+
 def places(rows: list[Row]) -> dict[tuple[int, int], bytes]:
     return {(row["queueId"], row["queueOffset"]): b64decode(row["body"]) for row in rows}
 
@@ -105,7 +117,9 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
         looked = engine.ask(
             "clientLook", address=server.address, topic=TOPIC, offset=5, time=0, key="order-7"
         )
-        refused = engine.ask("clientSend", address=server.address, topic=TOPIC)
+        (refused,) = engine.ask(
+            "clientSend", address=server.address, messages=[row_of(message(0, 0))]
+        )
         assert server.stop() == 0
 
     assert len(fresh) == len(ordered) == SENT
@@ -124,7 +138,7 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
         assert queue["status"] == "FOUND"
         assert [row["queueOffset"] for row in queue["messages"]] == list(range(5, queue["next"]))
     assert [b64decode(row["body"]) for row in looked["found"]] == [message(7, 0).body]
-    assert "status" not in refused
+    assert "status" not in refused and "read-only" in refused["refused"]
 
     # What the clients have told is printed, and nothing of the store has changed.
     *committed, summary = server.rows
@@ -134,3 +148,113 @@ def test_clients_read_the_store_of_a_killed_broker_to_its_end(
             assert told[group, TOPIC, queue_id] == SENT // QUEUES
     assert summary["connections"] >= 7
     assert golden_data.state(root) == before
+
+
+# --- messages that are sent ----------------------------------------------------------------------
+
+
+def with_id(number: int, queue_id: int, **properties: str) -> MessageExtBrokerInner:
+    """A message whose unique key is not its producer's to choose."""
+    return message(
+        number, queue_id, UNIQ_KEY=f"7F00000100002A139F2B4E3D0C0A{number:04X}", **properties
+    )
+
+
+def send_of_every_kind(engine: Engine, address: str) -> list[list[Row]]:
+    """Messages, a batch, delayed ones, transactions of every outcome, and one that a consumer sends
+    back; what the producer was told."""
+    answers = []
+    asked: list[Row] = [
+        {"messages": [row_of(with_id(n, n % QUEUES)) for n in range(6)]},
+        {"messages": [row_of(with_id(n, 1)) for n in range(10, 14)], "batch": True},
+        {"messages": [row_of(with_id(20, 0, DELAY="16")), row_of(with_id(21, 0, WAIT="false"))]},
+    ]
+    for state in ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"):
+        # A producer chooses its queue by lot: there is one.
+        half = row_of(with_id(30, 0), state=state, topic=LEDGER)
+        del half["queueId"]
+        asked.append({"messages": [half]})
+    for one in asked:
+        answers.append(engine.ask("clientSend", address=address, **one))
+    return answers
+
+
+def records(root: Path, values: Row) -> list[Record]:
+    with MessageStore(root, config_of(values)) as store:
+        return [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+
+
+def shape(root: Path, record: Record, values: Row) -> Row:
+    """A record without what differs from one broker to the next: times and ports."""
+    with MessageStore(root, config_of(values)) as store:
+        body = store.body(record)
+    kept = (
+        "physical_offset", "total_size", "body_crc", "queue_id", "flag", "queue_offset", "sys_flag",
+        "reconsume_times", "prepared_transaction_offset", "topic_bytes", "properties_bytes",
+    )  # fmt: skip
+    return {name: getattr(record, name) for name in kept} | {"body": body}
+
+
+def without_origin(properties: bytes) -> bytes:
+    """Without the id of the message that came back: the broker's port is in it."""
+    return re.sub(rb"(ORIGIN_MESSAGE_ID\x01)[0-9A-F]{32}", rb"\1", properties)
+
+
+@pytest.mark.proves("serve-writes", level={"5.3.3": "partly"})
+def test_what_is_sent_is_stored_as_a_broker_stores_it(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    engine = start_engine()
+    if engine.version != "4.9.3":
+        pytest.skip("brokers of 5.x end transactions in another way")
+    values = settings(chance, light_queues=False) | {"mappedFileSizeCommitLog": 1 << 20}
+    ours, theirs = tmp_path / "ours", tmp_path / "store"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(values) + "brokerName=interop\n", "utf-8")
+    for root in (ours, theirs):
+        MessageStore(root, config_of(values), writable=True, create=True).close()
+        write_config(root)
+        path = root / "config" / "topics.json"
+        table = json.loads(path.read_text())["topicConfigTable"]
+        table[LEDGER] = table[TOPIC] | {
+            "topicName": LEDGER,
+            "readQueueNums": 1,
+            "writeQueueNums": 1,
+        }
+        path.write_text(json.dumps({"topicConfigTable": table}))
+    engine.ask("broker", root=str(theirs), config=values)
+    expected = send_of_every_kind(engine, engine.ask("address"))
+    failing = {"topic": TOPIC, "expression": "tag1", "group": "stumbling", "failing": True}
+    engine.ask("clientConsume", address=engine.ask("address"), count=FAILING, **failing)
+    engine.ask("stop")
+    with serving(ours, conf) as server:
+        answers = send_of_every_kind(engine, server.address)
+        engine.ask("clientConsume", address=server.address, count=FAILING, **failing)
+        assert server.stop() == 0
+
+    offsets = [[(row.get("status"), row.get("queueOffset")) for row in rows] for rows in answers]
+    assert offsets == [
+        [(row.get("status"), row.get("queueOffset")) for row in rows] for rows in expected
+    ]
+    assert not (ours / "abort").exists()
+    assert_clean(ours, config_of(values))
+    stored = [shape(ours, record, values) for record in records(ours, values)]
+    by_broker = [shape(theirs, record, values) for record in records(theirs, values)]
+    # What consumers send back comes in the order of their threads.
+    sent = [one for one in stored if b"RETRY_TOPIC" not in one["properties_bytes"]]
+    assert sent == by_broker[: len(sent)]
+    backs, others = (
+        sorted((without_origin(one["properties_bytes"]), one["body"]) for one in rows[len(sent) :])
+        for rows in (stored, by_broker)
+    )
+    assert backs == others
+    assert len(backs) == FAILING
+    # And a broker starts on it: nothing is lost, and groups go on where they were.
+    engine.ask("broker", root=str(ours), config=values)
+    (new,) = engine.ask(
+        "clientSend", address=engine.ask("address"), messages=[row_of(with_id(41, 0))]
+    )
+    assert new["status"] == "SEND_OK"
+    got = engine.ask("clientConsume", address=engine.ask("address"), count=1, **failing)
+    engine.ask("stop")
+    assert [b64decode(row["body"]) for row in got] == [message(41, 0).body]

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from formats.remotingcodes import RequestCode
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
 from tests.conftest import Golden
@@ -67,6 +69,39 @@ def test_one_line_when_it_is_ready_and_a_clean_stop(
     assert state(root) == before
 
 
+SEND = {
+    "a": "p", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "5", "h": "0",
+    "i": "TAGS\1a", "j": "0",
+}  # fmt: skip
+
+
+def test_what_was_answered_is_there_after_a_kill_and_a_stop_is_clean(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, max_message_size=1 << 14)
+    MessageStore(root, config, writable=True, create=True).close()
+    command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0", "-v"]
+    line = [*command, "--store", str(root), "--format", "ndjson"]
+    for number, how in enumerate((signal.SIGKILL, signal.SIGTERM)):
+        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+            try:
+                assert run.stdout is not None
+                ready = json.loads(run.stdout.readline())
+                assert ready["read_only"] is False
+                port = int(ready["address"].rpartition(":")[2])
+                answer = ask(port, RequestCode.SEND_MESSAGE_V2, **SEND)
+                assert (answer.code, answer.ext_fields["queueOffset"]) == (0, str(number))
+                run.send_signal(how)
+                run.wait(30)
+            finally:
+                run.kill()
+        assert (root / "abort").exists() is (how is signal.SIGKILL)
+        with MessageStore(root, config) as store:
+            assert len(store.get_message("orders", 0, 0).records) == number + 1
+    assert run.returncode == 0
+    table = json.loads((root / "config/topics.json").read_text())["topicConfigTable"]
+    assert table["orders"]["writeQueueNums"] == 4
+
+
 def test_groups_that_would_consume_again_keep_it_from_starting(
     golden: Golden, tmp_path: Path, cli: Cli
 ) -> None:
@@ -82,7 +117,6 @@ def test_groups_that_would_consume_again_keep_it_from_starting(
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        ([], 2, "give --read-only"),
         (["--read-only", "--listen", "here"], 2, "is not HOST:PORT"),
         (["--read-only", "--listen", "127.0.0.1:65536"], 2, "is no port"),
         (["--read-only", "--listen", "192.0.2.1:1"], 5, "cannot listen on 192.0.2.1:1"),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from formats.remotingcodes import CommandFlag, RequestCode, SerializeType
-from rmqctl.serve.broker import Broker, Close, Event, Job, Reading, Send
+from rmqctl.engine.state.persist import persist
+from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Reading, Send
+from rmqctl.serve.processors.put import append_all
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
 
 LOCAL = "10.0.0.7:10911"
 TAG_SUBSCRIPTION = {"expressionType": "TAG", "subVersion": 1}
@@ -25,6 +30,8 @@ class Dialogue:
         self.now = 1_000_000
         self.clients: dict[int, Client] = {}
         self.troubles: list[str] = []
+        #: Names of the files that were written.
+        self.files: list[str] = []
 
     def client(self, kind: SerializeType = SerializeType.JSON, version: int = 399) -> Client:
         peer = f"10.0.0.9:{40_000 + len(self.clients)}"
@@ -41,6 +48,12 @@ class Dialogue:
                 self.do(self.broker.lost(event.channel))
             elif isinstance(event, Job):
                 self.do(self.broker.finished(event, result_of(event), self.now))
+            elif isinstance(event, Append):
+                (answer,) = append_all(cast("WritableStore", self.served.store), [event.put])
+                self.do(self.broker.finished(event, answer, self.now))
+            elif isinstance(event, Persist):
+                self.files.append(event.name)
+                persist(self.served.store.root, event.name, event.text)
             elif isinstance(event, Reading):
                 self.clients[event.channel].is_read = event.goes_on
             else:
@@ -86,13 +99,13 @@ class Client:
             assert command.version == 399
             self.answers[command.opaque] = command
 
-    def send(self, code: int, body: Any = b"", flag: int = 0, **fields: Any) -> int:
+    def send(self, code: int, body: Any = b"", rpc_type: int = 0, **fields: Any) -> int:
         """Sends a request; its number."""
         self._opaque += 1
         command = RemotingCommand(
             code,
             self._opaque,
-            flag,
+            rpc_type,
             version=self._version,
             ext_fields={name: java_text(value) for name, value in fields.items()},
             body=body if isinstance(body, bytes) else json.dumps(body).encode(),

@@ -9,7 +9,7 @@ import pytest
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode, SerializeType
 from rmqctl.serve.broker import MAX_FRAME_TIME, MAX_IDLE
 from rmqctl.serve.processors import refused
-from rmqctl.serve.processors.table import PROCESSORS, processor_of
+from rmqctl.serve.processors.table import PROCESSORS, WRITERS, processor_of
 from tests.test_serve.dialogue import LOCAL, Dialogue, json_of
 
 ROUTE = (
@@ -173,7 +173,12 @@ def test_no_entry_brings_back_what_is_never_done(
 ) -> None:
     code = RequestCode.UPDATE_BROKER_CONFIG
     monkeypatch.setitem(PROCESSORS, code, PROCESSORS[RequestCode.HEART_BEAT])
-    assert processor_of(code) is refused.never
+    assert processor_of(code, writes=True) is refused.never
+
+
+def test_nothing_that_is_never_done_has_a_processor() -> None:
+    assert not refused.NEVER & {*PROCESSORS, *WRITERS}
+    assert set(WRITERS) < refused.WRITING
 
 
 @pytest.mark.parametrize("code", sorted(refused.WRITING))
@@ -194,7 +199,7 @@ def test_what_nobody_has_built_is_not_supported(dialogue: Dialogue) -> None:
 def test_a_request_without_a_wish_for_an_answer_gets_none(dialogue: Dialogue) -> None:
     client = dialogue.client()
     for code in (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.END_TRANSACTION, 13):
-        client.send(code, flag=CommandFlag.ONEWAY)
+        client.send(code, rpc_type=CommandFlag.ONEWAY)
     # Nor does an answer to something that nobody has asked.
-    client.send(0, flag=CommandFlag.RESPONSE)
+    client.send(0, rpc_type=CommandFlag.RESPONSE)
     assert client.answers == {}

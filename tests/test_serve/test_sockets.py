@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotListen
 from rmqctl.serve import sockets
 from rmqctl.serve.broker import Broker
@@ -87,6 +89,9 @@ async def peer(host: str, port: int) -> AsyncIterator[Peer]:
         writer.transport.abort()
 
 
+SEND = {
+    "a": "p", "b": "orders", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 5, "h": 0, "i": "TAGS\1a",
+}  # fmt: skip
 PULL = {
     "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
     "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subVersion": 0,
@@ -177,6 +182,43 @@ def test_who_takes_no_answers_is_read_no_more(run: Callable[[Test], list[str]]) 
         own.close()
 
     assert run(dialogue) == []
+
+
+def test_many_send_at_once_and_flushes_are_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
+    flushes = 0
+
+    async def send(host: str, port: int, number: int) -> None:
+        async with peer(host, port) as one:
+            for _ in range(20):
+                answer = await one.ask(RequestCode.SEND_MESSAGE_V2, **SEND | {"e": number % 4})
+                assert answer is not None and answer.code == 0
+
+    async def all_of_them(store: WritableStore) -> None:
+        server = Server(Broker(Served.of(store)), print)
+        host, _, port = (await server.listen("127.0.0.1", 0)).rpartition(":")
+        running = asyncio.create_task(server.run())
+        await asyncio.gather(*(send(host, int(port), number) for number in range(16)))
+        server.stop()
+        await running
+
+    with MessageStore(tmp_path / "store", config, writable=True, create=True) as store:
+        flush = store.flush_structures
+
+        def counted(what: Any) -> Any:
+            nonlocal flushes
+            flushes += 1
+            time.sleep(0.005)  # A disk takes its time.
+            return flush(what)
+
+        monkeypatch.setattr(store, "flush_structures", counted)
+        asyncio.run(all_of_them(store))
+        for queue_id in range(4):
+            queue = store.consume_queue("orders", queue_id)
+            assert queue is not None and queue.max_offset == 80
+    assert flushes < 320 / 2
 
 
 def test_there_are_so_many_connections_and_no_more(

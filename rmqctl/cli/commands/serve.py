@@ -58,10 +58,16 @@ class AddressType(click.ParamType[Address]):
     "serve",
     examples=[
         "rmqctl serve --store DIR --read-only",
+        "rmqctl serve --store DIR --broker-conf broker.conf",
         "rmqctl serve --store DIR --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
         "rmqctl serve --read-only --listen 127.0.0.1:0 --format ndjson",
     ],
-    exits={0: "stopped by SIGTERM", 6: "groups would consume again: say --offsets-beyond-end"},
+    exits={
+        0: "stopped by SIGTERM",
+        4: "the store is in use by a broker, or cannot be written",
+        6: "groups would consume again: say --offsets-beyond-end",
+        130: "stopped with Ctrl-C",
+    },
 )
 @click.option("--read-only", is_flag=True, help="Change no byte; sends are refused.")
 @click.option(
@@ -103,21 +109,22 @@ def command(
 ) -> int:
     """Answer RocketMQ's clients from a store, as its broker would.
 
-    It is broker and name server in one: consumers give the address as that of their name server,
-    and read what is there, by tags or SQL92, key, id, offset or time. What they commit stays in
-    memory, and is printed at the end as rows of type committed_offset. A row of type listening says
-    that clients can come. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
-    address reads the store.
+    It is broker and name server in one: consumers and producers give the address as that of their
+    name server. They read what is there, by tags or SQL92, key, id, offset or time, and what they
+    send is on disk before it is answered. With --read-only no byte changes: sends are refused, and
+    what consumers commit stays in memory, and is printed at the end as rows of type
+    committed_offset. A row of type listening says that clients can come. SIGTERM and Ctrl-C stop
+    it. Nothing is authenticated: who reaches the address reads the store.
     """
-    if not read_only:
-        raise click.UsageError("serve takes no messages yet: give --read-only.")
     from rmqctl.serve.processors.request import Served
 
-    with settings.open() as store:
+    conf = _conf(settings)
+    with settings.open(writable=not read_only) as store:
         served = Served.of(
             store,
-            broker_name=broker_name,
-            cluster_name=cluster_name,
+            broker_name=broker_name or conf.get("brokerName"),
+            cluster_name=cluster_name or conf.get("brokerClusterName"),
+            auto_creates=conf.get("autoCreateTopicEnable", "true") == "true",
             advertise=str(advertise) if advertise else None,
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
             ends_offsets=offsets_beyond_end == "end",
@@ -157,6 +164,17 @@ async def _serve(settings: Settings, served: Served, listen: Address, writer: Ro
     return 130 if stopped_by[:1] == [signal.SIGINT] else 0
 
 
+def _conf(settings: Settings) -> dict[str, str]:
+    """What the ``broker.conf`` says, if there is one."""
+    if not settings.broker_conf:
+        return {}
+    from rmqctl.engine.settings.properties import properties
+    from rmqctl.engine.settings.storeconfig import read_broker_conf
+
+    text = read_broker_conf(settings.broker_conf)
+    return {one.name: one.value for one in properties(text, settings.broker_conf)}
+
+
 def _listening(served: Served, address: str) -> ListeningRow:
     return {
         "type": "listening",
@@ -164,7 +182,7 @@ def _listening(served: Served, address: str) -> ListeningRow:
         "store": str(served.store.root),
         "broker_name": served.names.broker,
         "cluster_name": served.names.cluster,
-        "read_only": True,
+        "read_only": not served.store.writable,
         "topics": len(served.topics),
     }
 
@@ -196,7 +214,7 @@ def _say_what_is_odd(
             f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."
         )
     behind = store.max_offset - store.dispatched_to
-    if store.had_abort and store.dispatched_to >= 0 and behind > 0:
+    if not store.writable and store.had_abort and store.dispatched_to >= 0 and behind > 0:
         settings.note(
             f"note: a killed broker has left {behind} bytes of log behind the last message that a "
             "queue has: what stands there is not served. `rmqctl flush` dispatches it."

@@ -4,5 +4,6 @@ Other rooms use:
 
 - :mod:`~rmqctl.engine.settings.filesizes`
 - :mod:`~rmqctl.engine.settings.logdirectories`
+- :mod:`~rmqctl.engine.settings.properties`
 - :mod:`~rmqctl.engine.settings.storeconfig`
 """

@@ -6,13 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from formats.constants import PROPERTY_REAL_TOPIC
 from formats.remotingcodes import CommandFlag, RequestCode
+from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
+from rmqctl.engine.state.brokerjson import TOPICS
+from rmqctl.serve.processors.put import Put
 from rmqctl.serve.state.clients import Channel, Clients
 from rmqctl.serve.state.groups import Groups
 from rmqctl.serve.state.locks import QueueLocks
 from rmqctl.serve.state.offsets import Offsets
 from rmqctl.serve.state.parked import ParkedPulls
-from rmqctl.serve.state.topics import PERM_READ, Topics
+from rmqctl.serve.state.topics import PERM_ALL, PERM_READ, Topics
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import Fields
 
@@ -41,8 +45,8 @@ class Later(NamedTuple):
     then: Callable[[Any, int], Outcome]
 
 
-#: An answer, a look at the store first, or none.
-Outcome = RemotingCommand | Later | None
+#: An answer, a look at the store first, messages to be stored first, or none.
+Outcome = RemotingCommand | Later | Put | None
 Processor = Callable[["Served", Request], Outcome]
 
 
@@ -61,7 +65,8 @@ class Names(NamedTuple):
 
 @dataclass(slots=True)
 class Served:
-    """One store, and all that its clients have brought. ``outgoing`` are requests to clients."""
+    """One store, and all that its clients have brought. ``outgoing`` are requests to clients,
+    ``files`` texts for files of ``config/``, by their names."""
 
     store: Store
     names: Names
@@ -72,9 +77,11 @@ class Served:
     locks: QueueLocks = field(default_factory=QueueLocks)
     parked: ParkedPulls[Pull] = field(default_factory=ParkedPulls)
     outgoing: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
+    files: list[tuple[str, str]] = field(default_factory=list)
     #: Whether an offset beyond the end of its queue is answered with the end.
     ends_offsets: bool = False
     _opaque: int = 0
+    _turns: int = 0
 
     @classmethod
     def of(
@@ -86,25 +93,58 @@ class Served:
         advertise: str | None = None,
         host_name: str = "localhost",
         ends_offsets: bool = False,
+        auto_creates: bool = True,
     ) -> Served:
-        """A store for reading, under the names that are given, or else its broker's own, as far as
-        its files tell.
+        """A store, under the names that are given, or else its broker's own, as far as its files
+        tell. One that is open for reading grants no permission to write.
+
+        :param auto_creates: ``autoCreateTopicEnable``.
 
         :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
             help.
         """
-        topics = Topics(store, PERM_READ)
+        allowed = PERM_ALL if store.writable else PERM_READ
+        topics = Topics(store, allowed, auto_creates=auto_creates)
         names = Names(
             broker_name or topics.broker_name or host_name,
             cluster_name or topics.cluster_name or "DefaultCluster",
             advertise,
         )
-        groups, offsets = Groups(store.root), Offsets(store.root)
+        groups = Groups(store.root)
+        offsets = Offsets(store.root, store.config.enable_lmq)
         return cls(store, names, topics, groups, offsets, ends_offsets=ends_offsets)
 
     def address_for(self, channel: Channel) -> str:
         """Where a client finds this broker."""
         return self.names.advertise or channel.local
+
+    def now(self) -> int:
+        """Milliseconds since the epoch, by the clock of a store that is written."""
+        from rmqctl.engine.messagestore import WritableStore
+
+        return self.store.clock() if isinstance(self.store, WritableStore) else 0
+
+    def save_topic(self, message: MessageExtBrokerInner) -> None:
+        """Has ``topics.json`` know the topic of a message before the message comes: a broker would
+        not serve it, and could delete its queues."""
+        topic = message.properties.get(PROPERTY_REAL_TOPIC, message.topic)
+        text = self.topics.saved_with(topic, self.now())
+        if text is not None:
+            self.files.append((TOPICS, text))
+
+    def turn(self, count: int) -> int:
+        """A number below ``count``, another one each time, where a broker draws lots."""
+        self._turns += 1
+        return self._turns % max(count, 1)
+
+    def store_host(self, channel: Channel) -> Host:
+        """The broker's own address in what it stores; a name that is advertised is none."""
+        for text in (self.address_for(channel), channel.local):
+            try:
+                return parse_host(text)
+            except ValueError:
+                continue
+        return LOCALHOST
 
     def notify_members(self, group: str) -> None:
         """Tells all of a group that it has other members now, or other topics: they rebalance

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from formats.remotingcodes import RequestCode
-from rmqctl.serve.processors import clients, locks, look, names, offsets, pull, refused
+from rmqctl.serve.processors import (
+    clients,
+    locks,
+    look,
+    names,
+    offsets,
+    pull,
+    refused,
+    send,
+    sendback,
+    transactions,
+)
 from rmqctl.serve.processors.request import Processor
 
 PROCESSORS: dict[int, Processor] = {
@@ -28,13 +39,21 @@ PROCESSORS: dict[int, Processor] = {
     RequestCode.CHECK_CLIENT_CONFIG: clients.check_client,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.get_consumer_list,
 }
+#: Those of a store that is open for writing.
+WRITERS: dict[int, Processor] = {
+    RequestCode.SEND_MESSAGE: send.send_message,
+    RequestCode.SEND_MESSAGE_V2: send.send_message,
+    RequestCode.SEND_BATCH_MESSAGE: send.send_message,
+    RequestCode.CONSUMER_SEND_MSG_BACK: sendback.send_message_back,
+    RequestCode.END_TRANSACTION: transactions.end_transaction,
+}
 
 
-def processor_of(code: int) -> Processor:
+def processor_of(code: int, *, writes: bool) -> Processor:
     """The processor of a request code. What is never done is looked for first: no entry of the
-    table can bring it back."""
+    tables can bring it back. :param writes: the store takes messages."""
     if code in refused.NEVER:
         return refused.never
     if code in refused.WRITING:
-        return refused.read_only
+        return WRITERS.get(code, refused.not_supported) if writes else refused.read_only
     return PROCESSORS.get(code, refused.not_supported)

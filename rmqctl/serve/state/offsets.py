@@ -1,5 +1,5 @@
-"""``ConsumerOffsetManager``: how far each group has consumed. What clients commit stays in memory;
-``config/consumerOffset.json`` is as it was."""
+"""``ConsumerOffsetManager``: how far each group has consumed. What clients commit is in memory; of
+a store that is written somebody writes it to ``config/consumerOffset.json`` now and then."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.brokerjson import consumer_offsets
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ class Offsets:
     :raises ConfigFileUnreadable: the file is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, enable_lmq: bool = False) -> None:
+        """:param enable_lmq: the broker keeps its offsets in the file of light queues."""
+        #: Name of the file.
+        self.name = brokerjson.LMQ_CONSUMER_OFFSET if enable_lmq else brokerjson.CONSUMER_OFFSET
+        self._root = root
         self._stored = consumer_offsets(root)
         self._table = {owner: dict(offsets) for owner, offsets in self._stored.items()}
 
@@ -59,6 +64,28 @@ class Offsets:
             for queue_id, offset in sorted(offsets.items()):
                 if stored.get(queue_id) != offset:
                     yield Committed(group, topic, queue_id, stored.get(queue_id), offset)
+
+    def text(self) -> str | None:
+        """The text of the file with what has changed (``ConsumerOffsetManager#encode``), which
+        counts as written then; None: nothing has changed.
+
+        :raises ConfigFileUnreadable: the file has become unreadable.
+        """
+        changes: dict[str, dict[int, int]] = {}
+        for one in self.changed():
+            key = f"{one.topic}{brokerjson.TOPIC_GROUP_SEPARATOR}{one.group}"
+            changes[key] = dict(sorted(self._table[one.topic, one.group].items()))
+        if not changes:
+            return None
+        value = brokerjson.read_config(self._root, self.name)
+        table = brokerjson.table_of(value, "offsetTable")
+        whole = (value if isinstance(value, dict) else {}) | {"offsetTable": table | changes}
+        self._stored = {owner: dict(offsets) for owner, offsets in self._table.items()}
+        return brokerjson.dumps(whole)
+
+    def not_saved(self) -> None:
+        """The file could not be written: what it has is looked for again."""
+        self._stored = consumer_offsets(self._root)
 
     def beyond_end(self, store: Store) -> list[BeyondEnd]:
         """Offsets behind the end of queues that are there, sorted."""

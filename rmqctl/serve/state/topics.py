@@ -1,23 +1,32 @@
 """``TopicConfigManager``: the topics that are served, of ``topics.json`` and of the queues on disk.
 
-What a client makes a broker enter, the retry topic of its group, is entered in memory only.
+What a client makes a broker enter is in memory first; the file gets it with the first message.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.engine.state.topicconfig import PERM_INHERIT, TopicConfig, topic_configs
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.topicconfig import (
+    PERM_INHERIT,
+    TopicConfig,
+    needs_no_config,
+    number,
+    topic_configs,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.store import Store
 
 PERM_READ, PERM_WRITE = 4, 2
+PERM_ALL = PERM_READ | PERM_WRITE | PERM_INHERIT
 #: Queues of a topic that clients are told of: they make something of each.
 MAX_QUEUES = 1 << 16
 #: Topics that clients may have entered beside those of the store.
 MAX_ENTERED = 10_000
-_TEMPLATE = "TBW102"
+#: ``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``, and how many queues it has.
+_TEMPLATE, _TEMPLATE_QUEUES = "TBW102", 8
 _CLUSTER_QUEUES, _BROKER_QUEUES = 16, 1
 
 
@@ -61,13 +70,18 @@ class Topics:
     :raises ConfigFileUnreadable: ``topics.json`` is broken, and its ``.bak`` does not help.
     """
 
-    def __init__(self, store: Store, allowed: int) -> None:
+    def __init__(self, store: Store, allowed: int, *, auto_creates: bool = True) -> None:
+        """:param auto_creates: clients may make topics by sending to them."""
+        self._root = store.root
         self._allowed = allowed
         self._entered = 0
+        self._value = brokerjson.read_config(store.root, brokerjson.TOPICS)
         found = topic_configs(store.root)
         configs = found or {}
         self._topics = {name: self._configured(name, one) for name, one in configs.items()}
+        self._saved = set(self._topics)
         self.broker_name, self.cluster_name = _names(configs)
+        self._enter_template(auto_creates)
         #: Topics with queues that the file does not have; empty where there is no file.
         self.without_config: list[str] = []
         for where in store.queues.directories():
@@ -92,6 +106,55 @@ class Topics:
         count = max(queues, known.read_queue_nums if known else 0)
         perm = (PERM_READ | PERM_WRITE) & self._allowed
         self._topics[name] = ServedTopic(name, count, count, perm)
+
+    def _enter_template(self, auto_creates: bool) -> None:
+        """``TopicConfigManager``'s constructor and ``createTopicInSendMessageMethod``: the topic
+        that new ones are made after, unless there are to be none."""
+        if not self._allowed & PERM_INHERIT:
+            return
+        found = self._topics.get(_TEMPLATE)
+        if found is None:
+            found = ServedTopic(_TEMPLATE, _TEMPLATE_QUEUES, _TEMPLATE_QUEUES, PERM_ALL)
+        if auto_creates:
+            self._topics[_TEMPLATE] = found
+        else:
+            self._topics[_TEMPLATE] = found._replace(perm=found.perm & ~PERM_INHERIT)
+
+    def create(self, name: str, template: str, queues: int) -> ServedTopic | None:
+        """Makes a topic after another one; None where that does not allow it.
+
+        :raises TooMany: clients have made enough.
+        """
+        base = self._topics.get(template)
+        if base is None or not base.perm & PERM_INHERIT:
+            return None
+        count = max(min(queues, base.write_queue_nums), 0)
+        self.enter(name, count)
+        made = self._topics[name]._replace(
+            perm=base.perm & ~PERM_INHERIT, topic_filter_type=base.topic_filter_type
+        )
+        self._topics[name] = made
+        return made
+
+    def saved_with(self, name: str, now: int) -> str | None:
+        """The text of ``topics.json`` when it has to have a topic that it has not; None: it has it,
+        or needs no entry of it. :param now: milliseconds since the epoch."""
+        topic = self._topics.get(name)
+        if topic is None or name in self._saved or needs_no_config(name):
+            return None
+        self._saved.add(name)
+        if not isinstance(self._value, dict):
+            self._value = {}
+        version = brokerjson.table_of(self._value, "dataVersion")
+        counter = number(version, "counter") or 0
+        self._value["dataVersion"] = {"counter": counter + 1, "timestamp": now}
+        table = brokerjson.table_of(self._value, "topicConfigTable")
+        self._value["topicConfigTable"] = table | {name: topic.as_json()}
+        return brokerjson.dumps(self._value)
+
+    def not_saved(self) -> None:
+        """The file could not be written: what it has is looked for again."""
+        self._saved = set(topic_configs(self._root) or ())
 
     def find(self, name: str) -> ServedTopic | None:
         return self._topics.get(name)

@@ -1,6 +1,7 @@
 package interop;
 
 import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -14,7 +15,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
-import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -26,8 +31,8 @@ final class Client {
 
     /**
      * What a push consumer gets until there are "count" messages, or half a minute is over: of "topic",
-     * by tags ("expression") or SQL92 ("sql"), with "orderly" queue by queue in order. It has told the
-     * broker how far it came when this returns.
+     * by tags ("expression") or SQL92 ("sql"), with "orderly" queue by queue in order; with "failing" it
+     * wants each again, half an hour later. It has told the broker how far it came when this returns.
      */
     static JsonArray consume(JsonObject request) throws Exception {
         List<MessageExt> got = new ArrayList<>();
@@ -50,6 +55,10 @@ final class Client {
         } else {
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                 take(got, messages);
+                if (request.has("failing")) {
+                    context.setDelayLevelWhenNextConsume(16);
+                    return ConsumeConcurrentlyStatus.RECONSUME_LATER;
+                }
                 return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
@@ -124,21 +133,87 @@ final class Client {
         }
     }
 
-    /** What becomes of a message that is sent: the status, or the class and code of what was thrown. */
-    static JsonObject send(JsonObject request) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer("senders");
+    /**
+     * What becomes of messages that are sent, to their "queueId" where they have one: each the status
+     * with its offsets, or what was thrown. With "batch" all are sent as one. One with a "state" is a
+     * half message, of which its producer then says that.
+     */
+    static JsonArray send(JsonObject request) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer("senders");
         producer.setNamesrvAddr(request.get("address").getAsString());
-        producer.setInstanceName("senders");
+        producer.setInstanceName("senders" + System.nanoTime());
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object state) {
+                return LocalTransactionState.valueOf((String) state);
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return LocalTransactionState.UNKNOW;
+            }
+        });
         producer.start();
-        JsonObject answer = new JsonObject();
+        JsonArray results = new JsonArray();
         try {
-            Message message = new Message(request.get("topic").getAsString(), new byte[] {1});
-            answer.addProperty("status", producer.send(message).getSendStatus().name());
-        } catch (Exception refused) {
-            answer.addProperty("refused", refused.toString());
+            List<Message> messages = new ArrayList<>();
+            MessageQueue queue = null;
+            for (JsonElement element : request.getAsJsonArray("messages")) {
+                JsonObject row = element.getAsJsonObject();
+                Message message = Node.message(row);
+                queue = row.has("queueId") ? queueOf(producer, message.getTopic(), row) : null;
+                messages.add(message);
+                if (row.has("state")) {
+                    String state = row.get("state").getAsString();
+                    results.add(result(() -> producer.sendMessageInTransaction(message, state)));
+                } else if (!request.has("batch")) {
+                    MessageQueue to = queue;
+                    results.add(result(() -> to == null ? producer.send(message) : producer.send(message, to)));
+                }
+            }
+            if (request.has("batch")) {
+                MessageQueue to = queue;
+                results.add(result(() -> producer.send(messages, to)));
+            }
         } finally {
             producer.shutdown();
         }
-        return answer;
+        return results;
+    }
+
+    private interface Sending {
+        SendResult send() throws Exception;
+    }
+
+    private static JsonObject result(Sending sending) {
+        JsonObject result = new JsonObject();
+        try {
+            SendResult sent = sending.send();
+            result.addProperty("status", sent.getSendStatus().name());
+            result.addProperty("msgId", sent.getOffsetMsgId());
+            result.addProperty("queueOffset", sent.getQueueOffset());
+        } catch (Exception refused) {
+            result.addProperty("refused", refused.toString());
+        }
+        return result;
+    }
+
+    /** A queue of a topic, once the name server knows it. */
+    private static MessageQueue queueOf(TransactionMQProducer producer, String topic, JsonObject row) throws Exception {
+        for (int tries = 0; ; tries++) {
+            try {
+                for (MessageQueue queue : producer.fetchPublishMessageQueues(topic)) {
+                    if (queue.getQueueId() == row.get("queueId").getAsInt()) {
+                        return queue;
+                    }
+                }
+                throw new IllegalStateException("there is no such queue");
+            } catch (MQClientException unknown) {
+                if (tries == 400) {
+                    throw unknown;
+                }
+                Thread.sleep(50);
+            }
+        }
     }
 }

@@ -94,6 +94,8 @@ public final class Main {
                 return node.consume(request);
             case "offsets":
                 return node.committed();
+            case "address":
+                return new com.google.gson.JsonPrimitive(node.address());
             case "clientConsume":
                 return Client.consume(request);
             case "clientLook":

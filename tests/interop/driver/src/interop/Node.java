@@ -97,6 +97,11 @@ final class Node {
         throw new IOException("no port is free from " + first + " on");
     }
 
+    /** Where clients find the broker. */
+    String address() {
+        return address;
+    }
+
     /** The producer, once the name server knows the topic: a client that asked before would wait long. */
     private DefaultMQProducer producer(String topic) throws Exception {
         if (producer == null) {
@@ -116,7 +121,7 @@ final class Node {
         return producer;
     }
 
-    private static Message message(JsonObject row) {
+    static Message message(JsonObject row) {
         Message message = new Message(
             row.get("topic").getAsString(), Base64.getDecoder().decode(row.get("body").getAsString()));
         for (Map.Entry<String, JsonElement> entry : row.getAsJsonObject("properties").entrySet()) {

@@ -1,0 +1,282 @@
+"""``SendMessageProcessor``: messages of producers, singly and in batches.
+
+Checks, defaults and statuses are those of 4.9.3, and so are the bytes that are stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from struct import Struct
+from typing import NamedTuple
+
+from formats import constants
+from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
+from formats.remotingcodes import RequestCode, ResponseCode
+from formats.text import decode_properties, encode_properties, encode_utf8
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, parse_host
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.serve.processors.put import Put
+from rmqctl.serve.processors.request import Outcome, Request, Served
+from rmqctl.serve.state.topics import ServedTopic
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.fields import BadRequest, Fields, checked_name
+
+DLQ_PREFIX = "%DLQ%"
+PROPERTY_CLUSTER = "CLUSTER"
+#: Of every answer to a send: a producer of Java looks for them, also on an error.
+ANSWER_FIELDS = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
+#: From this version on a request says how often a message may be consumed (``V3_4_9``).
+VERSION_MAX_RECONSUME_TIMES = 121
+_MULTI_TAG = "MULTI_TAG"
+#: ``SendMessageRequestHeaderV2``: its fields by those of the first version.
+_V2 = {
+    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
+    "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
+    "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
+}  # fmt: skip
+#: Of a message in a batch: total size, magic, CRC, flag, length of the body (``encodeMessage``).
+_BATCH_HEAD = Struct(">iiiii")
+_BATCH_PROPERTIES = Struct(">h")
+_CODES = {
+    PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutMessageStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutMessageStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutMessageStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutMessageStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+}
+_SENT = frozenset(ResponseCode(code) for code in (0, 10, 11, 12))
+
+
+class SendHeader(NamedTuple):
+    """``SendMessageRequestHeader``."""
+
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    max_reconsume_times: int | None
+    is_batch: bool
+
+
+class Refused(Exception):
+    """A message that a check ends, with the code of the answer."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+
+
+def send_message(served: Served, request: Request) -> Outcome:
+    """``asyncSendMessage`` and ``asyncSendBatchMessage``: the field ``batch`` says which."""
+    try:
+        header = _header_of(request)
+        topic = _checked_topic(served, header)
+        if header.is_batch:
+            return _batch(served, request, header, topic)
+        return _single(served, request, header, topic)
+    except Refused as refused:
+        return request.command.answer(refused.code, str(refused), ANSWER_FIELDS)
+    except BadRequest as error:
+        return request.command.answer(ResponseCode.SYSTEM_ERROR, str(error), ANSWER_FIELDS)
+
+
+def _header_of(request: Request) -> SendHeader:
+    given = request.command.ext_fields
+    if request.command.code != RequestCode.SEND_MESSAGE:
+        given = {name: given[short] for name, short in _V2.items() if short in given}
+    fields = Fields(given)
+    fields.text("producerGroup")
+    has_most = fields.find("maxReconsumeTimes") is not None
+    return SendHeader(
+        checked_name("topic", fields.text("topic")),
+        fields.text("defaultTopic"),
+        fields.int32("defaultTopicQueueNums"),
+        fields.int32("queueId"),
+        fields.int32("sysFlag"),
+        fields.int64("bornTimestamp"),
+        fields.int32("flag"),
+        fields.find("properties") or "",
+        fields.int32("reconsumeTimes") if fields.find("reconsumeTimes") is not None else 0,
+        fields.int32("maxReconsumeTimes") if has_most else None,
+        fields.boolean("batch"),
+    )
+
+
+def _checked_topic(served: Served, header: SendHeader) -> ServedTopic:
+    """``msgCheck``: the topic, which is made when it may be."""
+    if header.topic == RMQ_SYS_SCHEDULE_TOPIC:
+        remark = f"Sending message to topic[{header.topic}] is forbidden."
+        raise Refused(ResponseCode.NO_PERMISSION, remark)
+    topic = served.topics.find(header.topic)
+    if topic is None:
+        queues = header.default_topic_queue_nums
+        topic = served.topics.create(header.topic, header.default_topic, queues)
+    if topic is None and header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        served.topics.enter(header.topic, 1)
+        topic = served.topics.find(header.topic)
+    if topic is None:
+        remark = f"topic[{header.topic}] not exist, apply first please!"
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, remark)
+    queues = max(topic.write_queue_nums, topic.read_queue_nums)
+    if header.queue_id >= queues:
+        raise BadRequest(f"request queueId[{header.queue_id}] is illegal, {header.topic}: {queues}")
+    return topic
+
+
+def _message(
+    served: Served, request: Request, header: SendHeader, topic: ServedTopic
+) -> MessageExtBrokerInner:
+    """What is the same of every message of a request; its properties are the request's."""
+    queue_id = header.queue_id
+    multi = constants.MULTI_TAGS_FLAG if topic.topic_filter_type == _MULTI_TAG else 0
+    properties = decode_properties(encode_utf8(header.properties))
+    properties[PROPERTY_CLUSTER] = served.names.cluster
+    return MessageExtBrokerInner(
+        header.topic,
+        request.command.body,
+        served.turn(topic.write_queue_nums) if queue_id < 0 else queue_id,
+        header.flag,
+        header.sys_flag | multi,
+        properties,
+        born_timestamp=header.born_timestamp,
+        born_host=parse_host(request.channel.peer),
+        store_host=served.store_host(request.channel),
+        reconsume_times=header.reconsume_times,
+    )
+
+
+def _single(served: Served, request: Request, header: SendHeader, topic: ServedTopic) -> Put:
+    message = _message(served, request, header, topic)
+    wait = message.properties.pop(constants.PROPERTY_WAIT_STORE_MSG_OK, None)
+    if wait is not None:
+        # A broker takes it out and puts it back: it is the last of the map then, which shows in
+        # the bytes of delayed messages and halves.
+        message.properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = wait
+    asked_for = message.queue_id
+    if header.topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        message = _retried(served, request, header, message)
+    properties = message.properties
+    if properties.get(constants.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+        message = _half(message)
+    else:
+        # WAIT says whether to wait, and is not stored.
+        name = constants.PROPERTY_WAIT_STORE_MSG_OK
+        stored = {one: value for one, value in properties.items() if one != name}
+        message = replace(message, properties_bytes=encode_properties(stored))
+
+    def answer(results: list[PutMessageResult], now: int) -> Outcome:
+        return _answer(request.command, results[0], asked_for)
+
+    served.save_topic(message)
+    return Put([message], False, answer)
+
+
+def _retried(
+    served: Served, request: Request, header: SendHeader, message: MessageExtBrokerInner
+) -> MessageExtBrokerInner:
+    """``handleRetryAndDLQ``: what has been consumed too often goes to the dead letters."""
+    group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+    most = served.groups.find(checked_name("group", group)).retry_max_times
+    is_later = request.command.version >= VERSION_MAX_RECONSUME_TIMES
+    if is_later and header.max_reconsume_times is not None:
+        most = header.max_reconsume_times
+    if header.reconsume_times < most:
+        return message
+    served.topics.enter(DLQ_PREFIX + group, 1)
+    return replace(message, topic=DLQ_PREFIX + group, queue_id=0)
+
+
+def _half(message: MessageExtBrokerInner) -> MessageExtBrokerInner:
+    """``TransactionalMessageBridge#parseHalfMessageInner``."""
+    properties = message.properties | {
+        constants.PROPERTY_REAL_TOPIC: message.topic,
+        constants.PROPERTY_REAL_QUEUE_ID: str(message.queue_id),
+    }
+    return replace(
+        message,
+        topic=constants.RMQ_SYS_TRANS_HALF_TOPIC,
+        queue_id=0,
+        sys_flag=message.sys_flag & ~constants.TRANSACTION_TYPE_MASK,
+        properties=properties,
+    )
+
+
+def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTopic) -> Put:
+    common = _message(served, request, header, topic)
+    if common.sys_flag & constants.TRANSACTION_TYPE_MASK or common.delay_time_level > 0:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch is neither delayed nor transactional")
+    if len(common.body) > served.store.config.max_message_size:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(common.body)} bytes")
+    messages = _messages_of(common)
+
+    def answer(results: list[PutMessageResult], now: int) -> Outcome:
+        return _answer(request.command, results[0], common.queue_id)
+
+    served.save_topic(common)
+    return Put(messages, True, answer)
+
+
+def _messages_of(common: MessageExtBrokerInner) -> list[MessageExtBrokerInner]:
+    """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
+    behind its own. Size, magic and CRC that stand there are nobody's business."""
+    body, at = common.body, 0
+    shared = encode_properties(common.properties)
+    messages = []
+    while at < len(body):
+        flag, content, own, at = _message_at(body, at)
+        separator = constants.PROPERTY_SEPARATOR.encode()
+        joins = own and shared and not own.endswith(separator)
+        data = own + separator + shared if joins else own + shared
+        messages.append(
+            replace(
+                common,
+                body=content,
+                flag=flag,
+                properties=decode_properties(data),
+                properties_bytes=data,
+            )
+        )
+    if not messages:
+        raise BadRequest("the batch holds no message")
+    return messages
+
+
+def _message_at(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
+    """Flag, body and properties of one message of a batch, and where the next begins.
+
+    :raises BadRequest: it is cut off.
+    """
+    pieces = []
+    flag = 0
+    for head in (_BATCH_HEAD, _BATCH_PROPERTIES):
+        if len(body) - at < head.size:
+            raise BadRequest("a message of the batch is cut off")
+        *rest, length = head.unpack_from(body, at)
+        flag = rest[3] if rest else flag
+        at += head.size
+        if not 0 <= length <= len(body) - at:
+            raise BadRequest(f"a message of the batch claims {length} bytes")
+        pieces.append(body[at : at + length])
+        at += length
+    return flag, pieces[0], pieces[1], at
+
+
+def _answer(command: RemotingCommand, result: PutMessageResult, queue_id: int) -> RemotingCommand:
+    """``handlePutMessageResult``. The queue is the one that was asked for, wherever a delay or a
+    transaction has taken the message."""
+    code = _CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
+    append = result.append
+    if code not in _SENT or append is None:
+        remark = f"{result.status.value}: {result.reason}" if result.reason else result.status.value
+        if result.status is PutMessageStatus.OS_PAGECACHE_BUSY:
+            remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+        return command.answer(code, remark, ANSWER_FIELDS)
+    fields = {"msgId": append.msg_id, "queueId": queue_id, "queueOffset": append.queue_offset}
+    return command.answer(code, None, ANSWER_FIELDS | fields)

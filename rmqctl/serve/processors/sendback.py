@@ -1,0 +1,83 @@
+"""``SendMessageProcessor#asyncConsumerSendMsgBack``: a message that a consumer could not do with
+comes again later, or goes to the dead letters of its group."""
+
+from __future__ import annotations
+
+from formats import constants
+from formats.remotingcodes import ResponseCode
+from formats.text import encode_properties
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.record import Record
+from rmqctl.errors import NoRecordAt
+from rmqctl.serve.processors.put import Put
+from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.processors.send import DLQ_PREFIX, VERSION_MAX_RECONSUME_TIMES
+
+_RETRY_TOPIC, _ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+#: Delay levels that a message is passed on before it comes again the first time.
+_FIRST_DELAY_LEVEL = 3
+
+
+def send_message_back(served: Served, request: Request) -> Outcome:
+    """The record is looked up, and stored again under another topic."""
+    fields, command = request.fields, request.command
+    group, offset = served.groups.find(fields.name("group")), fields.int64("offset")
+    delay_level, most = fields.int32("delayLevel"), group.retry_max_times
+    is_later = command.version >= VERSION_MAX_RECONSUME_TIMES
+    if is_later and fields.find("maxReconsumeTimes") is not None:
+        most = fields.int32("maxReconsumeTimes")
+    if group.retry_queue_nums <= 0:
+        return command.answer(ResponseCode.SUCCESS)
+
+    def work() -> tuple[Record, bytes] | None:
+        try:
+            record = served.store.look_message_by_offset(offset)
+        except NoRecordAt:
+            return None
+        return record, served.store.body(record)
+
+    def then(found: tuple[Record, bytes] | None, now: int) -> Outcome:
+        if found is None:
+            remark = f"look message by offset failed, {offset}"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark)
+        record, body = found
+        is_dead = record.reconsume_times >= most or delay_level < 0
+        prefix = DLQ_PREFIX if is_dead else constants.RETRY_GROUP_TOPIC_PREFIX
+        queues = 1 if is_dead else group.retry_queue_nums
+        served.topics.enter(prefix + group.name, queues)
+        level = 0 if is_dead else delay_level or _FIRST_DELAY_LEVEL + record.reconsume_times
+        message = _again(record, body, prefix + group.name, served.turn(queues), level)
+        served.save_topic(message)
+        return Put([message], False, answer)
+
+    def answer(results: list[PutMessageResult], now: int) -> Outcome:
+        if results[0].is_ok:
+            return command.answer(ResponseCode.SUCCESS)
+        return command.answer(ResponseCode.SYSTEM_ERROR, results[0].status.value)
+
+    return Later(work, then)
+
+
+def _again(
+    record: Record, body: bytes, topic: str, queue_id: int, delay_level: int
+) -> MessageExtBrokerInner:
+    """The record as a new message: hosts, times and body stay, WAIT is stored."""
+    properties = record.properties
+    properties.setdefault(_RETRY_TOPIC, record.topic)
+    properties[constants.PROPERTY_WAIT_STORE_MSG_OK] = "false"
+    properties[constants.PROPERTY_DELAY_TIME_LEVEL] = str(delay_level)
+    if not properties.get(_ORIGIN_MESSAGE_ID, "").strip():
+        properties[_ORIGIN_MESSAGE_ID] = record.msg_id
+    return MessageExtBrokerInner(
+        topic,
+        body,
+        queue_id,
+        record.flag,
+        record.sys_flag,
+        properties,
+        encode_properties(properties),
+        record.born_timestamp,
+        (record.born_address, record.born_port),
+        (record.store_address, record.store_port),
+        record.reconsume_times + 1,
+    )

@@ -1,0 +1,81 @@
+"""``EndTransactionProcessor``: what a producer says of its half message."""
+
+from __future__ import annotations
+
+from formats import constants
+from formats.remotingcodes import ResponseCode
+from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.transaction import (
+    commit_message,
+    commit_problem,
+    half_problem,
+    op_message,
+)
+from rmqctl.errors import NoRecordAt
+from rmqctl.serve.processors.put import Put
+from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.wire.fields import BadRequest, Fields
+
+_STORED = ("PUT_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
+
+
+def end_transaction(served: Served, request: Request) -> Outcome:
+    """A commit stores the message for its consumers, and then what ends the half; a rollback only
+    that. Nobody waits for the answer: a producer sends this one-way."""
+    fields, command = request.fields, request.command
+    kind = fields.int32("commitOrRollback")
+    if kind == constants.TRANSACTION_NOT_TYPE:
+        return None  # The producer does not know yet; a broker would ask it later.
+    commits = kind == constants.TRANSACTION_COMMIT_TYPE
+    if not commits and kind != constants.TRANSACTION_ROLLBACK_TYPE:
+        raise BadRequest(f"commitOrRollback field wrong: {kind}")
+    fields.text("producerGroup")
+    offset = fields.int64("commitLogOffset")
+    fields.int64("tranStateTableOffset")
+
+    def work() -> tuple[Record, bytes] | None:
+        try:
+            record = served.store.look_message_by_offset(offset)
+        except NoRecordAt:
+            return None
+        return record, served.store.body(record)
+
+    def then(found: tuple[Record, bytes] | None, now: int) -> Outcome:
+        problem = "Find prepared transaction message failed"
+        if found is not None:
+            problem = _problem(found[0], fields, commits)
+        if found is None or problem:
+            return command.answer(ResponseCode.SYSTEM_ERROR, problem)
+        half, body = found
+        end = Put([op_message(half, served.now())], False, answer)
+        if not commits:
+            return end
+        final = commit_message(half, body)
+        served.save_topic(final)
+
+        def ended(results: list[PutMessageResult], now: int) -> Outcome:
+            return end if results[0].status.value in _STORED else answer(results, now)
+
+        return Put([final], False, ended)
+
+    def answer(results: list[PutMessageResult], now: int) -> Outcome:
+        status = results[0].status.value
+        if status in _STORED:
+            return command.answer(ResponseCode.SUCCESS)
+        return command.answer(ResponseCode.SYSTEM_ERROR, status)
+
+    return Later(work, then)
+
+
+def _problem(half: Record, fields: Fields, commits: bool) -> str:
+    """Why a half is not the one that the producer means, or cannot be ended
+    (``checkPrepareMessage``); empty: it is, and can."""
+    problem = half_problem(half) or (commit_problem(half) if commits else None)
+    if problem is not None:
+        return problem
+    if half.properties[constants.PROPERTY_PRODUCER_GROUP] != fields.text("producerGroup"):
+        return "The producer group wrong"
+    if half.queue_offset != fields.int64("tranStateTableOffset"):
+        return "The transaction state table offset wrong"
+    return ""

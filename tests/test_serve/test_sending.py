@@ -1,0 +1,346 @@
+"""Messages that are sent: what is checked, what is stored, and what is answered."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotWrite
+from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.run import verify
+from rmqctl.serve.processors import put as puts
+from rmqctl.serve.processors.request import Served
+from tests.test_serve.dialogue import Client, Dialogue
+
+CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=1 << 17,
+    mapped_file_size_consume_queue=2000,
+    max_hash_slot_num=50,
+    max_index_num=500,
+    max_message_size=1 << 15,
+)
+NOW = 1_800_000_000_000
+TOPIC = {
+    "topicName": "orders", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    MessageStore(root, CONFIG, writable=True, create=True).close()
+    (root / "config").mkdir()
+    table = {"topicConfigTable": {"orders": TOPIC}, "more": 7}
+    (root / "config/topics.json").write_text(json.dumps(table))
+    return root
+
+
+@pytest.fixture
+def dialogue(root: Path) -> Iterator[Dialogue]:
+    with WritableStore(root, CONFIG, clock=lambda: NOW) as store:
+        yield Dialogue(Served.of(store, broker_name="b", cluster_name="c"))
+    assert [found for found in verify(root, CONFIG) if isinstance(found, Finding)] == []
+    assert not (root / "abort").exists()
+
+
+V1: dict[str, Any] = {
+    "producerGroup": "p", "topic": "orders", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4,
+    "queueId": 1, "sysFlag": 0, "bornTimestamp": NOW - 5, "flag": 3,
+    "properties": "TAGS\1a\2WAIT\1true\2KEYS\1k", "reconsumeTimes": 0, "unitMode": False,
+    "batch": False,
+}  # fmt: skip
+SHORT = dict(zip(V1, "abcdefghijk", strict=False)) | {"batch": "m"}
+
+
+def send(client: Client, body: bytes = b"hello", **changed: Any) -> Any:
+    fields = {SHORT[name]: value for name, value in (V1 | changed).items() if name in SHORT}
+    fields |= {"l": changed["maxReconsumeTimes"]} if "maxReconsumeTimes" in changed else {}
+    return client.ask(RequestCode.SEND_MESSAGE_V2, body, **fields)
+
+
+def stored(dialogue: Dialogue) -> list[Record]:
+    return [e for e in dialogue.served.store.commit_log.walk() if isinstance(e, Record)]
+
+
+def test_a_message_is_stored_as_a_broker_stores_it(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    answer = send(client)
+    assert (answer.code, answer.remark) == (0, None)
+    (record,) = stored(dialogue)
+    assert answer.ext_fields == {
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "msgId": record.msg_id, "queueId": "1",
+        "queueOffset": "0",
+    }  # fmt: skip
+    # WAIT is not stored, CLUSTER is, in the order of Java's map.
+    assert record.properties == {"TAGS": "a", "KEYS": "k", "CLUSTER": "c"}
+    assert (record.topic, record.queue_id, record.flag) == ("orders", 1, 3)
+    assert (record.born_host, record.store_host) == ("10.0.0.9:40000", "10.0.0.7:10911")
+    assert (record.born_timestamp, record.store_timestamp) == (NOW - 5, NOW)
+    assert dialogue.served.store.body(record) == b"hello"
+
+
+def test_the_long_header_says_the_same(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    assert send(client).code == 0
+    answer = client.ask(RequestCode.SEND_MESSAGE, b"hello", **V1)
+    assert (answer.code, answer.ext_fields["queueOffset"]) == (0, "1")
+    one, other = stored(dialogue)
+    assert one.properties_bytes == other.properties_bytes
+
+
+def test_who_waits_for_a_message_gets_it(dialogue: Dialogue) -> None:
+    consumer, producer = dialogue.client(), dialogue.client()
+    assert consumer.pull("orders", 1, 0, sysFlag=6) is None
+    assert send(producer).code == 0
+    (answer,) = consumer.answers.values()
+    assert answer.remark == "FOUND" and b"hello" in answer.body
+
+
+def batch_of(*messages: tuple[bytes, bytes]) -> bytes:
+    return b"".join(
+        struct.pack(">iiiii", 0, 0, 0, 7, len(body)) + body + struct.pack(">h", len(own)) + own
+        for body, own in messages
+    )
+
+
+def test_a_batch_is_stored_as_one(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    own = (b"one", b"TAGS\1x"), (b"two", b""), (b"three", b"TAGS\1y\2")
+    answer = send(client, batch_of(*own), batch=True, properties="WAIT\1true")
+    assert answer.code == 0
+    records = stored(dialogue)
+    assert answer.ext_fields["msgId"] == ",".join(record.msg_id for record in records)
+    shared = records[1].properties_bytes
+    assert set(shared.split(b"\2")) == {b"WAIT\1true", b"CLUSTER\1c"}
+    own_first = [b"TAGS\1x\2" + shared, shared, b"TAGS\1y\2" + shared]
+    assert [record.properties_bytes for record in records] == own_first
+    assert [record.queue_offset for record in records] == [0, 1, 2]
+    assert {record.flag for record in records} == {7}
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "code"),
+    [
+        (b"", {}, ResponseCode.SYSTEM_ERROR),
+        (b"\0" * 19, {}, ResponseCode.SYSTEM_ERROR),
+        (batch_of((b"x", b""))[:-1], {}, ResponseCode.SYSTEM_ERROR),
+        (struct.pack(">iiiii", 0, 0, 0, 0, 2**31 - 1), {}, ResponseCode.SYSTEM_ERROR),
+        (struct.pack(">iiiii", 0, 0, 0, 0, -1), {}, ResponseCode.SYSTEM_ERROR),
+        (struct.pack(">iiiiih", 0, 0, 0, 0, 0, -1), {}, ResponseCode.SYSTEM_ERROR),
+        (batch_of((b"x" * 40_000, b"")), {}, ResponseCode.MESSAGE_ILLEGAL),
+        (batch_of((b"x", b"")), {"properties": "DELAY\x013"}, ResponseCode.MESSAGE_ILLEGAL),
+        (batch_of((b"x", b"")), {"sysFlag": 4}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_batches_that_are_none(
+    dialogue: Dialogue, body: bytes, more: dict[str, Any], code: int
+) -> None:
+    answer = send(dialogue.client(), body, batch=True, **more)
+    assert answer.code == code and answer.remark
+    assert stored(dialogue) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION),
+        ({"topic": ""}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "../x"}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "t" * 128}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": "new", "defaultTopic": "orders"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"topic": "new", "defaultTopic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": 2}, ResponseCode.SYSTEM_ERROR),
+        ({"queueId": "x"}, ResponseCode.SYSTEM_ERROR),
+        ({"bornTimestamp": 2**63}, ResponseCode.SYSTEM_ERROR),
+        ({"properties": "a\1" + "x" * 40_000}, ResponseCode.MESSAGE_ILLEGAL),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_messages_that_a_check_ends(dialogue: Dialogue, more: dict[str, Any], code: int) -> None:
+    answer = send(dialogue.client(), **more)
+    assert answer.code == code and answer.remark
+    assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
+    assert stored(dialogue) == [] and dialogue.files == []
+
+
+def test_a_message_too_long_is_illegal(dialogue: Dialogue) -> None:
+    assert send(dialogue.client(), b"x" * (1 << 15)).code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_a_new_topic_is_in_its_file_before_its_message(dialogue: Dialogue, root: Path) -> None:
+    client = dialogue.client()
+    assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102").code == 0
+    assert send(client, topic="new", queueId=-1).code == 0
+    assert dialogue.files == ["topics.json"]
+    value = json.loads((root / "config/topics.json").read_text())
+    made = TOPIC | {"topicName": "new", "readQueueNums": 4, "writeQueueNums": 4}
+    assert value["topicConfigTable"] == {"orders": TOPIC, "new": made}
+    assert value["dataVersion"] == {"counter": 1, "timestamp": NOW}
+    assert value["more"] == 7
+    assert send(client, topic="new").code == 0
+    assert dialogue.files == ["topics.json"]
+
+
+def test_topics_are_made_where_that_is_wanted_only(root: Path) -> None:
+    with WritableStore(root, CONFIG) as store:
+        client = Dialogue(Served.of(store, auto_creates=False)).client()
+        assert send(client, topic="new").code == ResponseCode.TOPIC_NOT_EXIST
+        assert send(client).code == 0
+
+
+# --- consumed again, and dead letters --------------------------------------------------------
+
+
+def test_a_message_that_is_sent_back_comes_again_later(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    send(client)
+    client.heart_beat("g", "orders")
+    (record,) = stored(dialogue)
+    fields = {"group": "g", "offset": record.physical_offset, "delayLevel": 0}
+    answer = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields)
+    assert (answer.code, answer.remark) == (0, None)
+    again = stored(dialogue)[1]
+    assert (again.topic, again.queue_id) == ("SCHEDULE_TOPIC_XXXX", 2)
+    assert again.reconsume_times == 1
+    assert again.born_host == record.born_host and again.store_host == record.store_host
+    assert again.properties == record.properties | {
+        "RETRY_TOPIC": "orders", "WAIT": "false", "DELAY": "3", "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0", "ORIGIN_MESSAGE_ID": record.msg_id,
+    }  # fmt: skip
+    assert dialogue.files == ["topics.json"]
+    dead = fields | {"delayLevel": -1}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **dead).code == 0
+    letter = stored(dialogue)[2]
+    assert (letter.topic, letter.queue_id) == ("%DLQ%g", 0)
+    often = fields | {"maxReconsumeTimes": 0}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **often).code == 0
+    assert stored(dialogue)[3].topic == "%DLQ%g"
+    nothing = client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields | {"offset": 1})
+    assert nothing.remark == "look message by offset failed, 1"
+
+
+def test_what_a_consumer_sends_to_its_retry_topic_is_counted(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    retry: dict[str, Any] = {"topic": "%RETRY%g", "queueId": 0, "properties": ""}
+    assert send(client, **retry, reconsumeTimes=1).code == 0
+    assert send(client, **retry, reconsumeTimes=16).code == 0
+    assert send(client, **retry, reconsumeTimes=2, maxReconsumeTimes=2).code == 0
+    assert [record.topic for record in stored(dialogue)] == ["%RETRY%g", "%DLQ%g", "%DLQ%g"]
+
+
+# --- transactions ----------------------------------------------------------------------------
+
+HALF: dict[str, Any] = {"properties": "TRAN_MSG\1true\2PGROUP\1p\2UNIQ_KEY\1u", "sysFlag": 4}
+
+
+def end(client: Client, answer: Any, half: Record, kind: int, **changed: Any) -> None:
+    fields = {
+        "producerGroup": "p",
+        "tranStateTableOffset": answer.ext_fields["queueOffset"],
+        "commitLogOffset": half.physical_offset,
+        "commitOrRollback": kind,
+        "fromTransactionCheck": False,
+        "msgId": "u",
+    }
+    client.send(RequestCode.END_TRANSACTION, b"", CommandFlag.ONEWAY, **fields | changed)
+    assert client.answers == {}
+
+
+def test_a_transaction_is_committed(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    answer = send(client, **HALF)
+    assert (answer.code, answer.ext_fields["queueId"]) == (0, "1")
+    (half,) = stored(dialogue)
+    assert (half.topic, half.queue_id, half.sys_flag) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+    assert half.properties["REAL_TOPIC"] == "orders" and half.properties["REAL_QID"] == "1"
+    end(client, answer, half, 8)
+    _, final, op = stored(dialogue)
+    assert (final.topic, final.queue_id, final.sys_flag) == ("orders", 1, 8)
+    assert final.prepared_transaction_offset == half.physical_offset
+    assert (op.topic, dialogue.served.store.body(op)) == ("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"0")
+    found = client.pull("orders", 1, 0)
+    assert found is not None and found.remark == "FOUND"
+
+
+def test_a_transaction_is_rolled_back_or_left(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    answer = send(client, **HALF)
+    (half,) = stored(dialogue)
+    end(client, answer, half, 0)
+    for wrong in (
+        {"producerGroup": "other"}, {"tranStateTableOffset": 7}, {"commitLogOffset": 3},
+        {"commitOrRollback": 5},
+    ):  # fmt: skip
+        end(client, answer, half, 8, **wrong)
+    assert stored(dialogue) == [half]
+    end(client, answer, half, 12)
+    assert [record.topic for record in stored(dialogue)[1:]] == ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+
+
+# --- what has gone wrong, and what is kept ---------------------------------------------------
+
+
+def test_one_flush_serves_all_that_are_stored_together(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = dialogue.served.store
+    assert isinstance(store, WritableStore)
+    flushes: list[Any] = []
+    flush = store.flush_structures
+
+    def counted(what: Any) -> Any:
+        flushes.append(what)
+        return flush(what)
+
+    monkeypatch.setattr(store, "flush_structures", counted)
+    taken: list[puts.Put] = []
+    monkeypatch.setattr(dialogue, "do", lambda events: taken.extend(e.put for e in events))
+    client = dialogue.client()
+    for number in range(6):
+        body = batch_of((b"x", b"")) if number == 3 else b"x"
+        fields = {SHORT[n]: v for n, v in (V1 | {"batch": number == 3}).items()}
+        client.send(RequestCode.SEND_MESSAGE_V2, body, **fields)
+    answers = puts.append_all(store, taken)
+    assert [one.status.value for answer in answers for one in answer] == ["PUT_OK"] * 6  # type: ignore[union-attr]
+    assert [r.queue_offset for r in stored(dialogue)] == list(range(6))
+    assert flushes == [("commitlog",)]
+    assert store.commit_log.flushed_where == store.max_offset
+
+
+def test_a_disk_that_fails_is_no_message_stored(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise CannotWrite(path="/data/store", reason="I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dialogue.served.store, "flush_structures", fails)
+        answer = send(dialogue.client())
+    assert (answer.code, answer.remark) == (1, "the store cannot answer: CannotWrite")
+    assert "/data/store" in dialogue.troubles[0]
+
+
+def test_offsets_are_written_now_and_then(dialogue: Dialogue, root: Path) -> None:
+    client = dialogue.client()
+    place = {"consumerGroup": "g", "topic": "orders", "queueId": 1}
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **place)
+    assert dialogue.files == []
+    dialogue.wait(6000)
+    assert dialogue.files == ["consumerOffset.json"]
+    dialogue.wait(20_000)
+    assert dialogue.files == ["consumerOffset.json"]
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=4, **place)
+    dialogue.do(dialogue.broker.unsaved())
+    assert Served.of(dialogue.served.store).offsets.find("orders", "g", 1) == 4
+    assert list(dialogue.served.offsets.changed()) == []
