@@ -189,11 +189,17 @@ class Broker:
             remark = f"the store cannot answer: {type(error).__name__}"
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
         if isinstance(outcome, Later | Put):
+            work: Job | Append
+            if isinstance(outcome, Put):
+                work = Append(request, outcome)
+            else:
+                work = Job(request, *outcome)
             connection = self._connections.get(request.channel.number)
             if connection is not None:
-                connection.waiting.append(
-                    Append(request, outcome) if isinstance(outcome, Put) else Job(request, *outcome)
-                )
+                connection.waiting.append(work)
+            else:
+                # Nobody waits for the answer, and what was begun is still to be ended.
+                events.append(work)
         elif outcome is not None and not command.is_oneway:
             events.append(Send(request.channel.number, encode_frame(outcome)))
 
@@ -213,9 +219,10 @@ class Broker:
         if isinstance(work, Append) and isinstance(result, list):
             self._appended(result, now, events)
         connection = self._connections.get(work.request.channel.number)
-        if connection is None:
+        if connection is not None:
+            connection.jobs -= 1
+        elif not work.request.command.is_oneway:
             return events
-        connection.jobs -= 1
         then = work.put.then if isinstance(work, Append) else work.then
 
         def ask() -> Outcome:
@@ -224,7 +231,8 @@ class Broker:
             return then(result, now)
 
         self._take(work.request, ask, events)
-        events += connection.next_events()
+        if connection is not None:
+            events += connection.next_events()
         return self._with_outgoing(events)
 
     def _appended(self, results: list[PutMessageResult], now: int, events: list[Event]) -> None:
@@ -241,9 +249,13 @@ class Broker:
             return []
         self._pending -= connection.reader.pending
         self.served.parked.lost(number)
+        # Who has sent without a wish for an answer may go at once: a producer ends transactions so.
+        events: list[Event] = [
+            work for work in connection.waiting if work.request.command.is_oneway
+        ]
         for group in self.served.clients.lost(connection.channel):
             self.served.notify_members(group)
-        return self._with_outgoing([])
+        return self._with_outgoing(events)
 
     def tick(self, now: int) -> list[Event]:
         """What time alone does; to be called about once a second."""

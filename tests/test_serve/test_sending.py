@@ -17,6 +17,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
+from rmqctl.serve.broker import MAX_JOBS, Event
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.request import Served
 from tests.test_serve.dialogue import Client, Dialogue
@@ -286,6 +287,25 @@ def test_a_transaction_is_rolled_back_or_left(dialogue: Dialogue) -> None:
     assert stored(dialogue) == [half]
     end(client, answer, half, 12)
     assert [record.topic for record in stored(dialogue)[1:]] == ["RMQ_SYS_TRANS_OP_HALF_TOPIC"]
+
+
+def test_a_producer_may_go_as_soon_as_it_has_said_so(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = dialogue.client()
+    answer = send(client, **HALF)
+    (half,) = stored(dialogue)
+    begun: list[Event] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(dialogue, "do", begun.extend)
+        # More than are begun at once: the last one waits.
+        for _ in range(MAX_JOBS):
+            client.send(RequestCode.GET_MAX_OFFSET, topic="orders", queueId=0)
+        end(client, answer, half, 8)
+    begun += dialogue.broker.lost(client.number)
+    dialogue.do(begun)
+    topics = [record.topic for record in stored(dialogue)[1:]]
+    assert topics == ["orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
 
 
 # --- what has gone wrong, and what is kept ---------------------------------------------------
