@@ -8,6 +8,7 @@ else anything.
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import threading
 import time
@@ -41,12 +42,27 @@ _MOST_AT_ONCE = 1024
 _TICK_SECONDS = 0.5
 #: Connections: each new one beyond them is closed at once. A client has one for all its groups.
 MAX_CONNECTIONS = 10_000
+#: Descriptors that the store needs beside them, its files foremost.
+_OWN_FILES = 512
 #: Bytes that wait to be taken by one peer (16 answers of 256 KiB, and what is read of the log for
 #: the largest message), and by all together; beyond them a connection is cut.
 MAX_UNSENT = 32 << 20
 MAX_UNSENT_OF_ALL = 512 << 20
 #: So long a closed connection may take for its last answers, and a stop for what is under way.
 _LAST_SECONDS = 5.0
+
+
+def make_room() -> int:
+    """How many connections this process may have: the system's limit of open files is raised as far
+    as it lets us. Beyond it connections would wait, and the store could open no file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + _OWN_FILES
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        soft = most
+    has_room = soft == resource.RLIM_INFINITY or soft >= wanted
+    return MAX_CONNECTIONS if has_room else max(soft - _OWN_FILES, soft // 2)
 
 
 def now() -> int:
@@ -58,9 +74,13 @@ class Server:
     """A broker on the network.
 
     :param trouble: takes a sentence for whoever runs the server.
+    :param most: connections at a time.
     """
 
-    def __init__(self, broker: Broker, trouble: Callable[[str], None]) -> None:
+    def __init__(
+        self, broker: Broker, trouble: Callable[[str], None], most: int = MAX_CONNECTIONS
+    ) -> None:
+        self._most = most
         self.broker = broker
         self.trouble = trouble
         #: Connections so far.
@@ -134,7 +154,7 @@ class Server:
 
     def arrived(self, peer: _Peer, local: str, remote: str) -> int | None:
         """The number of a new connection; None: there are too many."""
-        if len(self._peers) >= MAX_CONNECTIONS or self._stopped.is_set():
+        if len(self._peers) >= self._most or self._stopped.is_set():
             return None
         self.connections += 1
         number = self.broker.connected(remote, local, now())

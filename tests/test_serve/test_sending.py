@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
@@ -20,6 +22,8 @@ from rmqctl.operations.verify.run import verify
 from rmqctl.serve.broker import MAX_JOBS, Event
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.request import Served
+from rmqctl.serve.processors.table import WRITERS
+from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue
 
 CONFIG = MessageStoreConfig(
@@ -364,3 +368,38 @@ def test_offsets_are_written_now_and_then(dialogue: Dialogue, root: Path) -> Non
     dialogue.do(dialogue.broker.unsaved())
     assert Served.of(dialogue.served.store).offsets.find("orders", "g", 1) == 4
     assert list(dialogue.served.offsets.changed()) == []
+
+
+# --- any request -----------------------------------------------------------------------------
+
+VALUES = st.one_of(
+    st.integers(-(2**64), 2**64),
+    st.integers(-2, 20),
+    st.sampled_from(["orders", "%RETRY%g", "g", "", "TBW102", "true", "a\1b\2", "DELAY\x013"]),
+    st.text(max_size=8),
+)
+SOUND = (
+    V1
+    | {SHORT[name]: value for name, value in V1.items()}
+    | {"group": "g", "offset": 0, "delayLevel": 0, "commitOrRollback": 8, "commitLogOffset": 0}
+    | {"tranStateTableOffset": 0, "fromTransactionCheck": False}
+)
+
+
+@given(data=st.data())
+@settings(
+    max_examples=times(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_any_send_is_answered_and_leaves_a_sound_store(
+    dialogue: Dialogue, data: st.DataObject
+) -> None:
+    """The fixture verifies the store at the end."""
+    client = dialogue.client()
+    code = data.draw(st.sampled_from(sorted(WRITERS)))
+    changed = data.draw(st.dictionaries(st.sampled_from(sorted(SOUND)), VALUES, max_size=4))
+    body = data.draw(st.binary(max_size=60) | st.just(batch_of((b"a", b""), (b"b", b"k\1v"))))
+    number = client.send(code, body, **SOUND | changed)
+    assert not client.closed
+    assert number in client.answers or code == RequestCode.END_TRANSACTION
+    assert dialogue.troubles == []

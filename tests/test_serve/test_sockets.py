@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -224,9 +225,8 @@ def test_many_send_at_once_and_flushes_are_shared(
 def test_there_are_so_many_connections_and_no_more(
     run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "MAX_CONNECTIONS", 2)
-
     async def dialogue(server: Server, host: str, port: int) -> None:
+        monkeypatch.setattr(server, "_most", 2)
         async with peer(host, port) as one:
             async with peer(host, port) as two:
                 for client in (one, two):
@@ -239,6 +239,27 @@ def test_there_are_so_many_connections_and_no_more(
                 assert await again.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
 
     assert run(dialogue) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "raised", "room"),
+    [
+        ((1024, 1 << 20), 10_512, 10_000),
+        ((1024, 4096), 4096, 3584),
+        ((600, 700), 700, 350),
+        ((65_536, 65_536), None, 10_000),
+        ((1024, resource.RLIM_INFINITY), 10_512, 10_000),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None, 10_000),
+    ],
+)
+def test_there_is_room_for_the_stores_own_files(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], raised: int | None, room: int
+) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: asked.append(new))
+    assert sockets.make_room() == room
+    assert asked == ([] if raised is None else [(raised, limits[1])])
 
 
 def test_a_port_that_is_taken_is_named(golden: Golden, tmp_path: Path) -> None:

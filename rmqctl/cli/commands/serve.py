@@ -137,9 +137,10 @@ def command(
 async def _serve(settings: Settings, served: Served, listen: Address, writer: RowWriter) -> int:
     """Serves until a signal comes; the exit code."""
     from rmqctl.serve.broker import Broker
-    from rmqctl.serve.sockets import Server
+    from rmqctl.serve.sockets import Server, make_room
 
-    server = Server(Broker(served), lambda text: settings.note(f"note: {text}"))
+    most = make_room()
+    server = Server(Broker(served), lambda text: settings.note(f"note: {text}"), most)
     address = await server.listen(*listen)
     stopped_by: list[int] = []
 

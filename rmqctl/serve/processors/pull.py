@@ -130,11 +130,19 @@ def read(store: Store, asked: Pull) -> Pulled:
 
 
 def stored_bytes(store: Store, records: list[Record]) -> bytes:
-    """Records as they stand in the log."""
-    pieces = []
+    """Records as they stand in the log; neighbours are read at once."""
+    runs: list[list[int]] = []
     for record in records:
-        mapped, position = store.commit_log.locate(record.physical_offset)
-        pieces.append(mapped.read(position, record.total_size))
+        offset, size = record.physical_offset, record.total_size
+        is_next = runs and sum(runs[-1]) == offset and offset % store.commit_log.file_size
+        if is_next:
+            runs[-1][1] += size
+        else:
+            runs.append([offset, size])
+    pieces = []
+    for offset, size in runs:
+        mapped, position = store.commit_log.locate(offset)
+        pieces.append(mapped.read(position, size))
     return b"".join(pieces)
 
 

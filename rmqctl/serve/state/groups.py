@@ -27,20 +27,6 @@ class GroupConfig(NamedTuple):
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
 
-    def as_json(self) -> dict[str, Any]:
-        """Its keys sorted, as fastjson writes a bean."""
-        return {
-            "brokerId": self.broker_id,
-            "consumeBroadcastEnable": self.consume_broadcast_enable,
-            "consumeEnable": self.consume_enable,
-            "consumeFromMinEnable": self.consume_from_min_enable,
-            "groupName": self.name,
-            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
-            "retryMaxTimes": self.retry_max_times,
-            "retryQueueNums": self.retry_queue_nums,
-            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
-        }
-
 
 class Groups:
     """The groups of ``subscriptionGroup.json``.
@@ -66,9 +52,6 @@ class Groups:
             self._entered += 1
             found = self._groups[name] = GroupConfig(name)
         return found
-
-    def __iter__(self) -> Any:
-        return iter(sorted(self._groups.values()))
 
 
 def _group(name: str, entry: Any) -> GroupConfig:

@@ -49,8 +49,6 @@ class Subscription(NamedTuple):
     version: int
     expression_type: str
     codes: frozenset[int] | None
-    #: As the client sent it.
-    value: dict[str, Any]
 
     @property
     def is_by_tags(self) -> bool:
@@ -78,17 +76,16 @@ def parse_subscription(
     :raises BadRequest: the expression names no tag, or there is no SQL92 expression.
     """
     expression, kind = text or "", kind or TAG
-    value = {"expressionType": kind, "subString": expression or ALL, "topic": topic}
     if kind != TAG:
         if not expression:
             raise BadRequest("the expression is empty")
-        return Subscription(topic, expression, version, kind, None, value)
+        return Subscription(topic, expression, version, kind, None)
     if expression in ("", ALL):
-        return Subscription(topic, ALL, version, TAG, None, value)
+        return Subscription(topic, ALL, version, TAG, None)
     tags = [tag for part in expression.split("||") if (tag := part.strip())]
     if not tags:
         raise BadRequest(f"the expression {expression[:40]!r} names no tag")
-    return Subscription(topic, expression, version, TAG, frozenset(map(tags_code, tags)), value)
+    return Subscription(topic, expression, version, TAG, frozenset(map(tags_code, tags)))
 
 
 def decode_subscription(value: dict[str, Any]) -> Subscription:
@@ -109,5 +106,4 @@ def decode_subscription(value: dict[str, Any]) -> Subscription:
         whole_in(value, "subVersion", 0),
         kind if isinstance(kind, str) else TAG,
         None if is_all else frozenset(codes or ()),
-        value,
     )
