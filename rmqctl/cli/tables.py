@@ -20,6 +20,7 @@ PAGE_ROWS = 100
 
 #: What a table shows of a wide row, in this order; -v shows every field.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
+    "listening": ("address", "broker_name", "cluster_name", "read_only", "topics"),
     "message": (
         "physical_offset",
         "topic",

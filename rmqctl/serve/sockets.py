@@ -8,6 +8,7 @@ else anything.
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import socket
 import threading
@@ -75,12 +76,18 @@ class Server:
 
     :param trouble: takes a sentence for whoever runs the server.
     :param most: connections at a time.
+    :param detail: takes a sentence for who wants to know who comes and who is cut off.
     """
 
     def __init__(
-        self, broker: Broker, trouble: Callable[[str], None], most: int = MAX_CONNECTIONS
+        self,
+        broker: Broker,
+        trouble: Callable[[str], None],
+        most: int = MAX_CONNECTIONS,
+        detail: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._most = most
+        self.detail = detail
         self.broker = broker
         self.trouble = trouble
         #: Connections so far.
@@ -101,7 +108,9 @@ class Server:
         try:
             self._listener = await loop.create_server(lambda: _Peer(self), host, port, backlog=1024)
         except OSError as error:
-            reason = error.strerror or str(error)
+            # asyncio's own text tells the address once more.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else str(error)
             raise CannotListen(address=f"{host}:{port}", reason=reason) from error
         self._writer.start()
         return address_text(self._listener.sockets[0].getsockname())
@@ -289,6 +298,7 @@ class _Peer(asyncio.Protocol):
         self._number: int | None = None
         self._transport: asyncio.Transport | None = None
         self._closed_at: int | None = None
+        self._remote = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -296,13 +306,17 @@ class _Peer(asyncio.Protocol):
         if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         local = address_text(transport.get_extra_info("sockname"))
-        remote = address_text(transport.get_extra_info("peername"))
-        self._number = self._server.arrived(self, local, remote)
+        self._remote = address_text(transport.get_extra_info("peername"))
+        self._number = self._server.arrived(self, local, self._remote)
         if self._number is None:
+            self._server.detail(f"{self._remote} is cut off: there are too many connections")
             self._transport.abort()
+        else:
+            self._server.detail(f"{self._remote} has come")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._number is not None:
+            self._server.detail(f"{self._remote} has gone")
             self._server.lost(self._number)
 
     def data_received(self, data: bytes) -> None:
@@ -337,6 +351,8 @@ class _Peer(asyncio.Protocol):
             if self.unsent > MAX_UNSENT:
                 self.cut()
         elif isinstance(event, Close):
+            if self._closed_at is None:
+                self._server.detail(f"{self._remote} is cut off: {event.reason}")
             self.close()
         elif event.goes_on:
             self._transport.resume_reading()

@@ -138,6 +138,11 @@ def test_what_is_no_frame_is_refused_and_so_is_all_after_it(name: str) -> None:
         list(reader.feed(frame(b'{"code":1}')))
 
 
+def test_who_speaks_tls_is_known_by_it() -> None:
+    with pytest.raises(FrameError, match="TLS"):
+        list(FrameReader().feed(BAD["tls"]))
+
+
 def test_as_many_fields_as_may_be_are_read() -> None:
     fields = {str(number): "x" for number in range(MAX_EXT_FIELDS)}
     for kind in SerializeType:

@@ -142,6 +142,25 @@ def test_nonsense_closes_its_own_connection_only(run: Callable[[Test], list[str]
     assert run(dialogue) == []
 
 
+def test_who_wants_to_know_hears_who_comes_and_who_is_cut_off(
+    run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        monkeypatch.setattr(server, "detail", told.append)
+        async with peer(host, port) as bad:
+            bad.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert await bad.is_closed()
+        while len(told) < 3:
+            await asyncio.sleep(0.01)
+
+    assert run(dialogue) == []
+    address = told[0].removesuffix(" has come")
+    cut = f"{address} is cut off: a frame of 1195725860 bytes, of which at most 16777216 may be"
+    assert told == [f"{address} has come", cut, f"{address} has gone"]
+
+
 def test_a_bug_ends_one_connection_and_is_told(
     run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,5 +288,7 @@ def test_a_port_that_is_taken_is_named(golden: Golden, tmp_path: Path) -> None:
         async def listen() -> None:
             await Server(Broker(Served.of(store)), print).listen("127.0.0.1", port)
 
-        with pytest.raises(CannotListen, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(
+            CannotListen, match=f"cannot listen on 127.0.0.1:{port}: Address already in use\\."
+        ):
             asyncio.run(listen())

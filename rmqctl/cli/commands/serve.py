@@ -113,8 +113,9 @@ def command(
     name server. They read what is there, by tags or SQL92, key, id, offset or time, and what they
     send is on disk before it is answered. With --read-only no byte changes: sends are refused, and
     what consumers commit stays in memory, and is printed at the end as rows of type
-    committed_offset. A row of type listening says that clients can come. SIGTERM and Ctrl-C stop
-    it. Nothing is authenticated: who reaches the address reads the store.
+    committed_offset. A row of type listening says that clients can come; with -v notes say who
+    comes, and who is cut off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
+    address reads the store.
     """
     from rmqctl.serve.processors.request import Served
 
@@ -139,8 +140,12 @@ async def _serve(settings: Settings, served: Served, listen: Address, writer: Ro
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.sockets import Server, make_room
 
-    most = make_room()
-    server = Server(Broker(served), lambda text: settings.note(f"note: {text}"), most)
+    server = Server(
+        Broker(served),
+        lambda text: settings.note(f"note: {text}"),
+        make_room(),
+        settings.detail,
+    )
     address = await server.listen(*listen)
     stopped_by: list[int] = []
 

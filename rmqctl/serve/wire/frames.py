@@ -19,6 +19,8 @@ PREFIX = Struct(layouts.REMOTING_FRAME.format)
 _LENGTH_SIZE = layouts.REMOTING_FRAME.fields[0].size
 _HEADER_BITS = 24
 _HEADER_MASK = (1 << _HEADER_BITS) - 1
+#: First byte of a TLS connection, and of no frame: one would be too long.
+_TLS_HANDSHAKE = 0x16
 #: A header holds at most the properties of one message, 32 KiB, of which JSON may make six times
 #: as much. Without a bound small fields would make a hundred times their bytes of objects. A peer
 #: that stays within RocketMQ's own limits never meets it.
@@ -67,6 +69,8 @@ class FrameReader:
             return None
         length, word = PREFIX.unpack_from(self._buffer)
         end = length + _LENGTH_SIZE
+        if self._buffer[0] == _TLS_HANDSHAKE:
+            raise FrameError("it speaks TLS, which is not served")
         if not PREFIX.size <= end <= self._max_length:
             raise FrameError(f"a frame of {end} bytes, of which at most {self._max_length} may be")
         header_length = word & _HEADER_MASK
