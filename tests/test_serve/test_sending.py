@@ -312,6 +312,16 @@ def test_a_producer_may_go_as_soon_as_it_has_said_so(
     assert topics == ["orders", "RMQ_SYS_TRANS_OP_HALF_TOPIC"]
 
 
+def test_who_waits_is_not_woken_for_good_by_what_is_in_no_queue(dialogue: Dialogue) -> None:
+    """A prepared message, which no producer sends so, has a record and no unit."""
+    client = dialogue.client()
+    assert send(client, sysFlag=4).code == 0
+    assert client.pull("orders", 1, 0, sysFlag=6) is None
+    assert send(client).code == 0
+    (answer,) = client.answers.values()
+    assert answer.remark == "FOUND"
+
+
 # --- what has gone wrong, and what is kept ---------------------------------------------------
 
 

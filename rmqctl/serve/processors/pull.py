@@ -99,6 +99,9 @@ def ask_again(served: Served, asked: Pull) -> Outcome:
 
 
 def _ask(served: Served, asked: Pull, waits: int) -> Later:
+    queue = asked.topic, asked.queue_id
+    seen = max(served.parked.end_of(queue), asked.offset)
+
     def answer(found: Pulled, now: int) -> Outcome:
         code = _CODES.get(found.status)
         if code is None:
@@ -106,8 +109,8 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
             is_at_start = asked.offset == 0
             code = ResponseCode.PULL_NOT_FOUND if is_at_start else ResponseCode.PULL_OFFSET_MOVED
         if code is ResponseCode.PULL_NOT_FOUND and waits and not served.parked.is_full:
-            queue = asked.topic, asked.queue_id
-            if served.parked.has_arrived(queue, asked.offset):
+            if served.parked.end_of(queue) > seen:
+                # A message has come while the store was asked.
                 return _ask(served, asked, waits)
             channel = asked.request.channel.number
             served.parked.park(Parked(channel, queue, asked.offset, now + waits, asked))

@@ -37,9 +37,9 @@ class ParkedPulls(Generic[T]):
     def is_full(self) -> bool:
         return self._count >= MAX_PARKED
 
-    def has_arrived(self, queue: Queue, offset: int) -> bool:
-        """Whether a message at a queue offset, or behind it, has come since the server began."""
-        return self._ends.get(queue, 0) > offset
+    def end_of(self, queue: Queue) -> int:
+        """Where a queue ends since a message has come; 0: none has since the server began."""
+        return self._ends.get(queue, 0)
 
     def park(self, one: Parked[T]) -> None:
         self._queues.setdefault(one.queue, []).append(one)
