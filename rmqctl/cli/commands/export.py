@@ -69,9 +69,11 @@ def command(
     """Write messages as Parquet, NDJSON or CSV files.
 
     There is a directory for each topic and day. Columns are the fields of `rmqctl walk commitlog
-    --body`; lines of NDJSON go into `rmqctl put --from -` as they are. The directory appears when
-    all of it is written. Parquet needs pyarrow. Runs on Apache Spark with --master, and where a
-    store or DIR is a URL, with the same rows. The stores are only read.
+    --body-as base64`; lines of NDJSON go into `rmqctl put --from -` as they are. The directory
+    appears when all of it is written. Damage is counted whatever --topic says; with --since and
+    --until only log files that may hold such messages are read. Parquet needs pyarrow. Runs on
+    Apache Spark with --master, and where a store or DIR is a URL, with the same rows. The stores
+    are only read.
     """
     from rmqctl.rows.exported import exported_columns
 
