@@ -116,10 +116,7 @@ class MessageStore(Store):
         return [_read_only() for _ in (listed[:1] if batch else listed)]
 
     def put_stream(
-        self,
-        messages: Iterable[MessageExtBrokerInner | None],
-        *,
-        flush: bool = True,
+        self, messages: Iterable[MessageExtBrokerInner | None], *, flush: bool = True
     ) -> Iterator[list[PutMessageResult]]:
         """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
         in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
@@ -322,6 +319,11 @@ class WritableStore(MessageStore):
         return self.writer.flusher.reput_message.behind
 
     # --- writing -------------------------------------------------------------------------
+
+    def put_message(
+        self, message: MessageExtBrokerInner, *, flush: bool = True
+    ) -> PutMessageResult:
+        return self.writer.put_message(message, flush=flush)
 
     def start(self, *, dispatch: bool = True) -> None:
         """Starts the services of a long-lived store (``DefaultMessageStore#start``): flushing by

@@ -140,6 +140,16 @@ class LineAppender:
         born_timestamp: int,
         store_timestamp: int,
     ) -> tuple[int, int, int, int, int, bytearray, list[tuple[int, int, int]]]: ...
+    def put(
+        self,
+        message: object,
+        buffer: object,
+        position: int,
+        end: int,
+        file_from_offset: int,
+        queue_offset: int,
+        store_timestamp: int,
+    ) -> tuple[int, int] | tuple[int, int, list[int]]: ...
 
 def units_by_queue(
     batches: list[list[object]],
@@ -148,4 +158,15 @@ def link_items(
     slot: object, number: object, newest_of_slot: object, big_endian: bool, count: int
 ) -> tuple[bytearray, bytearray, bytearray, int]: ...
 def group_by_queue(topic_id: object, queue_id: object) -> list[tuple[int, int, bytearray]]: ...
+def store_items(
+    buffer: object,
+    slots: int,
+    slot_count: int,
+    items: int,
+    next: int,
+    key_hashes: list[int],
+    physical_offset: int,
+    first_diff: int,
+    diff: int,
+) -> int: ...
 def panic() -> None: ...

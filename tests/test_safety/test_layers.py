@@ -195,7 +195,8 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
     scan = ["rmqctl.engine.scan.backend", "rmqctl.engine.scan.compiled"]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.dispatch.byqueue"]
     index = ["rmqctl.engine.index.links", "rmqctl.engine.index.newslots"]
-    read, write = ["rmqctl.engine.read.lines"], ["rmqctl.engine.write.lines"]
+    read = ["rmqctl.engine.read.lines"]
+    write = ["rmqctl.engine.write.lines", "rmqctl.engine.write.single"]
     assert asking == ["rmqctl.cli.main", *derived, *index, *read, *scan, *write]
 
 

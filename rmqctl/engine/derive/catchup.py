@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.derive.writer import DerivedWriter
+from rmqctl.engine.derive.writer import DerivedWriter, PlainRecord
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
@@ -83,6 +83,12 @@ class CatchUp:
         else:
             self._dispatch_range(min(start, self.done), end)
         self.done, self.failed = end, False
+
+    def appended_plain(self, record: PlainRecord) -> None:
+        """:meth:`appended` for the one record that was, when all before it is dispatched."""
+        self.failed = True
+        self._derived.dispatch_plain(record)
+        self.done, self.failed = record.physical_offset + record.size, False
 
     def complete(self) -> None:
         """Dispatches what was not yet, also what a full disk, or an interrupt, has kept from it.

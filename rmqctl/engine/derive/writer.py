@@ -7,7 +7,7 @@ harmless: queues and index know how far they are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -26,6 +26,20 @@ if TYPE_CHECKING:
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
+
+
+class PlainRecord(NamedTuple):
+    """A record of a message that goes to its own queue only, at once, and what is derived of it:
+    the hash of its tags, and those of its keys in the order of their items."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    store_timestamp: int
+    tags_code: int
+    key_hashes: list[int]
 
 
 class DerivedWriter:
@@ -74,6 +88,21 @@ class DerivedWriter:
                 self.dispatcher.keys(record, properties),
                 record.physical_offset,
                 record.store_timestamp,
+            )
+            self._note_filled(filled)
+        self.logics_msg_timestamp = record.store_timestamp
+
+    def dispatch_plain(self, record: PlainRecord) -> None:
+        """:meth:`dispatch` of a record whose unit and keys are known. Errors as there."""
+        if self.queues is not None:
+            queue = self.queues.find_or_create(record.topic, record.queue_id)
+            unit = record.physical_offset, record.size, record.tags_code, record.queue_offset
+            if not queue.put_next(*unit):
+                timestamp = record.store_timestamp if self.queues.writes_ext else None
+                queue.put_message_position_info(*unit, store_timestamp=timestamp)
+        if self.index is not None:
+            filled = self.index.put_message(
+                record.key_hashes, record.physical_offset, record.store_timestamp
             )
             self._note_filled(filled)
         self.logics_msg_timestamp = record.store_timestamp

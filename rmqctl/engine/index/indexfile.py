@@ -17,6 +17,8 @@ from rmqctl.engine.index.header import HEADER, ITEM, SLOT, IndexHeader, IndexIte
 from rmqctl.errors import FileLengthContradiction
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -51,6 +53,7 @@ class IndexFile:
         self.stored_index_count = self.header.index_count
         if self.header.index_count <= 0:
             self.header = self.header._replace(index_count=1)
+        self._has_slots = False
 
     def _stored_header(self) -> IndexHeader:
         return IndexHeader._make(HEADER.unpack(self.mapped.read(0, HEADER.size)))
@@ -161,6 +164,57 @@ class IndexFile:
             )
         )
         return len(fitting)
+
+    def put_keys_by(
+        self, kernel: ModuleType, key_hashes: list[int], physical_offset: int, store_timestamp: int
+    ) -> int:
+        """:meth:`put_keys` by the compiled kernel, where there is disk space for all slots."""
+        header, geometry = self.header, self.geometry
+        count, added = header.index_count, len(key_hashes)
+        fits = added and count + added <= geometry.index_num
+        if not fits or not self._reserve_slots():
+            return self.put_keys(key_hashes, physical_offset, store_timestamp)
+        items = geometry.item_position(0)
+        position = geometry.item_position(count)
+        self.mapped.reserve(position, added * ITEM.size)
+        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        first_diff = time_diff_seconds(store_timestamp, begin_time)
+        if count <= 1:
+            begin_time, begin_offset = store_timestamp, physical_offset
+        fresh = kernel.store_items(
+            self.mapped.buffer,
+            geometry.slot_position(0),
+            geometry.hash_slot_num,
+            items,
+            count,
+            key_hashes,
+            physical_offset,
+            first_diff,
+            time_diff_seconds(store_timestamp, begin_time),
+        )
+        self.mapped.mark_dirty(0, position + added * ITEM.size)
+        slot_count = header.hash_slot_count + fresh
+        self.store_header(
+            IndexHeader(
+                begin_time,
+                store_timestamp,
+                begin_offset,
+                physical_offset,
+                slot_count,
+                count + added,
+            )
+        )
+        return added
+
+    def _reserve_slots(self) -> bool:
+        """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""
+        if not self._has_slots:
+            try:
+                self.mapped.reserve(0, self.geometry.item_position(0))
+            except OSError:
+                return False
+            self._has_slots = True
+        return True
 
     @staticmethod
     def _linkable(slot_value: int, index_count: int) -> int:

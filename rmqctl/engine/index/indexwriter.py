@@ -17,6 +17,8 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.mending import repair
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from rmqctl.engine.dispatch.batches import KeyBatch
 
 
@@ -39,6 +41,8 @@ class IndexServiceWriter(IndexService):
         self.root = root
         #: Called before a full file is forced to disk: what it speaks of must be there first.
         self.before_flush: Callable[[], object] = lambda: None
+        #: Stores single messages' items, where somebody has asked for it.
+        self.kernel: ModuleType | None = None
         self._last: IndexFile | None = None
 
     def last(self) -> IndexFile | None:
@@ -124,7 +128,11 @@ class IndexServiceWriter(IndexService):
             return filled
         file = self.last_or_new()
         while pending:
-            pending = pending[file.put_keys(pending, physical_offset, store_timestamp) :]
+            if self.kernel is None:
+                done = file.put_keys(pending, physical_offset, store_timestamp)
+            else:
+                done = file.put_keys_by(self.kernel, pending, physical_offset, store_timestamp)
+            pending = pending[done:]
             if file.is_full:
                 filled.append(file.header.end_timestamp)
             if pending:

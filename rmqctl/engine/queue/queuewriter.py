@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from formats import constants, layouts
+from formats import constants
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
-from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
+from rmqctl.engine.files.mappedfile import Unsynced
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -21,6 +21,7 @@ from rmqctl.engine.queue.consumequeue import (
     is_part_of,
     unit_dtype,
 )
+from rmqctl.engine.queue.storing import pack_units, store_units
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.queue.extension import ConsumeQueueExt, ConsumeQueueExtWriter
 
-#: Where a unit's size stands in it, and how many bytes it has.
-_SIZE_AT, _SIZE_BYTES = next(
-    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
-)
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
 #: A store time that no message has: the unit's tags code stays out of the extension.
 NO_EXT = constants.LONG_MIN
@@ -119,6 +116,26 @@ class ConsumeQueueWriter(ConsumeQueue):
         self.max_physical_offset = physical_offset + size
         return True
 
+    def put_next(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
+        """:meth:`put_message_position_info` of a unit that goes on where the queue ends, in a file
+        that is there, without an extension. False: it does not, and nothing is stored.
+
+        :raises OSError: the disk is full.
+        """
+        place, files = queue_offset * UNIT_SIZE, self.files
+        goes_on = place == self._wrote and physical_offset >= self.max_physical_offset >= 0
+        if not goes_on or self._ext is not None or not files.is_durable:
+            return False
+        mapped = files.find(place)
+        if mapped is None:
+            return False
+        position = place - mapped.file_from_offset
+        mapped.reserve(position, UNIT_SIZE)
+        store_units(mapped, position, UNIT.pack(physical_offset, size, tags_code))
+        self._wrote = place + UNIT_SIZE
+        self.max_physical_offset = physical_offset + size
+        return True
+
     def put_units(
         self,
         physical_offset: NDArray[np.int64],
@@ -170,7 +187,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             rows = zip(tags_code.tolist(), columns[4].tolist(), strict=True)
             tags_code = np.array([self._ext_address(*row) for row in rows], np.int64)
         try:
-            self._append(_pack_units(physical_offset, size, tags_code))
+            self._append(pack_units(physical_offset, size, tags_code))
         finally:
             # A full disk may have cut it off at a file's end.
             self.max_physical_offset = self._max_physical_offset()
@@ -251,7 +268,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         """:meth:`restore` for parallel arrays in log order."""
         import numpy as np
 
-        wanted = np.frombuffer(_pack_units(physical_offset, size, tags_code), unit_dtype())
+        wanted = np.frombuffer(pack_units(physical_offset, size, tags_code), unit_dtype())
         breaks = np.flatnonzero(np.diff(queue_offset) != 1) + 1
         for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(size)], strict=True):
             at = start
@@ -299,7 +316,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             piece = data[: mapped.size - position]
             if self.files.is_durable:
                 mapped.reserve(position, len(piece))
-                _store_units(mapped, position, piece)
+                store_units(mapped, position, piece)
             else:  # Nobody looks at it yet.
                 mapped.write_aside(position, piece)
             self._wrote += len(piece)
@@ -368,33 +385,3 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self._ext is not None:
             unsynced |= self._ext.files.take_unsynced(least_pages)
         return unsynced
-
-
-def _store_units(mapped: MappedFile, position: int, data: bytes) -> None:
-    """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
-    start takes for the queue's end, and no unit that is cut."""
-    if len(data) == UNIT_SIZE:
-        mapped.write(
-            position, data[:_SIZE_AT] + bytes(_SIZE_BYTES) + data[_SIZE_AT + _SIZE_BYTES :]
-        )
-        mapped.write(position + _SIZE_AT, data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES])
-        return
-    import numpy as np
-
-    units = np.frombuffer(data, unit_dtype()).copy()
-    sizes = units["size"].copy()
-    units["size"] = 0
-    mapped.write(position, units.tobytes())
-    stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
-    stored["size"] = sizes
-    mapped.mark_dirty(position, position + len(data))
-
-
-def _pack_units(
-    physical_offset: NDArray[np.int64], size: NDArray[np.int64], tags_code: NDArray[np.int64]
-) -> bytes:
-    import numpy as np
-
-    units = np.empty(len(size), unit_dtype())
-    units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
-    return units.tobytes()

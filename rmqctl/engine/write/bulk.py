@@ -18,9 +18,8 @@ from isal.isal_zlib import crc32
 from formats import constants
 from formats.text import decode_properties, hash_map_order
 from rmqctl.engine.derive.catchup import BULK_BYTES
-from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import RECORD_HEAD
-from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
     EncodedMessage,
     Host,
@@ -32,6 +31,7 @@ from rmqctl.engine.record.record import PREFIXES, TAILS
 from rmqctl.engine.write.appended import Appended, Bulk, Stored, new_appended
 
 if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.engine.write.put import MessagePutter
 
 #: A bulk is dispatched after so many records or BULK_BYTES of log, whichever comes first; a
@@ -41,6 +41,8 @@ _RESERVE = 1 << 20
 _ANY_NUMBER = constants.INT_MAX
 _KNOWN_SHAPES = 4096
 _MAGIC_CODE = constants.MESSAGE_MAGIC_CODE
+#: Why the kernel does not store what it was given: there is no room (``Stop`` in src/append.rs).
+STOP_FOR_ROOM = 3
 _pack = PREFIXES[0].pack
 _pack_length = TAILS[_MAGIC_CODE].properties_length.pack
 #: Bytes of a record without body, topic and properties, but with the length of the properties.
@@ -206,28 +208,19 @@ class BulkAppender:
         )
         # Of a prepared or rolled back message nothing is reserved in its queue. The loop writes
         # records in the form of 4.9.3 only.
-        plain_form = self._has_plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
+        plain_form = (
+            self._putter.has_plain_form and encoded.magic_code == constants.MESSAGE_MAGIC_CODE
+        )
         has_unit = not encoded.sys_flag & constants.TRANSACTION_TYPE_MASK
         if encoded.message is message and has_unit and plain_form:
             topic = message.topic.encode()
             key = message.topic, message.queue_id
             length = TAILS[encoded.magic_code].topic_length.pack(len(topic))
             self._tails[key] = length + topic
-            self._unit_limits[key] = append.queue_offset + self._units_reserved(append.queue_offset)
+            self._unit_limits[key] = append.queue_offset + self._putter.units_reserved(
+                append.queue_offset
+            )
         return None
-
-    @property
-    def _has_plain_form(self) -> bool:
-        """Whether the store's records end as those of 4.9.3 do, but for long topics."""
-        return self._putter.form == RecordForm(long_topics=self._putter.form.long_topics)
-
-    def _units_reserved(self, queue_offset: int) -> int:
-        """How many units from one on have disk space when that one has: space is reserved in
-        chunks of a file."""
-        file_size = self._putter.queues.file_size
-        position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
-        end = min(reserved_chunk(position)[1], file_size)
-        return (end - position) // constants.CQ_STORE_UNIT_SIZE
 
     def _fill_plain(self, stored: Stored, limit: int, most: int = _ANY_NUMBER) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends, or there are
@@ -236,7 +229,7 @@ class BulkAppender:
         table, tails, unit_limits = self._putter.topic_queue_table, self._tails, self._unit_limits
         mapped, buffer, base, end = self._room()
         start = offset = end_of_reserve = log.write_offset
-        shortest, longest, largest = self._lengths()
+        shortest, longest, largest = record_lengths(self._putter.config)
         encode, stale_end, timestamp = self._encode, log.stale_end, log.store_timestamp
         room, append = min(self._most_records - len(stored), most), stored.newest.append
         try:
@@ -263,7 +256,7 @@ class BulkAppender:
                 ):
                     return message
                 if offset + size > end_of_reserve:
-                    end_of_reserve = self._reserve(mapped, offset, size)
+                    end_of_reserve = reserve_room(mapped, offset, size)
                 if not end_of_reserve or (queue_offset := table[key]) >= unit_limits[key]:
                     return message
                 timestamp = clock()
@@ -301,23 +294,23 @@ class BulkAppender:
         end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
         return mapped, log.buffer_of(mapped), base, end
 
-    def _lengths(self) -> tuple[int, int, int]:
-        """Bytes of the shortest and the longest properties, and of the largest record."""
-        config = self._putter.config
-        # Of a message without properties the check has a word to say (MessagePutter.check).
-        shortest = int(config.enable_multi_dispatch)
-        return shortest, constants.MAX_PROPERTIES_LENGTH, config.max_message_size
 
-    @staticmethod
-    def _reserve(mapped: MappedFile | None, offset: int, size: int) -> int:
-        """Makes sure of disk space for the next records; the offset up to which there is some, 0
-        when it is not to be had."""
-        if mapped is None:
-            return 0
-        position = offset - mapped.file_from_offset
-        length = min(max(size, _RESERVE), mapped.size - position)
-        try:
-            mapped.reserve(position, length)
-        except OSError:
-            return 0
-        return offset + length
+def record_lengths(config: MessageStoreConfig) -> tuple[int, int, int]:
+    """Bytes of the shortest and the longest properties, and of the largest record."""
+    # Of a message without properties the check has a word to say (MessagePutter.check).
+    shortest = int(config.enable_multi_dispatch)
+    return shortest, constants.MAX_PROPERTIES_LENGTH, config.max_message_size
+
+
+def reserve_room(mapped: MappedFile | None, offset: int, size: int) -> int:
+    """Makes sure of disk space for the next records; the offset up to which there is some, 0 when
+    it is not to be had."""
+    if mapped is None:
+        return 0
+    position = offset - mapped.file_from_offset
+    length = min(max(size, _RESERVE), mapped.size - position)
+    try:
+        mapped.reserve(position, length)
+    except OSError:
+        return 0
+    return offset + length

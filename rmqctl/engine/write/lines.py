@@ -11,12 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from formats import constants
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.message import LOCALHOST, Host
 from rmqctl.engine.write.appended import Run, Stored
-from rmqctl.engine.write.bulk import BulkAppender, Message
-from rmqctl.errors import CannotWrite
+from rmqctl.engine.write.bulk import (
+    STOP_FOR_ROOM,
+    BulkAppender,
+    Message,
+    record_lengths,
+    reserve_room,
+)
 from rmqctl.kernel import module as compiled
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 #: What a bulk has at most: it takes no longer than a smaller one without the kernel.
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
 #: Why the kernel stopped, where something can be done (``Stop`` in src/append.rs).
-_LINES, _QUEUE, _ROOM = 0, 2, 3
+_LINES, _QUEUE = 0, 2
 
 
 class Lines:
@@ -72,7 +76,7 @@ class LineAppender(BulkAppender):
         super().__init__(putter, iter(lines))
         self._lines = lines
         self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
-        shortest, _, largest = self._lengths()
+        shortest, _, largest = record_lengths(putter.config)
         self._kernel = kernel.LineAppender(
             born_host=_host(LOCALHOST),
             store_host=_host(lines.store_host),
@@ -118,7 +122,7 @@ class LineAppender(BulkAppender):
         """Whether the next message may be one of the kernel's. What is special about the store, and
         not about a message, is for a single put."""
         putter = self._putter
-        is_usual = self._has_plain_form and not putter.tail_failed
+        is_usual = putter.has_plain_form and not putter.tail.failed
         is_usual = is_usual and putter.log.write_offset >= putter.log.stale_end
         return is_usual and not self._is_peeked and self._lines.has_lines()
 
@@ -159,8 +163,8 @@ class LineAppender(BulkAppender):
                 stored.add(run)
             if stop == _LINES or (stop == _QUEUE and self._admit()):
                 continue
-            if stop == _ROOM and base + needed <= end:
-                reserved = self._reserve(mapped, base + position, needed - position)
+            if stop == STOP_FOR_ROOM and base + needed <= end:
+                reserved = reserve_room(mapped, base + position, needed - position)
                 # Behind the last record there is a blank's place.
                 reserved = min(reserved, end)
                 if reserved:
@@ -180,15 +184,12 @@ class LineAppender(BulkAppender):
         make it, or finds no disk space for its units."""
         key: tuple[str, int] = self._kernel.wanted()
         queue_offset = self._putter.topic_queue_table.get(key)
-        if queue_offset is None or len(key[0].encode()) > constants.MAX_TOPIC_LENGTH:
+        if queue_offset is None:
             return False
         if queue_offset >= self._limits.get(key, 0):
-            try:
-                self._putter.queues.find_or_create(*key).reserve(queue_offset)
-            except (CannotWrite, OSError):
+            self._limits[key] = self._putter.reserve_units(key, queue_offset)
+            if queue_offset >= self._limits[key]:
                 return False
-            # The unit itself has, also where it lies across the end of a chunk.
-            self._limits[key] = queue_offset + max(self._units_reserved(queue_offset), 1)
         number = self._kernel.admit(*key, queue_offset, self._limits[key])
         if number == len(self._queues):
             self._queues.append(key)

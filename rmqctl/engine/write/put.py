@@ -6,14 +6,14 @@ then, under it, place, queue offsets and store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import perf_counter
 
 from formats import constants
+from rmqctl.engine.derive.catchup import CatchUp
 from rmqctl.engine.dispatch.rules import NO_UNIT, Dispatcher, has_bad_delay, topic_allows_lmq
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.record.form import FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.message import (
     AppendMessageResult,
@@ -125,21 +125,28 @@ class MessagePutter:
         self._begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Holds the put lock, and the time since when."""
-        with self._lock:
-            self._begin_time_in_lock = perf_counter()
-            try:
-                yield
-            finally:
-                self._begin_time_in_lock = 0.0
+    def locked(self) -> MessagePutter:
+        """Holds the put lock, and the time since when, in a ``with``."""
+        return self
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._begin_time_in_lock = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._begin_time_in_lock = 0.0
+        self._lock.release()
 
     @property
-    def tail_failed(self) -> bool:
-        """Whether a dispatch did not end, so that queues may not be what they seem: the next append
-        of a single message ends it."""
-        return self._tail.failed
+    def tail(self) -> CatchUp:
+        """What of the log is dispatched. Where that has failed queues may not be what they seem:
+        the next append of a single message makes up for it."""
+        return self._tail
+
+    @property
+    def has_plain_form(self) -> bool:
+        """Whether the store's records end as those of 4.9.3 do, but for long topics."""
+        return self.form == RecordForm(long_topics=self.form.long_topics)
 
     @property
     def is_os_page_cache_busy(self) -> bool:
@@ -181,6 +188,26 @@ class MessagePutter:
             reason=f"the store has more than {self.config.max_lmq_consume_queue_num} light "
             "queues (maxLmqConsumeQueueNum)",
         )
+
+    def units_reserved(self, queue_offset: int) -> int:
+        """How many units from one on have disk space when that one has: space is reserved in
+        chunks of a file."""
+        file_size = self.queues.file_size
+        position = queue_offset * constants.CQ_STORE_UNIT_SIZE % file_size
+        end = min(reserved_chunk(position)[1], file_size)
+        return (end - position) // constants.CQ_STORE_UNIT_SIZE
+
+    def reserve_units(self, key: tuple[str, int], queue_offset: int) -> int:
+        """Makes sure of disk space for a queue's unit at ``queue_offset``: the queue offset before
+        which there is some, which is no more than this one where a single put has a word to say."""
+        if len(key[0].encode()) > constants.MAX_TOPIC_LENGTH:
+            return queue_offset
+        try:
+            self.queues.find_or_create(*key).reserve(queue_offset)
+        except (CannotWrite, OSError):
+            return queue_offset
+        # The unit itself has, also where it lies across the end of a chunk.
+        return queue_offset + max(self.units_reserved(queue_offset), 1)
 
     # --- under the lock ------------------------------------------------------------------
 

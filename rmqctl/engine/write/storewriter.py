@@ -24,8 +24,14 @@ from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
+    from rmqctl.engine.derive.writer import PlainRecord
     from rmqctl.engine.write.appended import Bulk
     from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
+    from rmqctl.engine.write.single import QuickPutter
+
+
+#: So many puts of single messages are worth an import.
+_FEW_SINGLES = 16
 
 
 class ReplicaService(Protocol):
@@ -48,6 +54,9 @@ class StoreWriter:
         self.is_shutdown = False
         self._log = context.log
         self._tail = context.tail
+        self._derived = context.derived
+        self._singles = 0
+        self._quick: QuickPutter | None = None
         self._log.on_flush = self.stats.flushed
         self.flusher = StoreFlusher(context, self.running_flags)
         self._putter = MessagePutter(context, self.flusher.before_append)
@@ -92,6 +101,38 @@ class StoreWriter:
         failed = sum(not result.is_ok for result in results)
         self.stats.put_ended((perf_counter() - begin) * 1000, failed)
         return results
+
+    def put_message(self, message: MessageExtBrokerInner, *, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_message``: by the kernel, where one puts message after message."""
+        self._singles += 1
+        if self._singles == _FEW_SINGLES:
+            from rmqctl.engine.write.single import quick_putter
+
+            self._quick = quick_putter(self._putter, self._derived.index)
+        if self._quick is not None and self.check_store_status() is None:
+            begin = perf_counter()
+            result = self._put_quickly(self._quick, message)
+            if result is not None:
+                if flush or self.replica is not None:
+                    self._await_disk([result], flush, message.is_wait_store_msg_ok)
+                else:
+                    self.flusher.wakeup()
+                failed = int(not result.is_ok)
+                self.stats.put_ended((perf_counter() - begin) * 1000, failed)
+                return result
+        return self.put_messages([message], batch=False, flush=flush)[0]
+
+    def _put_quickly(
+        self, quick: QuickPutter, message: MessageExtBrokerInner
+    ) -> PutMessageResult | None:
+        """Appends and dispatches under the lock; None: the message is to be put as any other."""
+        with self._putter.locked():
+            appended = None if self.is_shutdown else quick.append(message)
+            if appended is None:
+                return None
+            result, record = appended
+            self.stats.stored_many(((record.topic, 1, record.size),))
+            return self._dispatch(record.physical_offset, 1, record) or result
 
     def put_batch(self, messages: list[MessageExtBrokerInner], *, flush: bool) -> PutMessageResult:
         """``MessageStore.put_batch``."""
@@ -175,16 +216,24 @@ class StoreWriter:
         self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
         return bulk
 
-    def _dispatch(self, start: int, count: int) -> PutMessageResult | None:
+    def _dispatch(
+        self, start: int, count: int, record: PlainRecord | None = None
+    ) -> PutMessageResult | None:
         """Dispatches the ``count`` records appended from ``start`` on (and what an error before
         them has left), unless a service does that. The answer when the disk is too full for units
-        or index items."""
+        or index items.
+
+        :param record: what is known of the only one, when all before it is dispatched.
+        """
         if self.flusher.reput_message.is_running:
             self.flusher.appended()
             return None
         try:
             self._log.commit_all()
-            self._tail.appended(start, count)
+            if record is None:
+                self._tail.appended(start, count)
+            else:
+                self._tail.appended_plain(record)
         except (CannotWrite, OSError) as error:
             result = refused(error)
             result.reason += (

@@ -10,11 +10,14 @@ use memchr::memchr;
 
 use crate::hashmap;
 use crate::jsonline::{self, Line};
+use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::{
-    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
-    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, VERSIONS,
+    KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix,
+    VERSIONS,
 };
 use crate::mapped::Room;
+use crate::properties;
 
 /// Properties of a line that is taken, at most: their order takes the square of it.
 const MOST_PROPERTIES: usize = 64;
@@ -172,7 +175,7 @@ impl Appender {
         rows: &mut Vec<Row>,
     ) -> Taken {
         put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
-        put(&mut self.template, PREFIX.store_timestamp, times.stored.to_be_bytes());
+        self.store_at(times.stored);
         let mut taken =
             Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
@@ -209,51 +212,157 @@ impl Appender {
         position: usize,
         line: &[u8],
     ) -> Result<Row, (Stop, usize)> {
-        let unsure = (Stop::Unsure, 0);
-        let message = jsonline::read(line).ok_or(unsure)?;
-        let queue_id = i32::try_from(message.queue_id).map_err(|_| unsure)?;
-        let topic = message.topic.as_bytes();
-        let number = self.numbers.get(key(&mut self.wanted, topic, queue_id));
-        let number = *number.ok_or((Stop::Queue, 0))?;
-        let queue = &mut self.queues[number as usize];
-        if queue.next >= queue.limit {
+        let line = jsonline::read(line).ok_or(UNSURE)?;
+        let mut entries = entries_of(&line).ok_or(UNSURE)?;
+        let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
+        let (topic, body) = (&*line.topic, line.body.as_bytes());
+        let message = Message { topic, queue_id, body, origin: None };
+        self.put(room, place, position, &message, &mut entries)
+    }
+
+    /// Stores one message at `position`, or says why not.
+    fn put(
+        &mut self,
+        room: &mut Room<'_>,
+        place: Place,
+        position: usize,
+        message: &Message<'_>,
+        entries: &mut [Entry<'_>],
+    ) -> Result<Row, (Stop, usize)> {
+        let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
+        let number = *self.numbers.get(key).ok_or((Stop::Queue, 0))?;
+        let queue = &self.queues[number as usize];
+        let queue_offset = queue.next;
+        if queue_offset >= queue.limit {
             return Err((Stop::Queue, 0));
         }
+        let size = self.store(room, place, position, message, entries, queue_offset)?;
+        let queue = &mut self.queues[number as usize];
+        queue.next += 1;
+        queue.messages += 1;
+        queue.bytes += size as i64;
+        Ok(Row { queue: number, position, size, queue_offset })
+    }
+
+    /// Stores one message at `position` and with this queue offset, whatever queues there are; its
+    /// size, or why it was not stored, and what it needs where that is room.
+    pub fn store(
+        &mut self,
+        room: &mut Room<'_>,
+        place: Place,
+        position: usize,
+        message: &Message<'_>,
+        entries: &mut [Entry<'_>],
+        queue_offset: i64,
+    ) -> Result<usize, (Stop, usize)> {
+        let (topic, body) = (message.topic.as_bytes(), message.body);
         let record = &mut self.record;
         record.clear();
         record.extend_from_slice(&self.template);
-        record.extend_from_slice(message.body.as_bytes());
-        record.push(u8::try_from(topic.len()).map_err(|_| unsure)?);
+        if let Some(origin) = &message.origin {
+            origin.put(record);
+        }
+        record.extend_from_slice(body);
+        let longest = VERSIONS[0].topic_length.limit;
+        let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
+        record.push(length.ok_or(UNSURE)?);
         record.extend_from_slice(topic);
         let start = record.len();
         record.extend_from_slice(&[0; 2]);
-        if !extend_properties(record, &message) {
-            return Err(unsure);
+        if !extend_properties(record, entries) {
+            return Err(UNSURE);
         }
         let (size, length) = (record.len(), record.len() - start - 2);
         let longest = VERSIONS[0].properties_length.limit;
         if length < self.shortest_properties || length > longest || size > self.largest_record {
-            return Err(unsure);
+            return Err(UNSURE);
         }
         if size > place.end.saturating_sub(position) {
             return Err((Stop::Room, position + size));
         }
         put(record, start, (length as i16).to_be_bytes());
-        let body = message.body.as_bytes();
         let offset = place.file_from_offset + position as i64;
         put(record, PREFIX.total_size, (size as i32).to_be_bytes());
         put(record, PREFIX.body_crc, (crc32fast::hash(body) & 0x7fff_ffff).to_be_bytes());
-        put(record, PREFIX.queue_id, queue_id.to_be_bytes());
-        put(record, PREFIX.queue_offset, queue.next.to_be_bytes());
+        put(record, PREFIX.queue_id, message.queue_id.to_be_bytes());
+        put(record, PREFIX.queue_offset, queue_offset.to_be_bytes());
         put(record, PREFIX.physical_offset, offset.to_be_bytes());
         put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
         room.store(position, record);
-        queue.next += 1;
-        queue.messages += 1;
-        queue.bytes += size as i64;
-        Ok(Row { queue: number, position, size, queue_offset: queue.next - 1 })
+        Ok(size)
+    }
+
+    /// When what is stored from now on is stored (ms).
+    pub fn store_at(&mut self, timestamp: i64) {
+        put(&mut self.template, PREFIX.store_timestamp, timestamp.to_be_bytes());
+    }
+
+    /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes
+    /// of its keys in the order of their items.
+    pub fn derived(&self, topic: &str) -> (i64, Vec<i32>) {
+        let record = &self.record;
+        let start = PREFIX.size
+            + i32_at(record, PREFIX.body_length) as usize
+            + VERSIONS[0].topic_length.size
+            + topic.len()
+            + VERSIONS[0].properties_length.size;
+        let found = properties::read(record, start, record.len());
+        let tags = hash_code(record, found.tags.0, found.tags.1, 0) as i32;
+        let prefix = hash_code(topic.as_bytes(), 0, topic.len(), 0);
+        let prefix = prefix.wrapping_mul(31).wrapping_add(u32::from(b'#'));
+        let (first, end) = found.keys;
+        let keys =
+            record[first..end].split(|byte| *byte == KEY_SEPARATOR).scan(first, |at, key| {
+                let start = *at;
+                *at += key.len() + 1;
+                Some((start, start + key.len()))
+            });
+        let hashes = std::iter::once(found.uniq_key)
+            .chain(keys)
+            .filter(|(start, end)| start < end)
+            .map(|(start, end)| index_hash(hash_code(record, start, end, prefix)))
+            .collect();
+        (i64::from(tags), hashes)
     }
 }
+
+const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
+
+/// A message to be stored; without an origin it has that of all.
+pub struct Message<'a> {
+    pub topic: &'a str,
+    pub queue_id: i32,
+    pub body: &'a [u8],
+    pub origin: Option<Origin>,
+}
+
+/// Where and when a message was born, and what its producer and broker say of it.
+pub struct Origin {
+    pub flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: ([u8; 4], u16),
+    pub store_host: ([u8; 4], u16),
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+}
+
+impl Origin {
+    fn put(&self, record: &mut [u8]) {
+        let ((born, born_port), (store, store_port)) = (self.born_host, self.store_host);
+        put(record, PREFIX.flag, self.flag.to_be_bytes());
+        put(record, PREFIX.born_timestamp, self.born_timestamp.to_be_bytes());
+        put(record, PREFIX.born_address, born);
+        put(record, PREFIX.born_port, i32::from(born_port).to_be_bytes());
+        put(record, PREFIX.store_address, store);
+        put(record, PREFIX.store_port, i32::from(store_port).to_be_bytes());
+        put(record, PREFIX.reconsume_times, self.reconsume_times.to_be_bytes());
+        let offset = self.prepared_transaction_offset;
+        put(record, PREFIX.prepared_transaction_offset, offset.to_be_bytes());
+    }
+}
+
+/// A property, with room for the hash of its name.
+pub type Entry<'a> = (u32, (&'a str, &'a str));
 
 /// A queue as `numbers` knows it, in `room`.
 fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
@@ -263,29 +372,38 @@ fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
     room
 }
 
-/// Adds a message's properties as they are stored (`PropertyEncoder`); false where they take a
-/// closer look: one does more than to be stored, or could not be read back, or excludes another.
-fn extend_properties(record: &mut Vec<u8>, message: &Line<'_>) -> bool {
-    let given = message.properties.0.iter();
-    let mut entries: Vec<(u32, (&str, &str))> =
+/// The properties of a line in the order in which they are set; None where one excludes another.
+fn entries_of<'a>(line: &'a Line<'_>) -> Option<Vec<Entry<'a>>> {
+    let given = line.properties.0.iter();
+    let mut entries: Vec<Entry<'a>> =
         given.map(|(name, value)| (0, (&*name.0, &*value.0))).collect();
-    let has = |name: &[u8]| entries.iter().any(|(_, (own, _))| own.as_bytes() == name);
-    if has(PROPERTY_DELAY_TIME_LEVEL) || has(PROPERTY_INNER_MULTI_DISPATCH) {
+    let (keys, tags) = (&*line.keys, &*line.tags);
+    if keys.is_empty() && tags.is_empty() {
+        return Some(entries);
+    }
+    if has(&entries, PROPERTY_KEYS) || has(&entries, PROPERTY_TAGS) {
+        return None;
+    }
+    for (name, value) in [(PROPERTY_KEYS, keys), (PROPERTY_TAGS, tags)] {
+        if !value.is_empty() {
+            entries.push((0, (std::str::from_utf8(name).ok()?, value)));
+        }
+    }
+    Some(entries)
+}
+
+fn has(entries: &[Entry<'_>], name: &[u8]) -> bool {
+    entries.iter().any(|(_, (own, _))| own.as_bytes() == name)
+}
+
+/// Adds properties as they are stored (`PropertyEncoder`); false where they take a closer look: one
+/// does more than to be stored, or could not be read back.
+fn extend_properties(record: &mut Vec<u8>, entries: &mut [Entry<'_>]) -> bool {
+    if has(entries, PROPERTY_DELAY_TIME_LEVEL) || has(entries, PROPERTY_INNER_MULTI_DISPATCH) {
         return false;
     }
-    let (keys, tags) = (&*message.keys, &*message.tags);
-    if !(keys.is_empty() && tags.is_empty()) {
-        if has(PROPERTY_KEYS) || has(PROPERTY_TAGS) {
-            return false;
-        }
-        for (name, value) in [(PROPERTY_KEYS, keys), (PROPERTY_TAGS, tags)] {
-            if !value.is_empty() {
-                entries.push((0, (std::str::from_utf8(name).unwrap_or_default(), value)));
-            }
-        }
-    }
     let many = entries.len() > MOST_PROPERTIES;
-    if many || !hashmap::sort(&mut entries, |(name, _)| name.as_bytes()) {
+    if many || !hashmap::sort(entries, |(name, _)| name.as_bytes()) {
         return false;
     }
     for (number, (_, (name, value))) in entries.iter().enumerate() {
@@ -310,4 +428,11 @@ fn is_marked(text: &str) -> bool {
 #[inline]
 fn put<const N: usize>(record: &mut [u8], at: usize, bytes: [u8; N]) {
     record[at..at + N].copy_from_slice(&bytes);
+}
+
+#[inline]
+fn i32_at(record: &[u8], at: usize) -> i32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&record[at..at + 4]);
+    i32::from_be_bytes(bytes)
 }

@@ -13,6 +13,7 @@ mod columns;
 mod hashmap;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
+mod items;
 mod jsonline;
 mod keyhash;
 #[rustfmt::skip] // Generated.

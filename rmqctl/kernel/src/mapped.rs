@@ -1,8 +1,8 @@
-//! The bytes of a log file, to be written to while others may read them.
+//! The bytes of a file, to be written to while others may read them.
 //!
 //! The second of the two places that take Python's word for memory (the first is `bytes_of`): while
 //! the buffer is held its bytes are neither freed nor moved, and only who holds the put lock stores
-//! records. Others read the same pages meanwhile, in this process and in others, so there is never a
+//! into files. Others read the same pages meanwhile, in this process and in others, so there is never a
 //! reference to them: bytes go through a pointer, and every place is checked before.
 
 #![allow(unsafe_code)]
@@ -55,6 +55,24 @@ impl<'a> Room<'a> {
             ptr::copy_nonoverlapping(rest.as_ptr(), place.add(RECORD_HEAD), rest.len());
             fence(Ordering::Release);
             place.cast::<u64>().write_unaligned(u64::from_ne_bytes(head));
+        }
+    }
+
+    /// Bytes as they stand there.
+    #[inline]
+    pub fn read<const N: usize>(&self, position: usize) -> [u8; N] {
+        assert!(position.checked_add(N).is_some_and(|end| end <= self.length));
+        // SAFETY: they lie in the room, which was checked, and any bytes are an array of them.
+        unsafe { self.start.add(position).cast::<[u8; N]>().read_unaligned() }
+    }
+
+    /// Stores bytes.
+    #[inline]
+    pub fn write(&mut self, position: usize, bytes: &[u8]) {
+        assert!(position.checked_add(bytes.len()).is_some_and(|end| end <= self.length));
+        // SAFETY: they lie in the room, which was checked; `bytes` are another's.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(position), bytes.len());
         }
     }
 }

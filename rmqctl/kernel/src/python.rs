@@ -16,7 +16,7 @@ use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
-use crate::pyappend::LineAppender;
+use crate::pyappend::{LineAppender, store_items};
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pylines::{PyLines, unit_lines};
 use crate::rows::COLUMNS;
@@ -31,7 +31,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 7;
+const INTERFACE: u32 = 8;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -264,6 +264,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
     module.add_class::<LineAppender>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
+    module.add_function(wrap_pyfunction!(store_items, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(panic, module)?)

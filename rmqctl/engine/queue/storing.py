@@ -1,0 +1,51 @@
+"""How units are stored into a queue's file, one or many at once."""
+
+from __future__ import annotations
+
+from mmap import mmap
+from typing import TYPE_CHECKING
+
+from formats import layouts
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, unit_dtype
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Where a unit's size stands in it, and how many bytes it has.
+_SIZE_AT, _SIZE_BYTES = next(
+    (field.offset, field.size) for field in layouts.QUEUE_UNIT.fields if field.name == "size"
+)
+_NO_SIZE = bytes(_SIZE_BYTES)
+
+
+def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
+    """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
+    start takes for the queue's end, and no unit that is cut."""
+    if len(data) == UNIT_SIZE:
+        end, size_at, buffer = position + UNIT_SIZE, position + _SIZE_AT, mapped.buffer
+        assert isinstance(buffer, mmap)
+        buffer[position:end] = data[:_SIZE_AT] + _NO_SIZE + data[_SIZE_AT + _SIZE_BYTES :]
+        buffer[size_at : size_at + _SIZE_BYTES] = data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES]
+        mapped.mark_dirty(position, end)
+        return
+    import numpy as np
+
+    units = np.frombuffer(data, unit_dtype()).copy()
+    sizes = units["size"].copy()
+    units["size"] = 0
+    mapped.write(position, units.tobytes())
+    stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
+    stored["size"] = sizes
+    mapped.mark_dirty(position, position + len(data))
+
+
+def pack_units(
+    physical_offset: NDArray[np.int64], size: NDArray[np.int64], tags_code: NDArray[np.int64]
+) -> bytes:
+    import numpy as np
+
+    units = np.empty(len(size), unit_dtype())
+    units["physical_offset"], units["size"], units["tags_code"] = physical_offset, size, tags_code
+    return units.tobytes()

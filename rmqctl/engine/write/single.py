@@ -1,0 +1,110 @@
+"""Puts of single messages by the compiled kernel: the plain ones among them.
+
+What :mod:`rmqctl.engine.write.put` and :mod:`rmqctl.engine.derive.catchup` do for one message, with
+the same bytes and answers, but for what makes a message special: that goes their way.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from formats import constants
+from rmqctl.engine.derive.writer import PlainRecord
+from rmqctl.engine.record.message import (
+    LOCALHOST,
+    AppendMessageResult,
+    MessageExtBrokerInner,
+    PutMessageResult,
+)
+from rmqctl.engine.record.record import offset_msg_id
+from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.write.bulk import STOP_FOR_ROOM, record_lengths, reserve_room
+from rmqctl.kernel import module as compiled
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rmqctl.engine.index.indexwriter import IndexServiceWriter
+    from rmqctl.engine.write.put import MessagePutter
+
+
+def quick_putter(putter: MessagePutter, index: IndexServiceWriter | None) -> QuickPutter | None:
+    """One for a store; None without a kernel."""
+    kernel = compiled()
+    if kernel is None:
+        return None
+    if index is not None:
+        index.kernel = kernel
+    return QuickPutter(putter, kernel)
+
+
+class QuickPutter:
+    """Appends plain messages, one at a time."""
+
+    def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
+        self._putter = putter
+        shortest, _, largest = record_lengths(putter.config)
+        address, port = LOCALHOST
+        # Each message has its own hosts.
+        host = list(address), port
+        self._kernel = kernel.LineAppender(
+            born_host=host, store_host=host, shortest_properties=shortest, largest_record=largest
+        )
+        #: Queue offsets before which units have disk space.
+        self._limits: dict[tuple[str, int], int] = {}
+        #: Up to where the log has disk space.
+        self._reserved = 0
+
+    def append(self, message: MessageExtBrokerInner) -> tuple[PutMessageResult, PlainRecord] | None:
+        """Appends a message, with the put lock held; None: nothing was done, for it is not plain,
+        or there is something to be done first."""
+        putter, log = self._putter, self._putter.log
+        start, key = log.write_offset, (message.topic, message.queue_id)
+        queue_offset = putter.topic_queue_table.get(key)
+        if queue_offset is None or putter.tail.done != start or putter.tail.failed:
+            return None
+        mapped = log.files.find(start)
+        if mapped is None or start < log.stale_end or not putter.has_plain_form:
+            return None
+        if queue_offset >= self._limits.get(key, 0) and not self._reserve(key, queue_offset):
+            return None
+        base, timestamp = mapped.file_from_offset, putter.clock()
+        end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
+        putter.before_append(timestamp)
+        begin = perf_counter()
+        while True:
+            # At most what is reserved, and that of this file.
+            room = min(max(self._reserved, start), end) - base
+            buffer, position = log.buffer_of(mapped), start - base
+            answer = self._kernel.put(
+                message, buffer, position, room, base, queue_offset, timestamp
+            )
+            if len(answer) == 3:
+                break
+            stop, needed = answer
+            if stop != STOP_FOR_ROOM or base + needed > end:
+                return None
+            self._reserved = reserve_room(mapped, start, needed - position)
+            if not self._reserved:
+                return None
+        size, tags_code, key_hashes = answer
+        log.advance(mapped, position + size, timestamp, start + size)
+        putter.topic_queue_table[key] = queue_offset + 1
+        result = AppendMessageResult(
+            AppendMessageStatus.PUT_OK,
+            start,
+            size,
+            offset_msg_id(*message.store_host, start),
+            timestamp,
+            queue_offset,
+            int((perf_counter() - begin) * 1000),
+        )
+        record = PlainRecord(*key, queue_offset, start, size, timestamp, tags_code, key_hashes)
+        return PutMessageResult(PutMessageStatus.PUT_OK, result, *key), record
+
+    def _reserve(self, key: tuple[str, int], queue_offset: int) -> bool:
+        """Makes sure of disk space for the next units of a queue; whether there is some."""
+        limit = self._putter.reserve_units(key, queue_offset)
+        self._limits[key] = limit
+        return limit > queue_offset
