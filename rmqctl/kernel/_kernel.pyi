@@ -1,6 +1,6 @@
 """The compiled module (src/python.rs)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 INTERFACE: Final[int]
@@ -148,8 +148,8 @@ class LineAppender:
         end: int,
         file_from_offset: int,
         queue_offset: int,
-        store_timestamp: int,
-    ) -> tuple[int, int] | tuple[int, int, list[int]]: ...
+        clock: Callable[[], int],
+    ) -> tuple[int, int] | tuple[int, int, list[int], int]: ...
 
 def units_by_queue(
     batches: list[list[object]],

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from formats.text import encode_properties
-from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.fields import FIELDS
 from rmqctl.engine.record.message import parse_host
@@ -279,12 +278,8 @@ def test_a_refused_message_ends_a_stream(cli: Cli, store: Path, tmp_path: Path) 
     assert [row["status"] for row in done.rows] == ["PUT_OK", "MESSAGE_ILLEGAL"]
 
 
-def test_plain_lines_and_full_messages_store_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the hurried path writes is what a single put writes. The kernel, which is compared with
-    both in ``tests/test_kernel``, may ask the clock twice."""
-    monkeypatch.setenv(kernel.VARIABLE, "pure")
+def test_plain_lines_and_full_messages_store_the_same_bytes(tmp_path: Path) -> None:
+    """What the hurried path writes is what a single put writes."""
     lines = [
         {"topic": f"t{n % 3}", "queue_id": n % 2, "body": "x" * (n % 50)}
         | ({"tags": f"tag{n % 5}"} if n % 4 else {})

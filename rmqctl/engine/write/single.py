@@ -69,18 +69,17 @@ class QuickPutter:
             return None
         if queue_offset >= self._limits.get(key, 0) and not self._reserve(key, queue_offset):
             return None
-        base, timestamp = mapped.file_from_offset, putter.clock()
+        base = mapped.file_from_offset
         end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
-        putter.before_append(timestamp)
         begin = perf_counter()
         while True:
             # At most what is reserved, and that of this file.
             room = min(max(self._reserved, start), end) - base
             buffer, position = log.buffer_of(mapped), start - base
             answer = self._kernel.put(
-                message, buffer, position, room, base, queue_offset, timestamp
+                message, buffer, position, room, base, queue_offset, self._now
             )
-            if len(answer) == 3:
+            if len(answer) == 4:
                 break
             stop, needed = answer
             if stop != STOP_FOR_ROOM or base + needed > end:
@@ -88,7 +87,7 @@ class QuickPutter:
             self._reserved = reserve_room(mapped, start, needed - position)
             if not self._reserved:
                 return None
-        size, tags_code, key_hashes = answer
+        size, tags_code, key_hashes, timestamp = answer
         log.advance(mapped, position + size, timestamp, start + size)
         putter.topic_queue_table[key] = queue_offset + 1
         result = AppendMessageResult(
@@ -102,6 +101,12 @@ class QuickPutter:
         )
         record = PlainRecord(*key, queue_offset, start, size, timestamp, tags_code, key_hashes)
         return PutMessageResult(PutMessageStatus.PUT_OK, result, *key), record
+
+    def _now(self) -> int:
+        """The store time of what is stored next."""
+        timestamp = self._putter.clock()
+        self._putter.before_append(timestamp)
+        return timestamp
 
     def _reserve(self, key: tuple[str, int], queue_offset: int) -> bool:
         """Makes sure of disk space for the next units of a queue; whether there is some."""

@@ -175,7 +175,7 @@ impl Appender {
         rows: &mut Vec<Row>,
     ) -> Taken {
         put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
-        self.store_at(times.stored);
+        put(&mut self.template, PREFIX.store_timestamp, times.stored.to_be_bytes());
         let mut taken =
             Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
@@ -236,7 +236,8 @@ impl Appender {
         if queue_offset >= queue.limit {
             return Err((Stop::Queue, 0));
         }
-        let size = self.store(room, place, position, message, entries, queue_offset)?;
+        let size = self.encode(place, position, message, entries, queue_offset)?;
+        room.store(position, &self.record);
         let queue = &mut self.queues[number as usize];
         queue.next += 1;
         queue.messages += 1;
@@ -244,11 +245,10 @@ impl Appender {
         Ok(Row { queue: number, position, size, queue_offset })
     }
 
-    /// Stores one message at `position` and with this queue offset, whatever queues there are; its
-    /// size, or why it was not stored, and what it needs where that is room.
-    pub fn store(
+    /// Makes the record of a message for `position` and with this queue offset, whatever queues there
+    /// are; its size, or why there is none, and what it needs where that is room.
+    pub fn encode(
         &mut self,
-        room: &mut Room<'_>,
         place: Place,
         position: usize,
         message: &Message<'_>,
@@ -288,13 +288,13 @@ impl Appender {
         put(record, PREFIX.queue_offset, queue_offset.to_be_bytes());
         put(record, PREFIX.physical_offset, offset.to_be_bytes());
         put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
-        room.store(position, record);
         Ok(size)
     }
 
-    /// When what is stored from now on is stored (ms).
-    pub fn store_at(&mut self, timestamp: i64) {
-        put(&mut self.template, PREFIX.store_timestamp, timestamp.to_be_bytes());
+    /// Stores the record that was made for `position` as one of this store time (ms).
+    pub fn store(&mut self, room: &mut Room<'_>, position: usize, timestamp: i64) {
+        put(&mut self.record, PREFIX.store_timestamp, timestamp.to_be_bytes());
+        room.store(position, &self.record);
     }
 
     /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes

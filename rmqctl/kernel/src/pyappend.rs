@@ -63,8 +63,9 @@ impl LineAppender {
     }
 
     /// Stores one message (`MessageExtBrokerInner`) into the buffer at `position`, not beyond `end`.
-    /// Answers its size, and what dispatch makes of it: the code of its tags and the hashes of its
-    /// keys; or why it was not stored: the number of a stop, and what it needs where that is room.
+    /// Answers its size, what dispatch makes of it (the code of its tags and the hashes of its keys),
+    /// and its store time, for which `clock` is asked when nothing can go wrong any more; or why it
+    /// was not stored: the number of a stop, and what it needs where that is room.
     #[expect(clippy::too_many_arguments, reason = "what, where to, and when")]
     fn put<'py>(
         &mut self,
@@ -75,22 +76,27 @@ impl LineAppender {
         end: usize,
         file_from_offset: i64,
         queue_offset: i64,
-        store_timestamp: i64,
+        clock: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let fields = Fields::of(message)?;
         let (mut room, own) = (room_of(&buffer)?, &mut self.0);
         let place = Place { position, end, file_from_offset, most: 1, enough: end };
-        own.store_at(store_timestamp);
         let stored = match fields.as_ref().and_then(Fields::message) {
             None => Err((Stop::Unsure, 0)),
             Some((message, mut entries)) => guarded(|| {
-                let size =
-                    own.store(&mut room, place, position, &message, &mut entries, queue_offset);
-                Ok(size.map(|size| (size, own.derived(message.topic))))
+                let size = match own.encode(place, position, &message, &mut entries, queue_offset) {
+                    Ok(size) => size,
+                    Err(stop) => return Ok(Err(stop)),
+                };
+                let timestamp: i64 = clock.call0()?.extract()?;
+                own.store(&mut room, position, timestamp);
+                Ok(Ok((size, own.derived(message.topic), timestamp)))
             })?,
         };
         match stored {
-            Ok((size, (tags_code, hashes))) => (size, tags_code, hashes).into_pyobject(py),
+            Ok((size, (tags_code, hashes), timestamp)) => {
+                (size, tags_code, hashes, timestamp).into_pyobject(py)
+            }
             Err((stop, needed)) => (stop as u8, needed).into_pyobject(py),
         }
     }
