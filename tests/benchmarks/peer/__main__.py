@@ -24,13 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.read.lines import Lines
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.look.index import query
-from rmqctl.operations.look.pull import pull
+from rmqctl.operations.look.pull import pull_lines
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.benchmarks.bench import RMQCTL, large_store, write_messages
 from tests.interop.engine import DRIVER, MODULES, NotAvailable, build
@@ -82,6 +83,7 @@ def main() -> None:
     arguments.add_argument("--only", help="lines whose name has this in it")
     arguments.add_argument("--version", choices=list(MODULES), default="4.9.3")
     arguments.add_argument("--directory", type=Path, default=None)
+    arguments.add_argument("--results", type=Path, help="a file for the figures, for ../check")
     options = arguments.parse_args()
     try:
         build()
@@ -93,9 +95,12 @@ def main() -> None:
         for body_size in (100, 1000):
             title(f"{options.messages:,} messages with bodies of {body_size} bytes")
             for job in jobs_of_store(Path(place) / str(body_size), body_size, options.messages):
-                peer.measure(job)
+                peer.measure(job, body_size)
         title(f"A store of {LARGE_FILES} GiB")
-        peer.measure(opening(Path(place)))
+        peer.measure(opening(Path(place)), 0)
+    if options.results is not None:
+        told = {"version": options.version, "messages": options.messages, "runs": options.runs}
+        options.results.write_text(json.dumps(told | {"lines": peer.lines}, indent=1))
 
 
 # --- what ------------------------------------------------------------------------------------
@@ -210,8 +215,14 @@ def check(store: MessageStore) -> None:
 
 
 def pull_queue(store: MessageStore, count: int) -> None:
-    rows = sum(1 for _ in pull(store, TOPIC, 0, 0, max_messages=count, body="utf8"))
-    assert rows == count + 1
+    """Every message decoded and written as a line, as the command does it."""
+    pulled = 0
+    for row in pull_lines(store, TOPIC, 0, 0, form="ndjson", max_messages=count, body="utf8"):
+        if isinstance(row, Lines):
+            pulled += row.messages
+        else:
+            pulled += row["type"] == "message"
+    assert pulled == count
 
 
 def query_keys(store: MessageStore, keys: list[str]) -> None:
@@ -233,8 +244,9 @@ class Peer:
         self._java = [*JAVA, f"-Dinterop.engine={number}", "-cp", path, "interop.Bench"]
         self._runs = runs
         self._only = only
+        self.lines: list[dict[str, Any]] = []
 
-    def measure(self, job: Job) -> None:
+    def measure(self, job: Job, body_size: int) -> None:
         """Prints things a second as a whole process and warm, of either side: a line for each of
         rmqctl's own engines."""
         if self._only not in job.name:
@@ -259,6 +271,16 @@ class Peer:
                 f"{name:20}{choice:9}{line}{ratio:>10}{mine_warm / theirs_warm:>10.2f}", flush=True
             )
             name = ""
+            self.lines.append(
+                {
+                    "line": job.name,
+                    "body": body_size,
+                    "engine": choice,
+                    "process": None if theirs is None or mine is None else mine / theirs,
+                    "warm": mine_warm / theirs_warm,
+                    "warm_rate": mine_warm,
+                }
+            )
 
     def _engine(self, job: Job, rounds: int) -> list[float]:
         """Seconds of each round, as the engine's process says."""
