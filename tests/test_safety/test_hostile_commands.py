@@ -63,6 +63,7 @@ READING: list[tuple[str, ...]] = [
     ("find", "9", "--scan", "--body-as", "utf8", "--decompress"),
     ("walk", "commitlog", "--decompress", "--body-as", "utf8", "--filter", "DELAY IS NOT NULL"),
     ("rebuild", "all", "--missing", "--dry-run"),
+    ("salvage", "--output", "/not/there", "--placeholders", "--dry-run"),
 ]
 
 
