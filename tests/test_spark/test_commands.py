@@ -21,6 +21,7 @@ from rmqctl.engine.scan.ranges import LogPart, PartBounds, numbered, unmet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, OutputExists, UsageError
 from rmqctl.operations.mend import rebuild as in_process
+from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.verify import inparts, verify
 from rmqctl.reference.rows import KINDS
 from rmqctl.rows import onspark
@@ -88,6 +89,18 @@ def test_rebuild_and_verify_are_the_engines(
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
     if case == base or case in ("hole", "bad-size-late", "first-files-expired"):
         assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
+
+
+def test_a_salvaged_store_keeps_its_numbers(
+    spark: SparkSession, here: None, golden: Golden, tmp_path: Path
+) -> None:
+    """The fillers tell that messages are gone, as damage does."""
+    config = golden_data.broker_conf("basic")
+    root, output = store_of("hole", "basic", golden, tmp_path), tmp_path / "salvaged"
+    write_salvage(plan_salvage(Salvage(root, config, output)))
+    assert_rebuilt_alike(spark, output, config, tmp_path, PART_BYTES)
+    queues = golden_data.tree_content(output / "consumequeue")
+    assert golden_data.tree_content(tmp_path / "other" / "consumequeue") == queues
 
 
 @pytest.mark.parametrize("is_gone", [False, True])

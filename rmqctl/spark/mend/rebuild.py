@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.commitlog import CommitLog
@@ -146,6 +147,10 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
             entries = PartScan(scanner, part)
             for entry in entries:
                 if isinstance(entry, Batch):
+                    filled = filled_bytes(entry)
+                    if filled:
+                        yield from packer.flush_units()
+                        packer.lost += filled
                     yield from packer.add(entry)
                     records += len(entry)
                     last_record = int(entry.physical_offset[-1])
