@@ -39,5 +39,7 @@ def test_the_table_stands_between_its_marks(check: dict[str, Any]) -> None:
     assert "| put | 100 | 1.50 | 1.50 | 1.00 | 1.00 | 9 |" in once and "old" not in once
     assert once.startswith("before\n") and once.endswith("\nbehind\n")
     assert check["with_table"](once, run(put=1.5)) == once
+    first = check["with_table"]("# Page\n\n## Repeat it\n", run(put=1.5))
+    assert first.endswith("<!-- end of ratios -->\n\n## Repeat it\n") and "| put |" in first
     with pytest.raises(SystemExit):
         check["with_table"]("no marks", run(put=1.5))

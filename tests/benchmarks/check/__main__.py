@@ -18,6 +18,8 @@ ROOT = Path(__file__).resolve().parents[3]
 RATIOS = Path(__file__).resolve().parent / "ratios.json"
 PAGE = ROOT / "docs/explanation/performance.md"
 BEGIN, END = "<!-- ratios: python tests/benchmarks/check --write -->", "<!-- end of ratios -->"
+#: The heading that follows the table.
+BEFORE = "## Repeat it"
 #: So much lower a ratio may be: what else a machine does takes from both sides, but not alike.
 MARGIN = 0.35
 
@@ -35,6 +37,8 @@ def main() -> int:
         RATIOS.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
         PAGE.write_text(with_table(PAGE.read_text("utf-8"), found), "utf-8")
         return 0
+    if not RATIOS.exists():
+        sys.exit(f"check: nothing is written down in {RATIOS}: run it with --write once.")
     fallen = list(lower(found, json.loads(RATIOS.read_text("utf-8")), options.margin))
     for told in fallen:
         print(told)
@@ -61,11 +65,13 @@ def _key(line: Line) -> tuple[str, int, str]:
 
 
 def with_table(page: str, found: dict[str, Any]) -> str:
-    """The page with the table of these ratios between its marks."""
+    """The page with the table of these ratios between its marks, or where they belong."""
+    if BEGIN not in page:
+        page = page.replace(BEFORE, f"{BEGIN}{END}\n\n{BEFORE}", 1)
     before, _, rest = page.partition(BEGIN)
     _, mark, after = rest.partition(END)
     if not mark:
-        sys.exit(f"check: {PAGE} has no {BEGIN} and {END}")
+        sys.exit(f"check: {PAGE} has no place for the table, {BEFORE!r} or {END!r}")
     return f"{before}{BEGIN}\n\n{table(found)}\n{END}{after}"
 
 
