@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from rmqctl.operations.doctor.checkpoint import (
     store_checkpoint,
     summary_row,
 )
+from rmqctl.operations.verify import Finding, verify
 from tests.conftest import Golden
 from tests.golden_data import apply_damage, broker_conf, copy_tree, damage_case, expected, state
 
@@ -43,6 +45,16 @@ def test_a_sound_store_proves_its_newest_record(store: Path) -> None:
     assert judged.new is not None and judged.new[:3] == (NEWEST,) * 3
     assert not judged.says_too_much and judged.is_sound
     assert [row["ended_by"] for row in rows(judged)] == [None] * 3
+
+
+def test_units_that_deliver_at_another_time_are_there(golden: Golden) -> None:
+    """As of a broker with its own messageDelayLevel, whose broker.conf is not at hand."""
+    config = replace(broker_conf("broker"), message_delay_level="1h 2h 3h 4h 5h 6h")
+    found = [one.code for one in verify(golden("broker"), config) if isinstance(one, Finding)]
+    assert "unit-delivery-time-mismatch" in found
+    judged = compute(golden("broker"), config)
+    assert judged.new is not None and judged.new.logics_msg_timestamp > 0
+    assert judged.proofs["logics_msg_timestamp"].ended_by is None and judged.is_sound
 
 
 def test_from_which_file_a_start_would_read(store: Path) -> None:

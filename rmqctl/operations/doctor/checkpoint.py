@@ -32,6 +32,8 @@ NAMES = Checkpoint._fields[:3]
 _PHYSIC, _LOGICS, _INDEX = NAMES
 #: What is no fault of queues or index, and yet not in them.
 _BEHIND = ("dispatch-behind", "index-behind")
+#: A fault of a unit that is where it belongs: no dispatch would add what the queue lacks.
+_IN_PLACE = "unit-delivery-time-mismatch"
 
 
 class Proven(NamedTuple):
@@ -100,7 +102,7 @@ def compute(
 
 def _concerned(found: Finding) -> str | None:
     """The time of the checkpoint that a finding speaks against."""
-    if found.severity == INFO and found.code not in _BEHIND:
+    if (found.severity == INFO and found.code not in _BEHIND) or found.code == _IN_PLACE:
         return None
     part = (found.path or "").partition("/")[0]
     if found.structure == "queue" or part in (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT):
