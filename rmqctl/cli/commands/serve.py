@@ -107,7 +107,7 @@ def command(
     cluster_name: str | None,
     offsets_beyond_end: str,
 ) -> int:
-    """Answer RocketMQ's clients from a store, as its broker would.
+    """Answer RocketMQ's clients from a store, as a broker does.
 
     It is broker and name server in one: consumers and producers give the address as that of their
     name server. They read what is there, by tags or SQL92, key, id, offset or time, and what they

@@ -110,7 +110,7 @@ def walk_commit_log(
         decompress_limit=decompress_limit,
         message_filter=message_filter,
     )
-    yield from _walked(store, what, rows, None)
+    return _walked(store, what, rows, None)
 
 
 @bodies_counted
@@ -134,7 +134,7 @@ def commit_log_lines(
         decompress_limit=decompress_limit,
         message_filter=None,
     )
-    yield from _walked(store, what, rows, None if maker is None else LinesOfLog(maker, wanted))
+    return _walked(store, what, rows, None if maker is None else LinesOfLog(maker, wanted))
 
 
 def _walked(
