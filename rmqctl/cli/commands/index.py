@@ -81,7 +81,7 @@ def query(
     hit is compared with its record, and those of another topic or key are counted as collisions.
     """
     from rmqctl.operations.look import index
-    from rmqctl.operations.look.walk import check_range
+    from rmqctl.operations.look.ranges import check_range
 
     check_range("--since", since, "--until", until)
     with (

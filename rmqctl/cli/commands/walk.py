@@ -150,7 +150,8 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
     the log that they point to. Prints rows of type unit, then a summary; a row of type damage is a
     stretch of units that were never written though later ones were, or that a file lacks.
     """
-    from rmqctl.operations.look.walk import Selection, check_range
+    from rmqctl.operations.look.ranges import check_range
+    from rmqctl.operations.look.walk import Selection
     from rmqctl.operations.look.walkqueues import queue_lines, walk_queues
 
     check_range("--offset", offset, "--end-offset", end_offset)

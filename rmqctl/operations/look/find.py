@@ -11,8 +11,8 @@ from formats.constants import LONG_MAX, PROPERTY_UNIQ_KEY
 from rmqctl.engine.state.topicconfig import topic_configs
 from rmqctl.errors import ConfigFileUnreadable, UsageError
 from rmqctl.operations.look.message import parse_physical_offset
+from rmqctl.operations.look.ranges import check_range
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
-from rmqctl.operations.look.walk import check_range
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore

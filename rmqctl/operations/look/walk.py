@@ -12,9 +12,9 @@ from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
-from rmqctl.errors import UsageError
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.places import require_walk_start
+from rmqctl.operations.look.ranges import check_range
 from rmqctl.operations.look.rows import (
     BodySource,
     blank_row,
@@ -77,12 +77,6 @@ class Selection:
         return (self.start is None or physical_offset >= self.start) and (
             self.end is None or physical_offset < self.end
         )
-
-
-def check_range(low_name: str, low: int | None, high_name: str, high: int | None) -> None:
-    """:raises UsageError: nothing can lie between the two."""
-    if low is not None and high is not None and low > high:
-        raise UsageError(reason=f"{low_name} {low} is behind {high_name} {high}: swap them.")
 
 
 @bodies_counted
