@@ -14,7 +14,6 @@ from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.index.indexservice import is_index_name
-from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
@@ -184,12 +183,15 @@ class _Plan(NamedTuple):
     resume_from: int | None
     is_over: Callable[[], bool]
 
-    def begin(self, log: CommitLog) -> int | None:
+    def begin(self, snapshot: Snapshot) -> int | None:
         """Where to begin; None: where the log does. :raises NoRecordAt: nothing starts there."""
-        if self.resume_from is None or self.resume_from <= log.min_offset:
+        if self.resume_from is None:
             return None
-        if not isinstance(log.entry_at(self.resume_from), Blank):
-            log.record_at(self.resume_from)
+        with closing(snapshot.open_log()) as log:
+            if self.resume_from <= log.min_offset:
+                return None
+            if not isinstance(log.entry_at(self.resume_from), Blank):
+                log.record_at(self.resume_from)
         return self.resume_from
 
     def tells(self, found: Finding) -> bool:
@@ -205,6 +207,8 @@ def _run(
     snapshot = Snapshot.of(root, config := as_written(root, config))
     summary.look_at(snapshot, plan.only)
     checkpoint = CheckpointChecker(root)
+    # Before anything is told: who asks for what there is not gets an error and nothing else.
+    begin = plan.begin(snapshot)
     yield from filter(plan.tells, check_before(snapshot))
     log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
     tuning = ScanTuning(threads=plan.jobs)
@@ -224,7 +228,6 @@ def _run(
         queues.log_begins(scanner.log, scanner.log.min_offset)
         index.log_begins(scanner.log.min_offset)
 
-    begin = plan.begin(log)
     if begin is not None:
         queues.log_begins(log, begin)
         index.log_begins(begin)
