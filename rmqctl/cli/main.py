@@ -93,10 +93,26 @@ def main() -> None:
         # it.
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    sys.unraisablehook = interrupts_again
     # What numpy brings for matrices starts a thread for each core, which waits by spinning. No
     # command multiplies matrices, and without them numpy is imported in half the time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run())
+
+
+def interrupts_again(lost: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C that comes while a finalizer runs is raised in it, and Python only prints that and
+    goes on; py4j has many finalizers. It comes once more when the finalizer has ended: here it
+    would be lost too."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    from _thread import interrupt_main
+    from threading import Timer
+
+    again = Timer(0.01, interrupt_main)
+    again.daemon = True
+    again.start()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

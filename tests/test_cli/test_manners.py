@@ -342,6 +342,29 @@ main()
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+def test_ctrl_c_in_a_finalizer(store: Path) -> None:
+    """Python prints what a finalizer raises, and goes on."""
+    code = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from rmqctl.cli import settings
+from rmqctl.cli.main import main
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0)
+def opened(*_, **__):
+    Finalized()
+    while True:
+        time.sleep(0.001)
+settings.Settings.open = opened
+main()
+"""
+    line = [sys.executable, "-c", code, "queues", "--store", str(store)]
+    done = subprocess.run(line, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 def test_too_little_memory_is_no_bug(
     cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
