@@ -71,9 +71,21 @@ def test_numbers_are_those_of_the_log(spark: SparkSession, golden: Callable[[str
         assert sum(r["messages"] for r in rows if r["type"] == kind) == len(records)
 
 
-@pytest.mark.parametrize("name", ["broker", "basic", "ipv6"])
+@pytest.fixture(params=["few groups", "many groups"])
+def groups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The driver sums up, or jobs do."""
+    if request.param == "many groups":
+        monkeypatch.setattr("rmqctl.spark.report.stats._FEW", 1)
+    return str(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("broker", "few groups"), ("broker", "many groups"), ("ipv6", "few groups")],
+    indirect=["groups"],
+)
 def test_the_same_rows_without_spark(
-    name: str, spark: SparkSession, golden: Callable[[str], Path]
+    name: str, groups: str, spark: SparkSession, golden: Callable[[str], Path]
 ) -> None:
     from rmqctl.operations.look import stats
     from rmqctl.operations.look.waiting import waiting
@@ -85,11 +97,20 @@ def test_the_same_rows_without_spark(
         counted = [stats.StoreToCount(store, broker_of(str(root)), str(root))]
         waits = waiting([store], 7)
         here = list(stats.statistics(counted, 7, lambda done: None, waits))
+    before = _jobs(spark)
     assert here == list(statistics(spark, [str(root)], {}, 7, waits))
+    if groups == "few groups":
+        # A scan, a sum and its result, of all groups and of all keys.
+        assert _jobs(spark) - before <= 6
+
+
+def _jobs(spark: SparkSession) -> int:
+    """How many jobs a session has begun."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
 def test_unreadable_places_and_an_empty_store_are_the_same_without_spark(
-    spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
+    groups: str, spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:
     from rmqctl.operations.look import stats
     from rmqctl.rows.columns import broker_of

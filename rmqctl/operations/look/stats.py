@@ -107,7 +107,7 @@ def statistics(
             "messages": found[key],
         }
     yield from waits.rows
-    yield summary(len(stores), counts, found, waits)
+    yield summary(len(stores), counts, len(found), sum(found.values()), waits)
 
 
 def _log_bytes(store: MessageStore) -> int:

@@ -134,8 +134,9 @@ def section_rows(section: str, counts: Counts, top: int) -> Iterator[Row]:
 
 
 def summary(
-    stores: int, counts: Counts, duplicates: dict[tuple[str, str, str], int], waits: Waiting
+    stores: int, counts: Counts, duplicate_keys: int, duplicates: int, waits: Waiting
 ) -> StatsSummary:
+    """``duplicates`` messages have one of ``duplicate_keys`` keys that others have too."""
     topics = counts.sections["topic"]
     messages = sum(count for count, _ in topics.values())
 
@@ -156,8 +157,8 @@ def summary(
         "retry_rate": round(retries / messages, 6) if messages else 0.0,
         "dead_letter_rate": round(dead_letters / messages, 6) if messages else 0.0,
         "damages": counts.damages,
-        "duplicate_keys": len(duplicates),
-        "messages_with_duplicate_key": sum(duplicates.values()),
+        "duplicate_keys": duplicate_keys,
+        "messages_with_duplicate_key": duplicates,
         "waiting": waits.waiting,
         "pending_halves": waits.pending_halves,
     }

@@ -1,13 +1,14 @@
 """Statistics of the messages of one or several stores, as rows.
 
 One pass groups by everything that is asked for, and the sections are sums over its groups; a second
-one looks for keys that more than one message of a topic has.
+one looks for keys that more than one message of a topic has. Where the groups are few the driver
+makes these sums, as ``stats`` does without Spark: a job takes longer than all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import (
     PROPERTY_KEYS,
@@ -16,15 +17,32 @@ from formats.constants import (
     RETRY_GROUP_TOPIC_PREFIX,
 )
 from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
+from rmqctl.operations.look import statsrows
 from rmqctl.rows.columns import broker_of
-from rmqctl.rows.sections import BY_BYTES_TOO, BY_VALUE, DELAYS, HOUR, SECTIONS, Waiting, most
+from rmqctl.rows.sections import (
+    BY_BYTES_TOO,
+    BY_VALUE,
+    DELAYS,
+    HOUR,
+    SECTIONS,
+    Waiting,
+    most,
+    order,
+)
 from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.source.datasource import broker_config, scan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Row as SparkRow
 
+    from rmqctl.operations.look.statsrows import Counts
     from rmqctl.rows import Row
+
+#: Rows, of groups or of keys, that the driver takes: some megabytes.
+_FEW = 20_000
+#: Where damage is; null for every message, so that messages are not kept apart by it.
+_PLACE = ("store", "physical_offset", "length", "reason")
 
 _COLUMNS = [
     "topic",
@@ -44,6 +62,15 @@ _COLUMNS = [
 ]
 
 
+class LogSums(NamedTuple):
+    """Messages and bytes of one store, and from when to when (milliseconds) they were stored."""
+
+    messages: int = 0
+    bytes: int = 0
+    first: int | None = None
+    last: int | None = None
+
+
 def statistics(
     spark: SparkSession,
     stores: list[str],
@@ -61,32 +88,96 @@ def statistics(
     rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
     everything = _groups(rows).persist()
     try:
-        groups = everything.where("not is_damage")
-        yield from _store_rows(groups, stores, options)
-        for name, keys in SECTIONS.items():
-            if name != "broker" or len(stores) > 1:
-                yield from _section(groups, name, keys, top)
-        yield from _consumer_groups(groups, top)
-        yield from _unreadable(everything.where("is_damage"), top)
-        summary = _summary(groups)
-        damaged = everything.where("is_damage").selectExpr("sum(messages) AS n").first()
-        summary["damages"] = (damaged["n"] if damaged is not None else 0) or 0
+        few = _few(everything)
+        summary: Row
+        if few is not None:
+            counts = _counts(few)
+            yield from _small(few, counts, stores, options, top)
+            summary = statsrows.summary(len(stores), counts, 0, 0, waits)
+        else:
+            yield from _large(everything, stores, options, top)
+            summary = _summary(everything, len(stores), waits)
     finally:
         everything.unpersist()
-    duplicates = _duplicates(rows.where("status <> 'damage'")).persist()
+    found = _duplicates(rows.where("status <> 'damage'")).persist()
     try:
-        for row in (
-            duplicates.orderBy(*_most("messages"), "topic", "kind", "key").limit(top).collect()
-        ):
-            yield {"type": "duplicate_key", **row.asDict()}
-        found = duplicates.selectExpr("count(*) AS n", "coalesce(sum(messages), 0) AS m").first()
-        assert found is not None
-        summary |= {"duplicate_keys": found["n"], "messages_with_duplicate_key": found["m"]}
+        duplicates, keys, messages = _most_duplicates(found, top)
     finally:
-        duplicates.unpersist()
+        found.unpersist()
+    for row in duplicates:
+        yield {"type": "duplicate_key", **row.asDict()}
     yield from waits.rows
-    waited = {"waiting": waits.waiting, "pending_halves": waits.pending_halves}
-    yield {"type": "summary", "stores": len(stores), **summary, **waited}
+    yield {**summary, "duplicate_keys": keys, "messages_with_duplicate_key": messages}
+
+
+def _few(rows: DataFrame) -> list[SparkRow] | None:
+    """All rows, by one job, where they are few; else None."""
+    found = rows.limit(_FEW + 1).collect()
+    return found if len(found) <= _FEW else None
+
+
+def _small(
+    groups: list[SparkRow], counts: Counts, stores: list[str], options: dict[str, str], top: int
+) -> Iterator[Row]:
+    """All rows down to the places that cannot be read, by sums that the driver makes."""
+    yield from _store_rows(_logs_of(groups), stores, options)
+    for name in SECTIONS:
+        if name != "broker" or len(stores) > 1:
+            yield from statsrows.section_rows(name, counts, top)
+    yield from statsrows.consumer_groups(counts)[:top]
+    yield from sorted(counts.unreadable, key=statsrows.place)[:top]
+
+
+def _logs_of(groups: list[SparkRow]) -> dict[str, LogSums]:
+    logs: dict[str, LogSums] = {}
+    for group in groups:
+        if not group["is_damage"]:
+            first, last = group["first"], group["last"]
+            log = logs.get(group["store"], LogSums(0, 0, first, last))
+            messages, size = log.messages + group["messages"], log.bytes + group["bytes"]
+            first, last = min(log.first, first), max(log.last, last)
+            logs[group["store"]] = LogSums(messages, size, first, last)
+    return logs
+
+
+def _counts(groups: list[SparkRow]) -> Counts:
+    counts = statsrows.Counts()
+    for group in groups:
+        if group["is_damage"]:
+            counts.damages += group["messages"]
+            place = {name: group[name] for name in _PLACE}
+            counts.unreadable.append({"type": "unreadable", **place})
+            continue
+        counts.reconsumed += group["reconsumed"]
+        for name, keys in SECTIONS.items():
+            values = tuple(group[key] for key in keys)
+            counts.add(name, values, group["messages"], group["bytes"])
+    return counts
+
+
+def _large(
+    everything: DataFrame, stores: list[str], options: dict[str, str], top: int
+) -> Iterator[Row]:
+    """The same rows, each kind of them by a job of its own."""
+    groups = everything.where("not is_damage")
+    yield from _store_rows(_logs(groups), stores, options)
+    for name, keys in SECTIONS.items():
+        if name != "broker" or len(stores) > 1:
+            yield from _section(groups, name, keys, top)
+    yield from _consumer_groups(groups, top)
+    yield from _unreadable(everything.where("is_damage"), top)
+
+
+def _most_duplicates(found: DataFrame, top: int) -> tuple[list[SparkRow], int, int]:
+    """The ``top`` keys that most messages have, how many keys there are, and how many messages."""
+    few = _few(found)
+    if few is not None:
+        few.sort(key=lambda row: (-row["messages"], *map(order, row[:3])))
+        return few[:top], len(few), sum(row["messages"] for row in few)
+    most = found.orderBy(*_most("messages"), "topic", "kind", "key").limit(top).collect()
+    sums = found.selectExpr("count(*) AS n", "coalesce(sum(messages), 0) AS m").first()
+    assert sums is not None
+    return most, sums["n"], sums["m"]
 
 
 def _groups(rows: DataFrame) -> DataFrame:
@@ -108,14 +199,12 @@ def _groups(rows: DataFrame) -> DataFrame:
         "store",
         "store_timestamp",
         is_damage.alias("is_damage"),
-        # Null for every message, so they are not kept apart by it.
         F.when(is_damage, F.col("physical_offset")).alias("physical_offset"),
         F.when(is_damage, F.col("total_size").cast("bigint")).alias("length"),
         F.regexp_replace("damage", "(?s): expected .*$", "").alias("reason"),
     )
     names = list(dict.fromkeys(name for keys in SECTIONS.values() for name in keys))
-    place = ("is_damage", "store", "physical_offset", "length", "reason")
-    return keyed.groupBy(*place, *names).agg(
+    return keyed.groupBy("is_damage", *_PLACE, *names).agg(
         F.count("*").alias("messages"),
         F.sum("size").alias("bytes"),
         F.sum("again").alias("reconsumed"),
@@ -163,28 +252,33 @@ def _section(groups: DataFrame, name: str, keys: tuple[str, ...], top: int) -> I
         yield {"type": name, **names, "messages": messages, "bytes": size}
 
 
-def _store_rows(groups: DataFrame, stores: list[str], options: dict[str, str]) -> Iterator[Row]:
+def _logs(groups: DataFrame) -> dict[str, LogSums]:
     from pyspark.sql import functions as F
 
-    sums = groups.groupBy("store", "broker").agg(
+    sums = groups.groupBy("store").agg(
         F.sum("messages").alias("messages"),
         F.sum("bytes").alias("bytes"),
         F.min("first").alias("first"),
         F.max("last").alias("last"),
     )
-    found = {row["store"]: row for row in sums.collect()}
+    return {store: LogSums(*log) for store, *log in sums.collect()}
+
+
+def _store_rows(
+    logs: dict[str, LogSums], stores: list[str], options: dict[str, str]
+) -> Iterator[Row]:
     config = broker_config(options.get("brokerConf", ""))
     given = config.broker_name if len(stores) == 1 else ""
     for name in sorted(map(shown, stores)):
-        row = found.get(name)
+        log = logs.get(name, LogSums())
         yield {
             "type": "store",
             "store": name,
             "broker": given or broker_of(name),
-            "messages": row["messages"] if row else 0,
-            "bytes": row["bytes"] if row else 0,
-            "first_store_timestamp": row["first"] if row else None,
-            "last_store_timestamp": row["last"] if row else None,
+            "messages": log.messages,
+            "bytes": log.bytes,
+            "first_store_timestamp": log.first,
+            "last_store_timestamp": log.last,
             "file_reserved_hours": config.file_reserved_time,
         }
 
@@ -223,27 +317,42 @@ def _most(name: str) -> tuple[Column, ...]:
     return (F.col(name).desc(),)
 
 
-def _summary(groups: DataFrame) -> dict[str, Any]:
+def _summary(everything: DataFrame, stores: int, waits: Waiting) -> Row:
     from pyspark.sql import functions as F
 
     def part(prefix: str) -> Column:
         return F.sum(F.when(F.col("topic").startswith(prefix), F.col("messages")))
 
-    found = groups.agg(
-        F.sum("messages").alias("messages"),
-        F.sum("bytes").alias("bytes"),
-        F.countDistinct("topic").alias("topics"),
-        F.count_distinct("topic", "queue_id").alias("queues"),
-        part(RETRY_GROUP_TOPIC_PREFIX).alias("retries"),
-        part(DLQ_GROUP_TOPIC_PREFIX).alias("dead_letters"),
-        F.sum("reconsumed").alias("reconsumed"),
-    ).first()
-    assert found is not None
+    found = (
+        everything.where("not is_damage")
+        .agg(
+            F.sum("messages").alias("messages"),
+            F.sum("bytes").alias("bytes"),
+            F.countDistinct("topic").alias("topics"),
+            F.count_distinct("topic", "queue_id").alias("queues"),
+            part(RETRY_GROUP_TOPIC_PREFIX).alias("retries"),
+            part(DLQ_GROUP_TOPIC_PREFIX).alias("dead_letters"),
+            F.sum("reconsumed").alias("reconsumed"),
+        )
+        .first()
+    )
+    damaged = everything.where("is_damage").agg(F.sum("messages").alias("damages")).first()
+    assert found is not None and damaged is not None
     summary = {name: value or 0 for name, value in found.asDict().items()}
     messages = summary["messages"]
     for name, count in (("retry_rate", "retries"), ("dead_letter_rate", "dead_letters")):
         summary[name] = round(summary[count] / messages, 6) if messages else 0.0
-    return summary
+    return {
+        "type": "summary",
+        "stores": stores,
+        **summary,
+        "damages": damaged["damages"] or 0,
+        # Counted after it.
+        "duplicate_keys": 0,
+        "messages_with_duplicate_key": 0,
+        "waiting": waits.waiting,
+        "pending_halves": waits.pending_halves,
+    }
 
 
 def _duplicates(rows: DataFrame) -> DataFrame:
