@@ -73,6 +73,21 @@ def test_files_of_other_times_are_not_read(store: Path) -> None:
         assert all(may_hold(log, number, late, late, -1) for number in range(len(files)))
 
 
+def test_a_range_of_places_is_kept_to(store: Path) -> None:
+    with MessageStore(store, CONFIG) as opened:
+        log = opened.commit_log
+        files = [entry.file_from_offset for entry in log.files.entries]
+        places = [one.physical_offset for one in log.walk() if isinstance(one, Record)]
+        late = _T0 + 40 * _STEP
+        ((whole, end),) = stretches(log, late, None)
+        assert whole is not None and end is None
+        within = next(at for at in places if at > files[files.index(whole) + 1])
+        assert list(stretches(log, late, None, start=within)) == [(within, None)]
+        assert list(stretches(log, late, None, start=places[1])) == [(whole, None)]
+        assert list(stretches(log, None, _T0, start=within)) == []
+        assert list(stretches(log, None, None, 9000, start=within)) == [(within, 9000)]
+
+
 def test_a_file_whose_first_records_are_damaged_is_read(store: Path) -> None:
     with (store / "commitlog" / ("0" * 20)).open("r+b") as file:
         file.write(b"\xff" * 8)

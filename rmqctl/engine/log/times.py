@@ -44,26 +44,34 @@ def may_hold(
 
 
 def stretches(
-    log: CommitLog, since: int | None, until: int | None, end: int | None = None
+    log: CommitLog,
+    since: int | None,
+    until: int | None,
+    end: int | None = None,
+    *,
+    start: int | None = None,
 ) -> Iterator[tuple[int | None, int | None]]:
-    """The parts of a log, up to ``end``, that may hold messages of some store times, as of
-    :func:`may_hold`: where each starts and ends, of which None is the start and the end of the
-    log. What a walk of the whole log yields of these times, walks of its parts yield."""
+    """The parts of a log that may hold messages of some store times, as of :func:`may_hold`: where
+    each starts and ends, of which None is the start and the end of the log. What a walk of
+    ``[start, end)`` yields of these times, walks of the parts yield; ``start`` is a record's."""
     if since is None and until is None:
-        yield None, end
+        yield start, end
         return
-    start: int | None = None
+    begin: int | None = None
     for number, entry in enumerate(log.files.entries):
         at = entry.file_from_offset
         if end is not None and at >= end:
             break
+        if start is not None and at + entry.size <= start:
+            continue
         if may_hold(log, number, since, until):
-            start = at if start is None else start
-        elif start is not None:
-            yield start, at
-            start = None
-    if start is not None:
-        yield start, end
+            first = at if start is None else max(at, start)
+            begin = first if begin is None else begin
+        elif begin is not None:
+            yield begin, at
+            begin = None
+    if begin is not None:
+        yield begin, end
 
 
 def _first_times(log: CommitLog, number: int) -> list[int]:

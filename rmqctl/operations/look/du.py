@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,6 +22,7 @@ from formats import layouts
 from formats.constants import BORNHOST_V6_FLAG, IPV4_SIZE, IPV6_SIZE
 from formats.text import decode_utf8
 from rmqctl.engine.files import paths
+from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.record import Blank, Damage
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints
@@ -200,11 +202,13 @@ def usage(
 ) -> Iterator[UsageRow | DiskRow | DuSummary]:
     """Rows ``usage``, most bytes first, rows ``disk``, then ``summary``. Bytes are those of the
     records, damaged stretches and blanks apart; what came when the bound was reached is ungrouped.
+    Files that clearly hold nothing of the times that are asked for are not read.
     """
     scanner = Scanner(store.commit_log, properties=False)
+    parts = stretches(store.commit_log, what.since, what.until)
     columns, counts = _Columns(scanner.topics), _Counts()
     messages = size = blank = damages = damaged = 0
-    for entry in scanner.scan():
+    for entry in chain.from_iterable(scanner.scan(*part) for part in parts):
         if isinstance(entry, Batch):
             rows = _shown(entry, what)
             if len(rows):

@@ -157,7 +157,6 @@ class _Search:
             if record.physical_offset in self.found:
                 continue
             if not self.has_room():
-                search.scanned_bytes = record.physical_offset - self.store.min_offset
                 break
             self.found[record.physical_offset] = where
             yield record

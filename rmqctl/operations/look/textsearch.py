@@ -14,6 +14,7 @@ import numpy as np
 
 from formats.constants import COMPRESSED_FLAG, PROPERTY_UNIQ_KEY
 from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.log.times import stretches
 from rmqctl.engine.record.bodies import DEFAULT_LIMIT, decompress
 from rmqctl.engine.record.record import Damage, Record
 from rmqctl.engine.scan.batch import Batch
@@ -33,7 +34,8 @@ class TextSearch:
 
     ``needle`` are the bytes of ``text``; ``topic`` and store times (both inclusive) leave messages
     out. ``damages`` are stretches that cannot be read, ``unread_bodies`` compressed ones that could
-    not be decompressed, or have more than ``decompress_limit`` bytes.
+    not be decompressed, or have more than ``decompress_limit`` bytes. ``scanned_bytes`` are those
+    of the log that were read: files that clearly hold nothing of the times are not.
     """
 
     text: str
@@ -55,15 +57,21 @@ class TextSearch:
     ) -> Iterator[tuple[Record, str]]:
         """The messages that hold the text, in log order, and where: in :data:`UNIQUE_KEY`,
         :data:`KEY` (it is one of KEYS), :data:`PROPERTY` (anywhere in the properties) or
-        :data:`BODY`; the first of these that holds it. ``progress`` is told of the bytes read."""
-        for entry in Scanner(store.commit_log, properties=False).scan():
-            reached = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
-            if isinstance(entry, Damage):
-                self.damages += 1
-            elif isinstance(entry, Batch):
-                yield from self._in_batch(store, entry)
-            self.scanned_bytes = reached - store.min_offset
-            progress(self.scanned_bytes)
+        :data:`BODY`; the first of these that holds it. ``scanned_bytes`` are then those up to the
+        message. ``progress`` is told how far behind the log's start the search is."""
+        scanner = Scanner(store.commit_log, properties=False)
+        for start, end in stretches(store.commit_log, self.since, self.until):
+            before = self.scanned_bytes - (store.min_offset if start is None else start)
+            for entry in scanner.scan(start, end):
+                reached = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+                if isinstance(entry, Damage):
+                    self.damages += 1
+                elif isinstance(entry, Batch):
+                    for record, where in self._in_batch(store, entry):
+                        self.scanned_bytes = before + record.physical_offset
+                        yield record, where
+                self.scanned_bytes = before + reached
+                progress(reached - store.min_offset)
 
     def _in_batch(self, store: MessageStore, batch: Batch) -> Iterator[tuple[Record, str]]:
         shown = np.ones(len(batch), bool)

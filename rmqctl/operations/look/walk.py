@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from formats.constants import LONG_MAX
 from formats.text import encode_utf8
 from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.log.times import stretches
 from rmqctl.engine.read.lines import Lines, LinesOfLog, line_maker
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.operations.look.lines import wanted_lines
@@ -89,10 +91,12 @@ def walk_commit_log(
     message_filter: MessageFilter | None = None,
 ) -> Iterator[MessageRow | BlankRow | DamageRow | WalkCommitlogSummary]:
     """Rows ``message``, ``blank``, ``damage``, then ``summary``. With ``message_filter`` only
-    messages that match it, and no blanks.
+    messages that match it, and no blanks. Files that clearly hold nothing of the times that are
+    asked for are not read, so damage in them is not told.
 
     The summary's ``next_offset`` is where the walk stopped, ``residue`` the bytes behind the end
-    of the log that are not zero (a crashed append, or what a truncation left).
+    of the log that are not zero (a crashed append, or what a truncation left); 0 where the walk
+    stopped before it.
 
     :raises NoRecordAt: nothing that is a record's start stands at ``what.start``.
     """
@@ -143,16 +147,21 @@ def _walked(
     counts = {"message": 0, "blank": 0, "damage": 0}
     next_offset, residue = what.start or store.min_offset, 0
     rows_left = what.limit if what.limit is not None else LONG_MAX
-    entries: Iterator[Entry | Lines] = store.commit_log.walk(what.start, what.end)
+    log = store.commit_log
+    walk: Callable[[int | None, int | None], Iterator[Entry | Lines]] = log.walk
     if lines is not None:
         lines.most = rows_left
-        entries = store.commit_log.walk_stretches(lines, what.start, what.end)
-    for entry in entries:
+        walk = functools.partial(log.walk_stretches, lines)
+    parts = list(stretches(log, what.since, what.until, what.end, start=what.start))
+    ends = {end for _, end in parts}
+    for entry in chain.from_iterable(walk(*part) for part in parts):
         if rows_left == 0:
             break
         if isinstance(entry, End):
             next_offset, residue = entry.physical_offset, entry.residue
-            break
+            if next_offset not in ends:
+                break  # The log itself ends here.
+            continue
         if isinstance(entry, Lines):
             counts["message"] += entry.messages
             rows_left -= entry.messages
