@@ -14,13 +14,16 @@ from rmqctl.cli import layout
 from rmqctl.cli.pager import terminal_width
 from rmqctl.cli.sink import Sink
 from rmqctl.cli.tables import NARROW_COLUMNS, SPARE_COLUMNS, Table, Vertical
-from rmqctl.cli.text import cell, pairs, parts, visible, wrapped
+from rmqctl.cli.text import cell, pairs, parts, visible, width, wrapped
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
 
 #: Fields that need no name where a row is too wide for columns.
 TITLES: dict[str, tuple[str, ...]] = {"finding": ("severity", "code", "path")}
+#: A sentence that ends a row: it goes on below itself, in its own column of so many at least.
+_SENTENCES = {"step": "why", "deleted": "why"}
+_LEAST_SENTENCE = 24
 #: What goes without saying on a terminal, which has little room.
 _USUAL: dict[str, dict[str, tuple[str, ...]]] = {
     "message": {"status": ("ok",), "body_encoding": ("utf8", "hex")},
@@ -107,9 +110,15 @@ class Pages(Table):
         super().close()
         self._tell_what_lacks()
 
+    def _end_table(self) -> None:
+        self._tell_what_lacks()
+        self._layout, self._of = None, []
+
     def _print(self, page: list[Row]) -> None:
         names = [name for name in self._names if any(self._tells(row, name) for row in page)]
         cells = layout.Page(names, page)
+        if self._printed_with_sentences(cells):
+            return
         before = self._layout
         if before is None or self._of != names or not before.takes(cells):
             self._layout, self._of = self._laid_out(cells), names
@@ -124,14 +133,38 @@ class Pages(Table):
         self._cut |= dict.fromkeys(self._layout.cut(cells))
         self.sink.line("\n".join(self._layout.rows(cells, self._paper.severity)))
 
+    def _printed_with_sentences(self, cells: layout.Page) -> bool:
+        """Prints a page whose last column is a sentence, broken where the terminal ends; whether
+        it was one, and there was room."""
+        *names, last = cells.names
+        if _SENTENCES.get(self._of_table) != last or not names:
+            return False
+        room = self._paper.columns
+        front = layout.uncut(cells, room, names)
+        if front is None or room - front.width - layout.GAP < _LEAST_SENTENCE:
+            return False
+        margin = front.width + layout.GAP
+        wide = min(room - margin, cells.width(last, ""))
+        if self._of != cells.names:
+            self._of = cells.names
+            header = f"{front.header():<{margin}}{layout.heading(last)}"
+            self.sink.line(self._paper.styled(header, _BOLD))
+            self.sink.line("─" * max(margin + wide, len(header)))
+        for row, text in zip(front.rows(cells, str), cells.texts(last, ""), strict=True):
+            begin, *more = wrapped(text, room - margin)
+            self.sink.line(f"{row}{' ' * (margin - width(row))}{begin}".rstrip())
+            for one in more:
+                self.sink.line(" " * margin + one)
+        return True
+
     def _laid_out(self, cells: layout.Page) -> layout.Layout | None:
         """The layout of a page; None where its rows are told in words: of a finding nothing may
         lack."""
         room = self._paper.columns
-        if self._type in TITLES:
+        if self._of_table in TITLES:
             return layout.uncut(cells, room)
-        spare = SPARE_COLUMNS.get(self._type or "", ())
-        narrow = NARROW_COLUMNS.get(self._type or "", {})
+        spare = SPARE_COLUMNS.get(self._of_table, ())
+        narrow = NARROW_COLUMNS.get(self._of_table, {})
         return layout.fitted(cells, room, spare=spare, narrow=narrow, whole=self._wide)
 
     def _tells(self, row: Row, name: str) -> bool:
@@ -154,6 +187,7 @@ class Pages(Table):
         self._paper.fields(list(shown), shown)
 
     def _line(self, text: str, style: str = "") -> None:
+        self._has_lines = True
         self._paper.print(text, style)
 
     def _tell_what_lacks(self) -> None:

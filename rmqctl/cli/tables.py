@@ -1,8 +1,9 @@
 """Tables: what they show, and plain aligned text where there is no terminal (`pages.py` has those
 for one); one field a line for one row.
 
-Rows of other types than the main one are lines of their own, and so is the summary. Only a page
-of rows is held.
+Rows of some other types than the main one (:data:`SECTIONS`) are tables of their own, with a title;
+those of further ones are lines, for they come in between, and so is the summary. Only a page of
+rows is held.
 """
 
 from __future__ import annotations
@@ -126,6 +127,17 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "begin_phy_offset",
     ),
 }
+#: Rows that come one after the other and are a table, whichever the main type is: its title.
+SECTIONS: dict[str, str] = {
+    "step": "What the start does",
+    "deleted": "Files that it deletes",
+    "truncated": "Files that it cuts",
+    "gap": "What cannot be read",
+    "restored": "What was put right",
+    "disk": "Files on disk",
+}
+#: What the main table is called where others stand before it.
+_MAIN_TITLES = {"queue": "Queues after the start", "lost": "Messages that are lost"}
 #: Columns that a terminal too narrow for all does without, the first one first.
 SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "message": ("total_size", "properties", "body_encoding"),
@@ -168,23 +180,30 @@ class Vertical(Shape):
 
 
 class Table(Shape):
-    """What both tables share: a page of rows of one type, everything else as lines."""
+    """What both tables share: a page of rows of one type, everything else as lines or as tables
+    that follow."""
 
     def __init__(self, sink: Sink, main_type: str | None, wide: bool) -> None:
         super().__init__(sink)
         self._type = main_type
         self._wide = wide
+        #: The type of the rows of the table that is being printed; empty before the first one.
+        self._of_table = ""
+        self._has_lines = False
         self._names: list[str] = []
         self._page: list[Row] = []
 
     def row(self, row: Row) -> None:
-        self._type = self._type or row["type"]
-        if row["type"] != self._type:
+        kind = row["type"]
+        self._type = self._type or kind
+        if kind != self._type and kind not in SECTIONS:
             self._print_page()
-            self._line(f"{visible(row['type'])}: {pairs(row)}")
+            self._line(f"{visible(kind)}: {pairs(row)}")
             return
+        if kind != self._of_table:
+            self._begin(kind)
         if not self._names:
-            chosen = None if self._wide else TABLE_COLUMNS.get(row["type"])
+            chosen = None if self._wide else TABLE_COLUMNS.get(kind)
             self._names = [n for n in chosen or row if n in row and n != "type"]
         self._page.append(row)
         if len(self._page) >= PAGE_ROWS:
@@ -208,16 +227,34 @@ class Table(Shape):
     def close(self) -> None:
         self._print_page()
 
+    def _begin(self, kind: str) -> None:
+        """Another table: it has a title unless it is the main one and the first."""
+        self._print_page()
+        title = SECTIONS.get(kind) if kind != self._type else None
+        if self._of_table:
+            self._end_table()
+            title = title or _MAIN_TITLES.get(kind)
+        if title is not None:
+            if self._has_lines:
+                self.sink.line("")
+            self._line(f"# {title}")
+        self._of_table, self._names = kind, []
+
+    def _end_table(self) -> None:
+        """After the last row of a table: the next one has other columns."""
+
     def _print_page(self) -> None:
         """Prints the rows that are held, if any."""
         if self._page:
             page, self._page = self._page, []
+            self._has_lines = True
             self._print(page)
 
     def _print(self, page: list[Row]) -> None:
         raise NotImplementedError
 
     def _line(self, text: str) -> None:
+        self._has_lines = True
         self.sink.line(text)
 
 
@@ -225,6 +262,9 @@ class Plain(Table):
     """Aligned text: one header, widths from the first page, never cut."""
 
     _widths: list[int] | None = None
+
+    def _end_table(self) -> None:
+        self._widths = None
 
     def _print(self, page: list[Row]) -> None:
         names = self._names

@@ -81,8 +81,10 @@ def test_space_on_disk_counts_blocks(cli: Cli, store: Path) -> None:
     for row, line in zip(rows[:-1], table, strict=False):
         shown = [str(row["files"]), human_size(row["size"]), human_size(row["allocated_bytes"])]
         assert line.split() == " ".join([row["structure"], *shown]).split()
-    disk = [line for line in cli("du", store=store).out.splitlines() if line.startswith("disk: ")]
-    assert f"size={human_size(rows[0]['size'])}, allocated" in disk[0]
+    lines = cli("du", store=store).out.splitlines()
+    at = lines.index("# Files on disk")
+    alone = cli("du", "--disk", store=store).out.splitlines()[:-1]
+    assert lines[at - 1] == "" and lines[at + 1 : at + 1 + len(alone)] == alone
     # A record's size is compared with another's, to the byte.
     assert cell_of({"type": "unit", "size": 123_456}, "size") == "123456"
 

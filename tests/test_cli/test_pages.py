@@ -16,6 +16,7 @@ from rmqctl.cli import layout, output, text
 from rmqctl.cli.main import run
 from rmqctl.engine.messagestore import MessageStore
 from tests.conftest import Golden
+from tests.golden_data import apply_damage, damage_case
 from tests.test_cli.conftest import BORN, BROKER_CONF, CONFIG, Terminal, message
 
 LONG = "com.example.a.long.name.payments.settlement.reconciliation.events.v2"
@@ -125,7 +126,7 @@ def test_every_table_fits_the_terminal(
     for number in rules:
         # The header is the one line before the rule, and as wide as it: nothing is broken.
         header = lines[number - 1]
-        assert header.startswith(begin) or line == ("stats",)
+        assert header.startswith((begin, "structure ")) or line == ("stats",)
         assert text.width(header) <= len(lines[number]) <= columns
         assert "  " in header and "_" not in header
         # The first row is one line: its cells stand under their headings.
@@ -159,6 +160,55 @@ def test_so_do_those_of_real_brokers(
     headers = [lines[number - 1] for number, one in enumerate(lines) if is_rule(one)]
     assert len(headers) == (begin is not None)
     assert all(header.startswith(begin or "") for header in headers)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_rows_of_several_types_are_tables_one_below_the_other(
+    columns: int,
+    copy_store: Callable[[str], Path],
+    broker_conf_file: Callable[[str], Path],
+    tmp_path: Path,
+    on_terminal: Shown,
+) -> None:
+    root = copy_store("basic")
+    apply_damage(root, damage_case("flip-body-early-abort")["ops"])
+    where = ("--store", root, "--broker-conf", broker_conf_file("basic"))
+
+    def tables(*line: object) -> dict[str, str]:
+        """The headers of what is shown, by their titles."""
+        lines = on_terminal(columns, *line, *where, code=1).splitlines()
+        assert widest(lines) <= columns
+        titles = [n for n, one in enumerate(lines) if one.startswith("# ")]
+        for number in titles:
+            assert is_rule(lines[number + 2]) and (not number or lines[number - 1] == "")
+        assert sum(map(is_rule, lines)) == len(titles)
+        return {lines[n]: lines[n + 1] for n in titles}
+
+    found = tables("simulate-start")
+    assert list(found) == [
+        *("# What the start does", "# Files that it deletes", "# Files that it cuts"),
+        "# Queues after the start",
+    ]
+    assert found["# What the start does"].split() == ["what", "where", "why"]
+    assert found["# Queues after the start"].startswith("topic ")
+    lines = on_terminal(columns, "simulate-start", *where, code=1).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("delete-index "))
+    margin = lines[at].index("its last message")
+    # A sentence goes on below itself, and nothing of it is cut.
+    more = lines[at + 1 :][: next(n for n, line in enumerate(lines[at + 1 :]) if line[0] != " ")]
+    assert bool(more) == (columns == 80) and all(line[:margin].isspace() for line in more)
+    told = " ".join([lines[at][margin:], *(line.strip() for line in more)])
+    assert told.endswith("the checkpoint says that the index is on disk up to nothing")
+    found = tables("salvage", "--output", tmp_path / "new", "--dry-run")
+    assert list(found) == ["# What cannot be read", "# Messages that are lost"]
+
+
+def test_lines_between_rows_stay_lines(hard: Path, on_terminal: Shown) -> None:
+    """A blank at the end of each log file is no table of one row."""
+    where = ("--store", hard, "--broker-conf", hard.parent / "broker.conf")
+    lines = on_terminal(160, "walk", "commitlog", *where).splitlines()
+    assert sum(map(is_rule, lines)) == 1 and not any(line.startswith("# ") for line in lines)
+    assert sum(line.startswith("blank: ") for line in lines) > 1
 
 
 def test_what_is_cut_and_what_goes_is_told_and_v_shows_all(hard: Path, on_terminal: Shown) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,7 +59,7 @@ class Report:
         return not self.lost and all(one.restored_bytes == one.gap.length for one in gaps)
 
     def planned(self) -> Iterator[GapRow | RestoredRow | LostRow]:
-        """Rows ``gap`` and ``restored`` in log order, then ``lost``, queue by queue."""
+        """Rows ``gap``, then ``restored``, both in log order, then ``lost``, queue by queue."""
         plan = self._plan
         for filled in plan.gaps:
             gap = filled.gap
@@ -68,13 +70,7 @@ class Report:
                 "reason": gap.reason,
                 "restored_bytes": filled.restored_bytes,
             }
-            if filled.from_other and plan.other is not None:
-                self.restored += filled.from_other
-                yield _restored(gap.start, gap.length, filled.from_other, None, plan.other.root)
-        for piece in plan.pieces:
-            if piece.kind == "header":
-                self.restored += 1
-                yield _restored(piece.start, piece.length, 1, piece.unit, None)
+        yield from self._restored()
         last: _Stretch | None = None
         for unit, has_placeholder in self._lost_units():
             if last is not None and last.goes_on(unit, has_placeholder):
@@ -85,6 +81,22 @@ class Report:
             last = _Stretch(unit, 1, has_placeholder)
         if last is not None:
             yield self._lost(last)
+
+    def _restored(self) -> Iterator[RestoredRow]:
+        """What is there again: of the other log, and by headers that were put right."""
+        plan = self._plan
+        headers: list[RestoredRow] = []
+        for piece in plan.pieces:
+            if piece.kind == "header":
+                headers.append(_restored(piece.start, piece.length, 1, piece.unit, None))
+        others = (
+            _restored(one.gap.start, one.gap.length, one.from_other, None, plan.other.root)
+            for one in plan.gaps
+            if one.from_other and plan.other is not None
+        )
+        for row in heapq.merge(others, headers, key=itemgetter("physical_offset")):
+            self.restored += row["messages"]
+            yield row
 
     def _lost_units(self) -> Iterator[tuple[LostUnit, bool]]:
         """Units whose messages are lost, and whether something holds their place."""
