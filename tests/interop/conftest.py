@@ -4,14 +4,18 @@ line; with RMQCTL_INTEROP=require (as in CI) they fail instead."""
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.interop.engine import VERSIONS, Engine, NotAvailable, build
+from tests.interop.engine import VERSIONS, Engine, NotAvailable, Row, build
+from tests.interop.stores import Messages, settings
 
 StartEngine = Callable[[], Engine]
+#: Gives a store of so many messages, and the settings that it was written with.
+Sound = Callable[[int], tuple[Path, Row]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,6 +60,28 @@ def start_engine(
     yield start
     for engine in running:
         engine.close()
+
+
+@pytest.fixture(scope="session")
+def sound(start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory) -> Sound:
+    """``sound(messages)``: a sound store of the engine's own, of many files, stopped cleanly.
+    Nobody writes there: tests take a copy."""
+    made: dict[int, tuple[Path, Row]] = {}
+
+    def of(messages: int) -> tuple[Path, Row]:
+        if messages not in made:
+            engine = start_engine()
+            chance = random.Random(f"sound {engine.version} {messages}")
+            values = {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384}
+            root = tmp_path_factory.mktemp("sound") / "store"
+            store = engine.open(root, values)
+            store.put(Messages(chance, values, engine.version).take(messages))
+            store.settle()
+            store.shutdown()
+            made[messages] = root, values
+        return made[messages]
+
+    return of
 
 
 @pytest.fixture

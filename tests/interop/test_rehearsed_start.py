@@ -10,13 +10,13 @@ import pytest
 
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from tests.golden_data import apply_damage, copy_tree
-from tests.interop.conftest import StartEngine
+from tests.interop.conftest import Sound, StartEngine
 from tests.interop.damage import random_fault
 from tests.interop.engine import EngineError, Row
 from tests.interop.golden import files_of
-from tests.interop.stores import Messages, config_of, settings
+from tests.interop.stores import config_of
 
-CASES = 15
+CASES, MESSAGES = 15, 300
 
 
 class Left(NamedTuple):
@@ -26,19 +26,6 @@ class Left(NamedTuple):
     ends: tuple[int, int] = (0, 0)
     queues: dict[str, tuple[int, int]] | None = None
     deleted: frozenset[str] = frozenset()
-
-
-@pytest.fixture(scope="module")
-def sound(start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
-    """A sound store of the engine's own, of many files."""
-    engine = start_engine()
-    chance = random.Random(f"start {engine.version}")
-    values = {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384}
-    root = tmp_path_factory.mktemp("start") / "store"
-    store = engine.open(root, values)
-    store.put(Messages(chance, values, engine.version).take(300))
-    store.shutdown()
-    return root, values
 
 
 def played(root: Path, values: Row, version: str) -> Left:
@@ -86,12 +73,12 @@ def done(start_engine: StartEngine, root: Path, values: Row) -> Left | None:
 @pytest.mark.parametrize("number", range(CASES))
 def test_a_played_start_is_the_engines(
     start_engine: StartEngine,
-    sound: tuple[Path, Row],
+    sound: Sound,
     chance: random.Random,
     tmp_path: Path,
     number: int,
 ) -> None:
-    base, values = sound
+    base, values = sound(MESSAGES)
     root = copy_tree(base, tmp_path / "store")
     what, ops = random_fault(chance, root)
     print(what, ops)

@@ -13,30 +13,17 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from tests.conftest import Golden
 from tests.golden_data import INDEX, apply_damage, copy_tree, damage_case, tree_content
-from tests.interop.conftest import StartEngine
+from tests.interop.conftest import Sound
 from tests.interop.damage import random_damage
 from tests.interop.engine import Engine, Row
 from tests.interop.losses import Rows
-from tests.interop.stores import Messages, config_of, normal, rows_of, settings
+from tests.interop.stores import config_of, normal, rows_of
 from tests.test_operations.test_salvage import places_of, records_of
 
 #: Golden cases whose log is damaged.
 CASES = ["bad-magic-late", "bad-size-late", "flip-body-early", "flip-body-early-abort"]
 CASES += ["flip-body-late", "hole", "short-last-file", "torn-tail", "first-files-expired"]
-
-
-@pytest.fixture(scope="module")
-def sound(start_engine: StartEngine, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
-    """A sound store of the engine's own."""
-    engine = start_engine()
-    chance = random.Random(f"salvage {engine.version}")
-    values = {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384}
-    root = tmp_path_factory.mktemp("salvage") / "store"
-    store = engine.open(root, values)
-    store.put(Messages(chance, values, engine.version).take(200))
-    store.settle()
-    store.shutdown()
-    return root, values
+MESSAGES = 200
 
 
 def said_of(engine: Engine, root: Path, values: Row, *, killed: bool) -> Rows:
@@ -107,9 +94,9 @@ def test_golden_damage(engine: Engine, golden: Golden, tmp_path: Path, number: i
 @pytest.mark.proves("salvage")
 @pytest.mark.parametrize("number", range(15))
 def test_random_damage(
-    engine: Engine, sound: tuple[Path, Row], chance: random.Random, tmp_path: Path, number: int
+    engine: Engine, sound: Sound, chance: random.Random, tmp_path: Path, number: int
 ) -> None:
-    base, values = sound
+    base, values = sound(MESSAGES)
     root, output = copy_tree(base, tmp_path / "store"), tmp_path / "new"
     what, ops = random_damage(chance, root)
     print(what, ops)
