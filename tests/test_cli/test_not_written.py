@@ -69,6 +69,7 @@ def test_writing_commands_refuse(cli: Cli, store: Path, form: str) -> None:
         ("enableDLegerCommitLog=true", "DLedger"),
         ("enableControllerMode=true", "controller"),
         ("configManagerVersion=v2", "RocksDB"),
+        ("storeType=DefaultRocksDB", "RocksDB"),
     ],
 )
 def test_a_broker_conf_that_says_so_counts(

@@ -78,6 +78,7 @@ class MessageStoreConfig:
     enable_d_leger_commit_log: bool = False
     enable_controller_mode: bool = False
     config_manager_version: str = "v1"
+    store_type: str = "default"
     explicit: frozenset[str] = field(default_factory=frozenset)
     overruled: frozenset[str] = field(default_factory=frozenset)
 

@@ -64,6 +64,9 @@ _CONFIG_IN_ROCKSDB = _OFFSETS_IN_ROCKSDB | {
     "config/topics": "topics in RocksDB (5.x)",
     "config/subscriptionGroups": "groups in RocksDB (5.x)",
 }
+#: The ``storeType`` with which 5.x keeps queues, and with them its configuration, in RocksDB
+#: (``MessageStoreConfig#isEnableRocksDBStore``, which does not mind the case).
+_ROCKSDB_STORE = "defaultRocksDB"
 #: RocksDB names the file of its current manifest so.
 _ROCKSDB_MARK = "CURRENT"
 
@@ -132,6 +135,11 @@ def check_understood(root: Path, config: MessageStoreConfig) -> None:
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
             raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+    if config.store_type.lower() == _ROCKSDB_STORE.lower():
+        raise UnsupportedStore(
+            path=str(root / CONSUME_QUEUE),
+            reason=f"storeType={config.store_type}: its broker keeps queues in RocksDB (5.x)",
+        )
     epochs = [name for name in _CONTROLLER if _holds_something(root / name)]
     for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:
         raise WrittenByItsBrokers(
