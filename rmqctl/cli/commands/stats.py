@@ -90,12 +90,13 @@ def command(
     else:
         rows = _here(settings, top)
     if html is not None:
+        from rmqctl.cli.html.document import write
         from rmqctl.cli.statspage import page
         from rmqctl.spark.remote.urls import shown
 
         names = [shown(store) for store in settings.stores]
         title = ", ".join(names) if len(names) < 4 else f"{len(names)} stores"
-        _write(html, page(rows, title, top))
+        write(html, page(rows, title, top))
     _print(settings, rows, format)
     return int(not rows[-1]["messages"] or bool(rows[-1]["damages"]))
 
@@ -170,19 +171,3 @@ def _print(settings: SparkSettings, rows: list[Row], format: str) -> None:
             writer.remark("")
     with settings.writer(format) as writer:
         writer.summary(**summary)
-
-
-def _write(path: Path, text: str) -> None:
-    """The file appears whole."""
-    import os
-
-    from rmqctl.errors import CannotWrite
-
-    building = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        building.write_text(text, "utf-8", errors="backslashreplace")
-        building.replace(path)
-    except OSError as error:
-        raise CannotWrite(path=str(path), reason=error.strerror) from error
-    finally:
-        building.unlink(missing_ok=True)

@@ -2,19 +2,16 @@
 
 The only scripts that run in it are its own, by their hashes: uPlot (MIT, ``uPlot.LICENSE``), which
 draws what is over time, and ``page.js`` that tells it what. Words of a store are text and never
-reach them (:mod:`~rmqctl.cli.statspage.parts`). docs/decisions/0016-charts-of-the-stats-page.md
+reach them (:mod:`~rmqctl.cli.html.parts`). docs/decisions/0016-charts-of-the-stats-page.md
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
-from hashlib import sha256
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.cli.statspage.parts import NONE, bar_lines, bars, card, count, moment, size, text
+from rmqctl.cli.html.document import document, made, part
+from rmqctl.cli.html.parts import NONE, bar_lines, bars, card, count, moment, size, text
 from rmqctl.cli.statspage.times import by_hour, reach
 
 if TYPE_CHECKING:
@@ -41,29 +38,15 @@ def page(rows: Iterable[Row], title: str, top: int = 20) -> str:
     for row in rows:
         sections.setdefault(row["type"], []).append(row)
     summary = sections.get("summary", [{}])[0]
-    made = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    library, own = _file("uPlot.iife.min.js"), _file("page.js")
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        # Whatever a store holds, nothing of it can run or call home.
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'; "
-        f"script-src {_hash(library)} {_hash(own)}; base-uri 'none'; form-action 'none'\">\n"
-        f"<title>{text(title)}</title>\n<style>{_file('uPlot.min.css')}\n{_file('page.css')}"
-        f"</style>\n</head>\n<body>\n<h1>Messages of {text(title)}</h1>\n"
-        f"<p>Made by rmqctl stats, {made}. Times are UTC.</p>\n"
+    body = (
+        f"<h1>Messages of {text(title)}</h1>\n"
+        f"<p>Made by rmqctl stats, {made()}. Times are UTC.</p>\n"
         f'<dl class="tiles">{_tiles(summary)}</dl>\n<main>\n{_body(sections, summary, top)}\n'
-        f"</main>\n<script>{library}</script>\n<script>{own}</script>\n</body>\n</html>\n"
+        "</main>\n"
     )
-
-
-def _file(name: str) -> str:
-    return files(__package__).joinpath(name).read_text("utf-8")
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
+    styles = [part(name, __package__) for name in ("uPlot.min.css", "page.css")]
+    scripts = [part(name, __package__) for name in ("uPlot.iife.min.js", "page.js")]
+    return document(title, body, styles, scripts)
 
 
 def _tiles(summary: Row) -> str:

@@ -10,7 +10,7 @@ import json
 from html import escape
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.statspage.parts import NONE, card, count, is_moment, moment, size, text
+from rmqctl.cli.html.parts import NONE, card, count, is_moment, moment, size, text
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row

@@ -1,4 +1,4 @@
-"""What the page is made of: cards, bars, and a store's words and numbers as text.
+"""What pages are made of: cards, bars, and a store's words and numbers as text.
 
 Every word of a store is text: it is escaped, and control characters are shown as escapes.
 """

@@ -1,0 +1,57 @@
+"""The document around a page, and how it gets to its file."""
+
+from __future__ import annotations
+
+import os
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+from rmqctl.cli.html.parts import text
+from rmqctl.errors import CannotWrite
+
+
+def document(title: str, body: str, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
+    """A page: ``title`` is text of a store, ``body`` and ``styles`` (behind the common ones) are
+    ours. Only ``scripts`` run in it: whatever a store holds, nothing of it can run or call home."""
+    allowed = f"script-src {' '.join(map(_hash, scripts))}; " if scripts else ""
+    styled = "\n".join([part("base.css", __package__), *styles])
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta http-equiv="Content-Security-Policy" '
+        "content=\"default-src 'none'; style-src 'unsafe-inline'; "
+        f"{allowed}base-uri 'none'; form-action 'none'\">\n"
+        f"<title>{text(title)}</title>\n<style>{styled}</style>\n</head>\n<body>\n{body}"
+        + "".join(f"<script>{script}</script>\n" for script in scripts)
+        + "</body>\n</html>\n"
+    )
+
+
+def part(name: str, package: str | None) -> str:
+    """A file that lies beside the modules of a package."""
+    return files(package or "").joinpath(name).read_text("utf-8")
+
+
+def made() -> str:
+    """The time at which a page is made, in words."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def write(path: Path, page: str) -> None:
+    """The file appears whole. :raises CannotWrite: it cannot be written."""
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        building.write_text(page, "utf-8", errors="backslashreplace")
+        building.replace(path)
+    except OSError as error:
+        raise CannotWrite(path=str(path), reason=error.strerror) from error
+    finally:
+        building.unlink(missing_ok=True)
+
+
+def _hash(script: str) -> str:
+    return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
