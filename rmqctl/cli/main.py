@@ -66,7 +66,8 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
         "Serve": _section("serve"),
-        "Bulk": _section("rebuild", "salvage", "export") | {"import": _COMMANDS + "import_"},
+        "Bulk": _section("rebuild", "repair", "salvage", "export")
+        | {"import": _COMMANDS + "import_"},
         "Try": _section("corrupt", "demo", "help", "version"),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -57,6 +57,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "expected",
         "found",
     ),
+    "repair_step": ("step", "action", "path", "mends", "state"),
     "difference": (
         "structure",
         "kind",

@@ -12,4 +12,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.opencache`
 - :mod:`~rmqctl.engine.files.pagelock`
 - :mod:`~rmqctl.engine.files.paths`
+- :mod:`~rmqctl.engine.files.unfinished`
 """

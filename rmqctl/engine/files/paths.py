@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
@@ -73,7 +74,9 @@ def check_writable(root: Path) -> None:
 
     :raises SymbolicLinkRefused: a part of the store is a link.
     :raises CannotWrite: something else stands in place of ``checkpoint`` or ``abort``.
+    :raises RepairUnfinished: a repair was cut off.
     """
+    check_not_amid_repair(root)
     for name in (LOCK, ABORT, CHECKPOINT, COMMIT_LOG, CONSUME_QUEUE, INDEX):
         path = root / name
         if path.is_symlink():

@@ -55,6 +55,11 @@ class ConsumerOffsets:
         :raises SymbolicLinkRefused, StoreReadOnly, CannotWrite: the file is as it was.
         """
         _note(self.root, journal)
+        self.put(changes)
+        persist(self.root, self.name, brokerjson.dumps(self.value), keep_backup=self.is_backup)
+
+    def put(self, changes: dict[int, int]) -> None:
+        """Sets offsets in :attr:`value`, and stores nothing."""
         table = self.value.setdefault(self.table, {})
         if self.is_light:
             table[self.key] = changes[0]
@@ -64,8 +69,6 @@ class ConsumerOffsets:
             # A queue number that stood in quotes would stand there a second time.
             rest = {key: offset for key, offset in kept.items() if _number(key) not in changes}
             table[self.key] = dict(sorted((rest | changes).items(), key=_order))
-        text = brokerjson.dumps(self.value)
-        persist(self.root, self.name, text, keep_backup=self.is_backup)
 
 
 def _number(key: Any) -> int | None:

@@ -90,17 +90,17 @@ def compute(
     for found in verify(root, config, read):
         if not isinstance(found, Finding):
             continue
-        name = _concerned(found)
-        if name is not None and _place(found) < _place(first.get(name)):
+        name = concerned(found)
+        if name is not None and place_of(found) < place_of(first.get(name)):
             first[name] = found
     with MessageStore(root, config) as store:
-        proofs = {name: _proven(store, first.get(name)) for name in NAMES}
+        proofs = {name: proven(store, first.get(name)) for name in NAMES}
         stored = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
         new = stored._replace(**{name: proof.timestamp for name, proof in proofs.items()})
         return _judged(store, new, proofs)
 
 
-def _concerned(found: Finding) -> str | None:
+def concerned(found: Finding) -> str | None:
     """The time of the checkpoint that a finding speaks against."""
     if (found.severity == INFO and found.code not in _BEHIND) or found.code == _IN_PLACE:
         return None
@@ -112,13 +112,13 @@ def _concerned(found: Finding) -> str | None:
     return None
 
 
-def _place(found: Finding | None) -> float:
+def place_of(found: Finding | None) -> float:
     if found is None:
         return float("inf")
     return -1 if found.physical_offset is None else found.physical_offset
 
 
-def _proven(store: MessageStore, first: Finding | None) -> Proven:
+def proven(store: MessageStore, first: Finding | None) -> Proven:
     """Up to before the first record that a finding names; without one the newest record's time."""
     newest, log = store.obstacle.store_timestamp, store.commit_log
     if first is None:

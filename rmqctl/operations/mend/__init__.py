@@ -7,4 +7,5 @@ Other rooms use:
 - :mod:`~rmqctl.operations.mend.recovery`
 - :mod:`~rmqctl.operations.mend.salvage`
 - :mod:`~rmqctl.operations.mend.salvagerows`
+- :mod:`~rmqctl.operations.mend.swap`
 """

@@ -20,6 +20,7 @@ from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
@@ -58,8 +59,10 @@ __all__ = [
     "RebuildPlan",
     "RebuildSummary",
     "ask_consent",
+    "check_explained",
     "damage_rows",
     "kept_directories",
+    "one_pass",
     "plan_rebuild",
     "plan_row",
     "purge",
@@ -112,10 +115,11 @@ def rebuild_to(
     """
     check_explained(plan)
     with new_directory(output) as building:
-        return (build or _pass(jobs))(plan, building, progress)
+        return (build or one_pass(jobs))(plan, building, progress)
 
 
-def _pass(jobs: int) -> Build:
+def one_pass(jobs: int) -> Build:
+    """One pass in this process, by so many threads; the directory is there, and empty."""
     return lambda plan, output, progress: _Builder(plan, output, jobs).run(progress)
 
 
@@ -140,7 +144,7 @@ def rebuild_in_place(
     :raises QueuesUnexplained: queues that are there would not be built; nothing was changed.
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
-    summary = _replace(plan, progress, build or _pass(jobs))
+    summary = _replace(plan, progress, build or one_pass(jobs))
     try:
         bring_in_order(plan.root, plan.config)
     except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
@@ -151,6 +155,7 @@ def rebuild_in_place(
 def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> RebuildSummary:
     """:func:`rebuild_in_place` itself."""
     root = plan.root
+    check_not_amid_repair(root)
     check_understood(root, plan.config)
     if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
@@ -282,9 +287,12 @@ class _Builder:
         import numpy as np
 
         plan = self._plan
-        if plan.topic is None and plan.queue_id is None:
+        if plan.topic is None and plan.queue_id is None and plan.only is None:
             return units
         keep = np.ones(len(units.size), bool)
+        if plan.only is not None:
+            names = [(scanner.topics.id_of(topic) << 32) + number for topic, number in plan.only]
+            keep &= np.isin((units.topic_id.astype(np.int64) << 32) + units.queue_id, names)
         if plan.topic is not None:
             keep &= units.topic_id == scanner.topics.id_of(plan.topic)
         if plan.queue_id is not None:

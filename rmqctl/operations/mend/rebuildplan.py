@@ -29,8 +29,8 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """What a rebuild will do. ``topic`` and ``queue_id`` narrow it to some queues; ``unexplained``
-    are those of them that stand in its way (:exc:`QueuesUnexplained`)."""
+    """What a rebuild will do. ``topic`` and ``queue_id``, or ``only``, narrow it to some queues;
+    ``unexplained`` are those of them that stand in its way (:exc:`QueuesUnexplained`)."""
 
     root: Path
     config: MessageStoreConfig
@@ -49,10 +49,14 @@ class RebuildPlan:
     unexplained: tuple[UnexplainedQueue, ...] = ()
     #: So long a gap in a queue is filled anywhere, not only behind what the log has lost.
     spare_gap: int = 0
+    #: Topic and number of the queues that are built; None: all that the other fields name.
+    only: frozenset[tuple[str, int]] | None = None
 
     def includes(self, topic: str, queue_id: int) -> bool:
-        return (self.topic is None or topic == self.topic) and (
-            self.queue_id is None or queue_id == self.queue_id
+        return (
+            (self.topic is None or topic == self.topic)
+            and (self.queue_id is None or queue_id == self.queue_id)
+            and (self.only is None or (topic, queue_id) in self.only)
         )
 
     @property

@@ -220,3 +220,8 @@ LOG_CODES: dict[str, Code] = {
         "What was to be compared with it was not checked: verify again.",
     ),
 }
+#: Damage of the log itself, for which ``salvage`` is there.
+SALVAGED = frozenset(
+    {code for code, known in LOG_CODES.items() if known.advice == _LOG_LOST}
+    | {"body-crc-mismatch", "delay-not-a-number", "commitlog-file-missing"}
+)

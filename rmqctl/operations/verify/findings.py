@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, WARNING, Code
+from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
 from rmqctl.operations.verify.lintcodes import LINT_CODES
 
-__all__ = ["CODES", "ERROR", "INFO", "WARNING", "Code", "Finding", "Tally", "finding"]
+__all__ = [
+    "CODES",
+    "ERROR",
+    "INFO",
+    "LINT_CODES",
+    "SALVAGED",
+    "WARNING",
+    "Code",
+    "Finding",
+    "Tally",
+    "finding",
+]
+
+#: A file or directory of a queue, or of its extension.
+_QUEUE = re.compile(r"consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
 CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | LINT_CODES | CONFIG_CODES
 
@@ -35,6 +50,14 @@ class Finding(NamedTuple):
     expected: str | None = None
     found: str | None = None
     advice: str = ""
+
+    @property
+    def queue(self) -> tuple[str, int] | None:
+        """Topic and number of the queue that it is of, where it says so, or its path does."""
+        if self.topic is not None and self.queue_id is not None:
+            return self.topic, self.queue_id
+        of_path = _QUEUE.match(self.path or "") if self.topic is None else None
+        return (of_path[1], int(of_path[2])) if of_path else None
 
 
 def finding(code: str, **fields: object) -> Finding:

@@ -1,0 +1,221 @@
+"""repair --apply, --resume and --undo: a plan is done whole, or not at all.
+
+All of it is under the store's lock. A kill, an error or a full disk before the journal is there has
+changed nothing; after that ``resume`` and ``undo`` bring the store to the new state or the old one,
+unless somebody else has written to it meanwhile, which is told.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import JOURNAL, REPAIR, is_amid_repair
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.errors import CannotWrite, NeedsConsent
+from rmqctl.operations.mend.swap import refuse_links
+from rmqctl.operations.progress import Progress
+from rmqctl.operations.repair.errors import NoRepair, PlanDoesNotFit, RepairOvertaken
+from rmqctl.operations.repair.fingerprint import fingerprint, log_problem
+from rmqctl.operations.repair.journal import (
+    BACKUP,
+    PLAN,
+    Journal,
+    Mover,
+    read_journal,
+    write_journal,
+)
+from rmqctl.operations.repair.plan import settings_of
+from rmqctl.operations.repair.planfile import plan_text, read_plan, write_whole
+from rmqctl.operations.repair.stage import stage
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.operations.repair.model import Plan
+
+APPLIED, UNDONE = "applied", "undone"
+
+
+class Repaired(NamedTuple):
+    """What was done: ``state`` is :data:`APPLIED` or :data:`UNDONE`, ``steps`` are as a plan has
+    them, ``backup`` holds what was replaced, None where nothing is."""
+
+    state: str
+    steps: list[dict[str, Any]]
+    backup: Path | None
+
+
+def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
+    """Compares a store with the premises of a plan, and with what its steps touch.
+
+    :raises PlanDoesNotFit: it is another store, or is no more as it was.
+    """
+    for name, value in settings_of(config).items():
+        known = plan.premises.settings.get(name)
+        if known != value:
+            other = f"{name} was {known!r}, and is {value!r}: give the same broker.conf"
+            raise PlanDoesNotFit(store=str(root), reason=other)
+    with MessageStore(root, config) as store:
+        reason = log_problem(store.commit_log, plan.premises.log, store.max_offset)
+        if reason is None and store.had_abort == plan.premises.clean_shutdown:
+            reason = f"{paths.ABORT} came or went"
+    for step in plan.steps:
+        for path, known in step.store_has.items():
+            if reason is None and fingerprint(root / path) != known:
+                reason = f"{path} is not what it was (step {step.number})"
+    if reason is not None:
+        raise PlanDoesNotFit(store=str(root), reason=reason)
+
+
+def ask_consent(plan: Plan) -> None:
+    """:raises NeedsConsent: something would change."""
+    if plan.steps:
+        steps = "1 step" if len(plan.steps) == 1 else f"{len(plan.steps)} steps"
+        raise NeedsConsent(
+            reason=f"The plan changes the store in {steps} (what is replaced is kept)."
+        )
+
+
+def apply(
+    root: Path,
+    config: MessageStoreConfig,
+    plan: Plan,
+    progress: Progress | None = None,
+    *,
+    jobs: int = 1,
+) -> Repaired:
+    """Does all steps of a plan, or none.
+
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock.
+    :raises RepairUnfinished: another repair was cut off.
+    :raises PlanDoesNotFit: the store is not the plan's, or has gone on.
+    :raises CannotWrite: the disk is full: before the journal nothing was changed; later the error
+        says how to go on.
+    """
+    _check(root, config)
+    paths.check_writable(root)
+    lock = StoreLock(root)
+    try:
+        paths.check_writable(root)
+        check_plan(root, config, plan)
+        if not plan.steps:
+            return Repaired(APPLIED, [], None)
+        journal = _staged(root, config, plan, progress, jobs)
+        return _forward(root, journal)
+    finally:
+        lock.release()
+
+
+def resume(
+    root: Path, config: MessageStoreConfig, progress: Progress | None = None, *, jobs: int = 1
+) -> Repaired:
+    """Ends a repair that was cut off. Errors as of :func:`apply`.
+
+    :raises NoRepair: none was. :raises RepairOvertaken: somebody has written to the store since.
+    """
+    _check(root, config)
+    if not is_amid_repair(root):
+        if not (root / REPAIR / PLAN).is_file():
+            raise NoRepair(store=str(root), verb="ended")
+        return apply(root, config, read_plan(root / REPAIR / PLAN), progress, jobs=jobs)
+    lock = StoreLock(root)
+    try:
+        journal = read_journal(root / REPAIR)
+        _check_not_overtaken(root, config, root / REPAIR, journal, "ended")
+        return _forward(root, journal)
+    finally:
+        lock.release()
+
+
+def undo(
+    root: Path, config: MessageStoreConfig, ask: Callable[[Path], None] = lambda backup: None
+) -> Repaired:
+    """Takes back a repair that was cut off, else the last one that was done.
+
+    :param ask: told of the backup of one that was done, before anything is changed; may raise.
+    :raises NoRepair: there is none. Others as of :func:`resume`.
+    """
+    _check(root, config)
+    lock = StoreLock(root)
+    try:
+        directory = root / REPAIR
+        if not is_amid_repair(root):
+            if os.path.lexists(directory):
+                _remove_staged(root)
+                return Repaired(UNDONE, [], None)
+            directory = _last_backup(root)
+            ask(directory)
+        journal = read_journal(directory)
+        _check_not_overtaken(root, config, directory, journal, "undone")
+        if directory != root / REPAIR:
+            os.rename(directory, root / REPAIR)
+        mover = Mover(root, root / REPAIR, journal)
+        mover.back()
+        mover.clear()
+        return Repaired(UNDONE, journal.steps, None)
+    finally:
+        lock.release()
+
+
+def _check(root: Path, config: MessageStoreConfig) -> None:
+    paths.check_store(root)
+    check_understood(root, config)
+    refuse_links(root, Path(REPAIR))
+
+
+def _staged(
+    root: Path, config: MessageStoreConfig, plan: Plan, progress: Progress | None, jobs: int
+) -> Journal:
+    """Builds everything, and writes the journal; what fails leaves nothing."""
+    directory = root / REPAIR
+    try:
+        _remove_staged(root)
+        directory.mkdir()
+        write_whole(directory / PLAN, plan_text(plan).encode())
+        journal = stage(root, config, plan, progress, jobs)
+        write_journal(root, journal)
+        return journal
+    except OSError as error:
+        _remove_staged(root)
+        raise CannotWrite(path=str(directory), reason=str(error.strerror)) from error
+    except BaseException:
+        _remove_staged(root)
+        raise
+
+
+def _remove_staged(root: Path) -> None:
+    """Removes what was built for a repair that never came to change anything."""
+    if not is_amid_repair(root):
+        shutil.rmtree(root / REPAIR, ignore_errors=True)
+
+
+def _forward(root: Path, journal: Journal) -> Repaired:
+    mover = Mover(root, root / REPAIR, journal)
+    mover.forward()
+    return Repaired(APPLIED, journal.steps, mover.finish())
+
+
+def _last_backup(root: Path) -> Path:
+    """:raises NoRepair: nothing was repaired, or all of it was taken back."""
+    for name in reversed(paths.scan_names(root)):
+        if name.startswith(BACKUP) and (root / name / JOURNAL).is_file():
+            refuse_links(root, Path(name))
+            return root / name
+    raise NoRepair(store=str(root), verb="undone")
+
+
+def _check_not_overtaken(
+    root: Path, config: MessageStoreConfig, directory: Path, journal: Journal, verb: str
+) -> None:
+    """:raises RepairOvertaken: the store is not as the repair has left it."""
+    with MessageStore(root, config) as store:
+        reason = log_problem(store.commit_log, journal.log)
+    reason = reason or Mover(root, directory, journal).problem()
+    if reason is not None:
+        raise RepairOvertaken(verb=verb, reason=reason, kept=str(directory))

@@ -1,0 +1,272 @@
+"""The journal of a repair: moves that go forwards and back.
+
+A repair first builds all that is new in ``rmqctl-repair/new/``; nothing of the store is changed
+until the journal is there. Then old files move to ``rmqctl-repair/old/`` and new ones into their
+places, one rename after the other. Which of the three places hold something says how far a move has
+come, so it can be ended, or taken back, after a kill at any moment. Bytes of the log that become
+zeros are kept in ``old/`` as well. At the end the directory gets the name of a backup, at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.operations.mend.swap import refuse_links
+from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
+from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
+from rmqctl.operations.repair.planfile import is_below, write_whole
+
+NEW, OLD, PLAN = "new", "old", "plan.json"
+BACKUP = "rmqctl-backup-"
+_IS_BACKUP = re.compile(re.escape(BACKUP) + r"[0-9]{20}")
+_PIECE = 1 << 20
+
+
+class Move(NamedTuple):
+    """What becomes of one path of the store: ``old`` is what stands there before, ``new`` what
+    afterwards, None: nothing. With a ``length`` so many bytes of the file become zeros.
+
+    :param steps: numbers of the steps that it is of.
+    :param made: directories that are made for it.
+    """
+
+    path: str
+    steps: tuple[int, ...]
+    old: Fingerprint | None
+    new: Fingerprint | None
+    made: tuple[str, ...] = ()
+    position: int = 0
+    length: int = 0
+
+
+class Journal(NamedTuple):
+    """All moves in their order; ``steps`` are the plan's, for rows, ``log`` its log, ``backup`` the
+    name that the directory gets at the end."""
+
+    backup: str
+    log: Fingerprint
+    steps: list[dict[str, Any]]
+    moves: tuple[Move, ...]
+
+
+def write_journal(root: Path, journal: Journal) -> None:
+    """From here on the store may be changed. Errors as of
+    :func:`~rmqctl.operations.repair.planfile.write_whole`."""
+    content = journal._asdict() | {"version": 1, "moves": [one._asdict() for one in journal.moves]}
+    write_whole(root / REPAIR / JOURNAL, json.dumps(content, indent=1).encode())
+
+
+def read_journal(directory: Path) -> Journal:
+    """The journal in a repair's directory, or a backup's.
+
+    :raises RepairOvertaken: it is none that rmqctl has written.
+    """
+    try:
+        value = brokerjson.read(directory / JOURNAL)
+        moves = tuple(
+            Move(**one | {"steps": tuple(one["steps"]), "made": tuple(one["made"])})
+            for one in value["moves"]
+        )
+        journal = Journal(value["backup"], value["log"], value["steps"], moves)
+        below = [path for move in moves for path in (move.path, *move.made)]
+        is_ours = value["version"] == 1 and _IS_BACKUP.fullmatch(journal.backup)
+        if is_ours and all(map(is_below, below)):
+            return journal
+        reason = "its journal names what rmqctl never touches, or is of another version"
+    except (ConfigFileUnreadable, KeyError, TypeError, ValueError) as error:
+        reason = f"its journal cannot be read ({error})"
+    raise RepairOvertaken(verb="ended or undone", reason=reason, kept=str(directory))
+
+
+class Mover:
+    """Makes the moves of a journal, under the store's lock."""
+
+    def __init__(self, root: Path, directory: Path, journal: Journal) -> None:
+        """:param directory: the repair's, or the backup that it has become."""
+        self._root = root
+        self._directory = directory
+        self._journal = journal
+
+    # --- looking -------------------------------------------------------------------------
+
+    def problem(self) -> str | None:
+        """What has changed since that was not the repair's doing; None: nothing."""
+        for move in self._journal.moves:
+            why = self._tail_problem(move) if move.length else self._move_problem(move)
+            if why is not None:
+                return why
+        return None
+
+    def _move_problem(self, move: Move) -> str | None:
+        target, old, new = self._places(move)
+        is_old_kept = move.old is not None and os.path.lexists(old)
+        is_new_placed = move.new is not None and not os.path.lexists(new)
+        if is_old_kept and fingerprint(old) != move.old:
+            return f"what it has kept of {move.path} is not what stood there"
+        expected = move.new if is_new_placed else None if is_old_kept else move.old
+        if fingerprint(target) != expected:
+            return f"{move.path} was changed meanwhile"
+        return None
+
+    def _tail_problem(self, move: Move) -> str | None:
+        """Each byte is what it was, or zero."""
+        kept = self._kept_tail(move)
+        try:
+            file = MappedFile.open(self._root / move.path)
+        except CannotRead as error:
+            return str(error)
+        try:
+            if not kept.is_file() or file.size < move.position + move.length:
+                return f"{move.path} was changed meanwhile"
+            with kept.open("rb") as before:
+                for at in range(0, move.length, _PIECE):
+                    size = min(_PIECE, move.length - at)
+                    was, now = before.read(size), file.read_aside(move.position + at, size)
+                    zeros = bytes(len(now))
+                    if now not in (was, zeros) and any(
+                        b and a != b for a, b in zip(was, now, strict=True)
+                    ):
+                        return f"{move.path} was changed behind the log's end"
+        finally:
+            file.close()
+        return None
+
+    def _places(self, move: Move) -> tuple[Path, Path, Path]:
+        """Where it stands in the store, where the old one is kept, and where the new one waits."""
+        directory = self._directory
+        return self._root / move.path, directory / OLD / move.path, directory / NEW / move.path
+
+    def _kept_tail(self, move: Move) -> Path:
+        return kept_tail(self._directory, move.path, move.position)
+
+    # --- moving --------------------------------------------------------------------------
+
+    def forward(self) -> None:
+        """Ends all moves. :raises RepairCutOff, SymbolicLinkRefused: the journal stays."""
+        try:
+            for move in self._journal.moves:
+                if move.length:
+                    self._zero(move)
+                else:
+                    self._replace(move)
+        except OSError as error:
+            raise _cut_off(self._root, error) from error
+
+    def back(self) -> None:
+        """Takes all moves back. Errors as of :meth:`forward`."""
+        try:
+            for move in reversed(self._journal.moves):
+                if move.length:
+                    self._restore_tail(move)
+                else:
+                    self._return(move)
+        except OSError as error:
+            raise _cut_off(self._root, error) from error
+
+    def _replace(self, move: Move) -> None:
+        target, old, new = self._places(move)
+        refuse_links(self._root, Path(move.path).parent)
+        if move.old is not None and not os.path.lexists(old):
+            os.rename(target, old)
+            sync(old.parent)
+        if move.new is not None and os.path.lexists(new):
+            if os.path.lexists(target):
+                raise FileExistsError(17, "something stands there that was not there", str(target))
+            for name in move.made:
+                make_directory(self._root, name)
+            os.rename(new, target)
+        sync(target.parent)
+
+    def _return(self, move: Move) -> None:
+        target, old, new = self._places(move)
+        refuse_links(self._root, Path(move.path).parent)
+        if move.new is not None and not os.path.lexists(new):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(target, new)
+        for name in reversed(move.made):
+            path = self._root / name
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+        if move.old is not None and os.path.lexists(old):
+            os.rename(old, target)
+        for directory in (old.parent, target.parent):
+            if directory.is_dir():
+                sync(directory)
+
+    def _zero(self, move: Move) -> None:
+        path = self._root / move.path
+        file = MappedFile.open_writable(self._root, path)
+        try:
+            file.clear(move.position)
+            file.flush()
+        finally:
+            file.close()
+
+    def _restore_tail(self, move: Move) -> None:
+        descriptor = paths.open_for_writing(self._root, self._root / move.path)
+        try:
+            with self._kept_tail(move).open("rb") as kept:
+                position = move.position
+                while piece := kept.read(_PIECE):
+                    if piece.strip(b"\0"):
+                        os.pwrite(descriptor, piece, position)
+                    position += len(piece)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    # --- the end -------------------------------------------------------------------------
+
+    def finish(self) -> Path:
+        """All moves are made: what was replaced becomes a backup, at once."""
+        backup = self._root / self._journal.backup
+        shutil.rmtree(self._directory / NEW, ignore_errors=True)
+        os.rename(self._directory, backup)
+        sync(self._root)
+        return backup
+
+    def clear(self) -> None:
+        """All moves are taken back: only what was built is left, and goes."""
+        os.unlink(self._directory / JOURNAL)
+        sync(self._directory)
+        shutil.rmtree(self._directory)
+        sync(self._root)
+
+
+def kept_tail(directory: Path, path: str, position: int) -> Path:
+    """Where bytes of a file that become zeros are kept."""
+    return directory / OLD / f"{path}.from-{position}"
+
+
+def make_directory(root: Path, name: str) -> None:
+    """A directory of the store, which belongs to whom the store does."""
+    path = root / name
+    if not path.is_dir():
+        path.mkdir()
+        if os.geteuid() == 0:
+            owner = root.stat()
+            os.chown(path, owner.st_uid, owner.st_gid)
+        sync(path.parent)
+
+
+def sync(directory: Path) -> None:
+    """Forces the names in a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cut_off(root: Path, error: OSError) -> RepairCutOff:
+    return RepairCutOff(path=str(error.filename or root), reason=error.strerror)

@@ -1,0 +1,68 @@
+"""Rows of a repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.operations.repair import model
+
+if TYPE_CHECKING:
+    from rmqctl.operations.repair.model import Left, Plan
+    from rmqctl.rows.repaired import LeftRow, RepairStepRow, RepairSummary
+
+#: What becomes of a step.
+PLANNED = "planned"
+
+
+def planned(plan: Plan) -> Iterator[RepairStepRow]:
+    """The steps of a plan that was not applied."""
+    return step_rows([step.content() for step in plan.steps], PLANNED)
+
+
+def step_rows(steps: Iterable[dict[str, Any]], state: str) -> Iterator[RepairStepRow]:
+    """Steps as a plan or a journal has them."""
+    for one in steps:
+        what = {name: one[name] for name in model.ACTIONS.get(one["action"], {}) if name in one}
+        step = model.Step(one["step"], one["action"], what, (), "", "", (), {})
+        yield {
+            "type": "repair_step",
+            "step": step.number,
+            "action": step.action,
+            "path": step.path,
+            "topic": what.get("topic"),
+            "queue_id": what.get("queue_id"),
+            "mends": list(one["mends"]),
+            "changes": one["changes"],
+            "sacrifices": one["sacrifices"],
+            "state": state,
+        }
+
+
+def left_row(left: Left, command: str | None) -> LeftRow:
+    """A finding that no step mends; ``command`` is what comes next about it."""
+    found = left.found
+    return {
+        "type": "left",
+        "severity": found.severity,
+        "code": found.code,
+        "path": found.path,
+        "physical_offset": found.physical_offset,
+        "topic": found.topic,
+        "queue_id": found.queue_id,
+        "why": left.why,
+        "command": command,
+    }
+
+
+def summary(
+    plan: str | None, state: str, steps: int, left: int | None, backup: str | None
+) -> RepairSummary:
+    return {
+        "type": "summary",
+        "plan": plan,
+        "state": state,
+        "steps": steps,
+        "left": left,
+        "backup": backup,
+    }

@@ -1,0 +1,108 @@
+"""What the steps of a plan say of themselves: what each changes, and what is gone afterwards."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.state import brokerjson
+from rmqctl.operations.repair import model
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.operations.repair.model import Step
+
+_NOTHING = "Nothing."
+_WITH_ABORT = " The store was not closed cleanly: `rmqctl flush` before a broker starts on it."
+
+
+def sentences(store: MessageStore, step: Step) -> tuple[str, str]:
+    """What a step changes, and what it sacrifices."""
+    return _SAID[step.action](store, step)
+
+
+def _quarantine(store: MessageStore, step: Step) -> tuple[str, str]:
+    path = store.root / step.path
+    what = "directory" if path.is_dir() and not path.is_symlink() else "file"
+    changes = f"Moves the {what} {step.path} out of the way: a broker does not start with it there."
+    return changes, "Nothing of the store; whoever has put it there may miss it."
+
+
+def _cut_tail(store: MessageStore, step: Step) -> tuple[str, str]:
+    what = step.what
+    changes = (
+        f"Stores zeros from offset {what['physical_offset']} on, the end of the log: "
+        f"{what['length']} bytes of an append that a crash cut off, or of an earlier life."
+    )
+    return changes, "These bytes. No message that was acknowledged as on disk is in them."
+
+
+def _rebuild_queues(store: MessageStore, step: Step) -> tuple[str, str]:
+    return (
+        "Makes all queues from the log.",
+        "Nothing that the log has. Queues of which it has no message left go, and begin at 0 again "
+        "with their next message.",
+    )
+
+
+def _rebuild_queue(store: MessageStore, step: Step) -> tuple[str, str]:
+    topic, queue_id = step.what["topic"], step.what["queue_id"]
+    changes = f"Makes queue {queue_id} of topic {topic} from the log."
+    queue = store.consume_queue(topic, queue_id)
+    if queue is None:
+        return changes, _NOTHING
+    now = f"It has offsets {queue.min_offset} to {queue.max_offset} now"
+    if "unit-points-past-log-end" in step.mends:
+        return changes, (
+            f"{now}; those of messages that the log has lost go, and their numbers are given again."
+        )
+    return changes, f"Nothing that the log has. {now}."
+
+
+def _rebuild_index(store: MessageStore, step: Step) -> tuple[str, str]:
+    files = len(paths.scan_names(store.root / paths.INDEX))
+    some = f" in place of {files} files" if files else ""
+    abort = _WITH_ABORT if store.had_abort else ""
+    return f"Makes the whole index from the log{some}.", f"Nothing that the log has.{abort}"
+
+
+def _restore_config(store: MessageStore, step: Step) -> tuple[str, str]:
+    copy = (store.root / (step.path + brokerjson.BACKUP)).stat()
+    when = datetime.fromtimestamp(int(copy.st_mtime), UTC).isoformat()
+    changes = f"Puts the content of {step.path}.bak, of {when}, into {step.path}."
+    lost = "What a broker wrote after that"
+    if step.path.rpartition("/")[2] in brokerjson.OFFSET_TABLES:
+        return changes, f"{lost}: groups read messages of that time again."
+    return changes, f"{lost}."
+
+
+def _set_offset(store: MessageStore, step: Step) -> tuple[str, str]:
+    what = step.what
+    where = f"group {what['group']} on queue {what['queue_id']} of topic {what['topic']}"
+    changes = f"Moves {where} from offset {what['old_offset']} to {what['new_offset']}."
+    if what["new_offset"] < what["old_offset"]:
+        lost = what["old_offset"] - what["new_offset"]
+        return changes, (
+            f"Nothing: the {lost} messages behind that are in no queue. If they come back from a "
+            "replica the group reads them again."
+        )
+    return changes, "Nothing: the messages before that are deleted."
+
+
+def _set_checkpoint(store: MessageStore, step: Step) -> tuple[str, str]:
+    times = ", ".join(f"{name} {time}" for name, time in step.what.items())
+    why = "the latest times that hold when the other steps are done"
+    return f"Stores the checkpoint {times}: {why}.", _NOTHING
+
+
+_SAID = {
+    model.QUARANTINE: _quarantine,
+    model.CUT_TAIL: _cut_tail,
+    model.REBUILD_QUEUES: _rebuild_queues,
+    model.REBUILD_QUEUE: _rebuild_queue,
+    model.REBUILD_INDEX: _rebuild_index,
+    model.RESTORE_CONFIG: _restore_config,
+    model.SET_OFFSET: _set_offset,
+    model.SET_CHECKPOINT: _set_checkpoint,
+}

@@ -1,0 +1,120 @@
+"""``rmqctl repair``: consent, exit codes, and what is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.files.lock import StoreLock
+from tests.test_cli.conftest import NASTY, Cli, state
+
+
+@pytest.fixture
+def broken(store: Path) -> Path:
+    """One wrong unit and a foreign file with a nasty name."""
+    unit = store / "consumequeue/orders/0" / ("0" * 20)
+    data = bytearray(unit.read_bytes())
+    data[0] = 1
+    unit.write_bytes(data)
+    (store / "commitlog" / NASTY).write_text("x")
+    return store
+
+
+def test_the_way_of_a_repair(cli: Cli, broken: Path, tmp_path: Path) -> None:
+    before, plan = state(broken), tmp_path / "plan.json"
+    done = cli("repair", "--plan", plan, store=broken)
+    assert done.code == 0 and done.out.startswith("2 steps\n")
+    assert NASTY not in done.out and "\x1b" not in done.out + plan.read_text()
+    assert state(broken) == before
+    lines = [line.strip() for line in done.out.splitlines() if line.startswith("  rmqctl repair")]
+    assert len(lines) == 2 and lines[1].startswith(f"rmqctl repair --apply {plan} --yes --store")
+    assert cli("repair", "--plan", plan, store=broken).code == 6, "no plan is overwritten"
+
+    asked = cli("repair", "--apply", plan, store=broken)
+    assert asked.code == 6 and "in 2 steps" in asked.err
+    shown = cli("repair", "--apply", plan, "--dry-run", "--format", "ndjson", store=broken)
+    assert [row["action"] for row in shown.rows[:-1]] == ["quarantine", "rebuild-queue"]
+    assert shown.code == 0 and state(broken) == before
+
+    done = cli("repair", "--apply", plan, "--yes", "--format", "ndjson", store=broken)
+    assert done.code == 0 and {row["state"] for row in done.rows} == {"applied"}
+    backup = broken / done.rows[-1]["backup"]
+    assert [path.name for path in (backup / "old/commitlog").iterdir()] == [NASTY]
+    assert cli("verify", store=broken).code == 0
+    again = cli("repair", "--apply", plan, "--yes", store=broken)
+    assert again.code == 6 and "does not fit" in again.err
+
+    asked = cli("repair", "--undo", store=broken)
+    assert asked.code == 6 and asked.err.endswith("Nothing was changed. Say --yes to do it.\n")
+    assert cli("repair", "--undo", "--yes", store=broken).code == 0
+    left = state(broken)
+    left.pop("lock")
+    before.pop("lock", None)
+    assert left == before
+    assert cli("repair", "--undo", "--yes", store=broken).code == 1
+    assert cli("repair", "--resume", store=broken).code == 1
+
+
+def test_a_sound_store_needs_none(cli: Cli, store: Path, tmp_path: Path) -> None:
+    done = cli("repair", "--plan", tmp_path / "plan", store=store)
+    assert done.code == 0 and done.out.startswith("OK: nothing is to be repaired\n")
+    before = state(store)
+    assert cli("repair", "--apply", tmp_path / "plan", "--yes", store=store).code == 0
+    assert state(store) == before
+
+
+def test_what_is_left_says_what_is_next(cli: Cli, store: Path, tmp_path: Path) -> None:
+    log = store / "commitlog" / ("0" * 20)
+    data = bytearray(log.read_bytes())
+    data[4:8] = b"\xff" * 4
+    log.write_bytes(data)
+    done = cli("repair", "--plan", tmp_path / "a", "--format", "ndjson", store=store)
+    assert done.code == 1
+    left = [row for row in done.rows if row["type"] == "left"]
+    assert left and left[0]["command"].startswith("rmqctl salvage --output ")
+    assert done.rows[-1]["steps"] == 0 and done.rows[-1]["left"] == len(left)
+    out = cli("repair", "--plan", tmp_path / "b", store=store).out
+    assert "left: bad-magic" in out and "  rmqctl salvage --output " in out
+    assert json.loads((tmp_path / "b").read_text())["left"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        (),
+        ("--plan", "a", "--undo"),
+        ("--resume", "--undo"),
+        ("--plan", "a", "--dry-run"),
+        ("--apply", "a", "--yes", "--dry-run"),
+        ("--plan", "store/plan.json"),
+    ],
+)
+def test_usage(
+    cli: Cli, store: Path, line: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    before = state(store)
+    done = cli("repair", *line, store=store)
+    assert done.code == 2, done
+    assert state(store) == before
+
+
+def test_a_broker_that_runs_keeps_its_store(cli: Cli, broken: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    assert cli("repair", "--plan", plan, store=broken).code == 0
+    lock = StoreLock(broken)
+    try:
+        for line in (("--apply", plan, "--yes"), ("--undo", "--yes")):
+            assert cli("repair", *line, store=broken).code == 4
+    finally:
+        lock.release()
+
+
+def test_no_plan_is_told(cli: Cli, store: Path, tmp_path: Path) -> None:
+    assert cli("repair", "--apply", tmp_path / "none", store=store).code == 5
+    bad = tmp_path / "bad"
+    bad.write_text(NASTY)
+    done = cli("repair", "--apply", bad, store=store)
+    assert done.code == 5 and "no plan of a repair" in done.err and "\x1b" not in done.err

@@ -1,0 +1,372 @@
+"""repair: plans that change nothing, are done whole, and are taken back to the byte."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.errors import CannotWrite, RmqctlError, StoreInUse
+from rmqctl.operations.repair import model
+from rmqctl.operations.repair.apply import apply, check_plan, resume, undo
+from rmqctl.operations.repair.errors import (
+    NoRepair,
+    PlanDoesNotFit,
+    PlanUnreadable,
+    RepairCutOff,
+    RepairOvertaken,
+)
+from rmqctl.operations.repair.model import Plan
+from rmqctl.operations.repair.plan import make_plan
+from rmqctl.operations.repair.planfile import plan_text, read_plan
+from rmqctl.operations.verify import INFO, Finding, verify
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    apply_damage,
+    broker_conf,
+    copy_tree,
+    damage_case,
+    state,
+    tree_content,
+)
+from tests.test_operations.broken_store import (
+    ACTIONS,
+    break_store,
+    everything,
+    make_sound_store,
+    without_backups,
+)
+from tests.test_operations.small_store import CONFIG, findings_of
+from tests.test_safety.test_disk_full import Disk
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_sound_store(tmp_path_factory.mktemp("repair") / "sound")
+
+
+@pytest.fixture
+def broken(sound: Path, tmp_path: Path) -> Path:
+    return break_store(Path(shutil.copytree(sound, tmp_path / "store")))
+
+
+def planned(root: Path, tmp_path: Path) -> Plan:
+    """The plan for a store, by way of its file."""
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(make_plan(root, CONFIG)))
+    return read_plan(path)
+
+
+def codes_of(root: Path, base: str) -> set[str]:
+    found = verify(root, broker_conf(base))
+    return {f.code for f in found if isinstance(f, Finding) and f.severity != INFO}
+
+
+# --- damage cases ----------------------------------------------------------------------------
+
+#: What each case's plan does; the others leave all to salvage, or to nobody.
+PLANS = {
+    "checkpoint-future": [model.SET_CHECKPOINT],
+    "checkpoint-missing": [model.SET_CHECKPOINT],
+    "cq-tail-lost": [model.REBUILD_QUEUE],
+    "cq-wrong-unit": [model.REBUILD_QUEUE],
+    "index-bad-slot": [model.REBUILD_INDEX],
+    "no-consumequeue": [model.REBUILD_QUEUES],
+    "no-consumequeue-no-index": [model.REBUILD_QUEUES, model.REBUILD_INDEX],
+    "no-index": [model.REBUILD_INDEX],
+    "no-one-queue": [model.REBUILD_QUEUE],
+    "stale-record-after-end": [model.CUT_TAIL],
+    "stray-file": [model.QUARANTINE],
+    "torn-tail": [model.REBUILD_QUEUE, model.REBUILD_INDEX, model.SET_CHECKPOINT],
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE_CASES)
+def test_a_damaged_store_is_planned_repaired_and_undone(
+    golden: Golden, case: str, tmp_path: Path
+) -> None:
+    damage = damage_case(case)
+    config = broker_conf(damage["base"])
+    root = copy_tree(golden(damage["base"]), tmp_path / "store")
+    apply_damage(root, damage["ops"])
+    before, content = state(root), tree_content(root)
+    plan = make_plan(root, config)
+    assert state(root) == before, "a plan changes nothing"
+    assert [step.action for step in plan.steps] == PLANS.get(case, [])
+    codes = codes_of(root, damage["base"])
+    mended = {code for step in plan.steps for code in step.mends}
+    left = {one.found.code for one in plan.left}
+    assert codes <= mended | left
+    if not plan.steps:
+        return
+    done = apply(root, config, plan)
+    after = codes_of(root, damage["base"])
+    assert after == codes - mended
+    if not {step.action for step in plan.steps} & {model.CUT_TAIL, model.QUARANTINE}:
+        log = {name: one for name, one in tree_content(root).items() if "commitlog/" in name[:11]}
+        assert log == {name: one for name, one in content.items() if "commitlog/" in name[:11]}
+    assert done.backup is not None and done.backup.is_dir()
+    assert undo(root, config).state == "undone"
+    assert {name: one for name, one in tree_content(root).items() if name != "lock"} == {
+        name: one for name, one in content.items() if name != "lock"
+    }
+
+
+# --- everything at once ----------------------------------------------------------------------
+
+
+def test_everything_is_mended_at_once_and_nothing_else_is_touched(
+    sound: Path, broken: Path, tmp_path: Path
+) -> None:
+    before = everything(broken)
+    plan = planned(broken, tmp_path)
+    assert [step.action for step in plan.steps] == ACTIONS
+    assert everything(broken) == before
+    done = apply(broken, CONFIG, plan)
+    assert findings_of(broken)[0] == []
+    assert make_plan(broken, CONFIG).steps == ()
+    after = everything(broken)
+    # The index files are named by the time of their making.
+    for name, one in everything(sound).items():
+        if not name.startswith(("index/", "checkpoint", "config/")):
+            assert after[name] == one, name
+    assert done.backup is not None
+    kept = everything(done.backup / "old")
+    assert kept["commitlog/notes.txt"] == b"foreign" and kept["checkpoint"] == b"short"
+    undo(broken, CONFIG)
+    assert everything(broken) == before
+    with pytest.raises(NoRepair):
+        undo(broken, CONFIG)
+    with pytest.raises(NoRepair):
+        resume(broken, CONFIG)
+
+
+def test_steps_may_be_left_out(broken: Path, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_text(make_plan(broken, CONFIG)))
+    value = json.loads(path.read_text())
+    value["steps"] = [one for one in value["steps"] if one["action"] == model.QUARANTINE]
+    path.write_text(json.dumps(value))
+    before = everything(broken)
+    apply(broken, CONFIG, read_plan(path))
+    after = without_backups(everything(broken))
+    gone = {"commitlog/notes.txt", "consumequeue/TopicA/x", "consumequeue/TopicA/x/y"}
+    assert after == {name: one for name, one in before.items() if name not in gone}
+
+
+# --- plans that do not fit -------------------------------------------------------------------
+
+
+def put_one(root: Path) -> None:
+    with MessageStore(root, CONFIG, writable=True) as store:
+        assert store.put_message(MessageExtBrokerInner("TopicA", b"", properties={"a": "b"})).is_ok
+
+
+def test_a_put_between_plan_and_apply_is_noticed(sound: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    (root / "commitlog/notes.txt").write_text("foreign")
+    plan = planned(root, tmp_path)
+    (root / "commitlog/notes.txt").rename(tmp_path / "notes")
+    put_one(root)
+    (tmp_path / "notes").rename(root / "commitlog/notes.txt")
+    before = everything(root)
+    with pytest.raises(PlanDoesNotFit, match="its log ends at"):
+        apply(root, CONFIG, plan)
+    assert everything(root) == before
+
+
+TOUCHED = [
+    ("config/topics.json", "config/topics.json is not what it was"),
+    ("consumequeue/TopicA/0/00000000000000000000", "consumequeue/TopicA/0 is not"),
+    ("commitlog/notes.txt", "commitlog/notes.txt is not"),
+    ("checkpoint", "checkpoint is not"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), TOUCHED)
+def test_what_a_step_touches_must_be_what_it_was(
+    broken: Path, tmp_path: Path, name: str, said: str
+) -> None:
+    plan = planned(broken, tmp_path)
+    path = broken / name
+    status = path.stat()
+    path.write_bytes(b"\x01" + path.read_bytes()[1:])
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    before = everything(broken)
+    with pytest.raises(PlanDoesNotFit, match=said):
+        apply(broken, CONFIG, plan)
+    assert everything(broken) == before
+
+
+def test_other_stores_sizes_and_aborts_are_noticed(
+    sound: Path, broken: Path, tmp_path: Path
+) -> None:
+    plan = planned(broken, tmp_path)
+    with pytest.raises(PlanDoesNotFit):
+        check_plan(sound, CONFIG, plan)
+    with pytest.raises(PlanDoesNotFit, match="max_index_num was 24, and is 25"):
+        check_plan(broken, replace(CONFIG, max_index_num=25), plan)
+    (broken / "abort").touch()
+    with pytest.raises(PlanDoesNotFit, match="abort came or went"):
+        check_plan(broken, CONFIG, plan)
+    (broken / "abort").unlink()
+    check_plan(broken, CONFIG, plan)
+    copied = Path(shutil.copytree(broken, tmp_path / "copied"))
+    check_plan(copied, CONFIG, plan)  # To rehearse on.
+
+
+def test_a_store_in_use_is_left_alone(broken: Path, tmp_path: Path) -> None:
+    plan = planned(broken, tmp_path)
+    lock = StoreLock(broken)
+    try:
+        before = everything(broken)
+        with pytest.raises(StoreInUse):
+            apply(broken, CONFIG, plan)
+        assert everything(broken) == before
+    finally:
+        lock.release()
+
+
+# --- hostile plans ---------------------------------------------------------------------------
+
+
+def _first(value: dict[str, Any]) -> dict[str, Any]:
+    step: dict[str, Any] = value["steps"][0]
+    return step
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "not as it was made": lambda v: _first(v).update(path="commitlog/00000000000000000000"),
+    "step 3 is not as": lambda v: v["steps"][2].update(changes="Nothing at all."),
+    "no path below": lambda v: _first(v).update(path="../../etc/passwd"),
+    "'/etc/passwd' is no path below": lambda v: _first(v).update(path="/etc/passwd"),
+    "the path is not in": lambda v: _first(v).update(path="checkpoint"),
+    "unknown action 'delete'": lambda v: _first(v).update(action="delete"),
+    "unknown field 'also'": lambda v: _first(v).update(also=1),
+    "the plan has the unknown field 'more'": lambda v: v.update(more=1),
+    "two steps have one number": lambda v: v["steps"].append(v["steps"][0]),
+    "needs step": lambda v: v["steps"].pop(3),
+    "of version 2": lambda v: v.update(version=2),
+    "of version null": lambda v: v.pop("version"),
+    "does not say that it is one": lambda v: v.pop("format"),
+    "steps is missing": lambda v: v.update(steps={}),
+    "a step is no object": lambda v: v["steps"].append(7),
+    "premises is missing": lambda v: v.pop("premises"),
+    "the topic cannot be a directory": lambda v: v["steps"][3].update(topic="../x"),
+    "queue_id is -1": lambda v: v["steps"][3].update(queue_id=-1),
+    "queue_id is missing": lambda v: v["steps"][3].update(queue_id=True),
+    "sha256 is missing": lambda v: v["premises"]["log"].pop("sha256"),
+    "mends holds something else": lambda v: _first(v).update(mends=[1]),
+    "needs holds something else": lambda v: _first(v).update(needs=["1"]),
+}
+
+
+@pytest.mark.parametrize("said", EDITS)
+def test_a_changed_plan_is_refused(broken: Path, tmp_path: Path, said: str) -> None:
+    path = tmp_path / "plan.json"
+    value = json.loads(plan_text(make_plan(broken, CONFIG)))
+    EDITS[said](value)
+    path.write_text(json.dumps(value))
+    with pytest.raises(PlanUnreadable, match=said):
+        read_plan(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "[" * 10_000, '{"a":1,"a":2}', "1" * 5000, "\udcff", '{"format":1}'],
+)
+def test_no_plan_is_an_error_of_ours(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(PlanUnreadable):
+        read_plan(path)
+    with pytest.raises(RmqctlError):
+        read_plan(tmp_path / "none")
+    with pytest.raises(RmqctlError):
+        read_plan(tmp_path)
+
+
+# --- a full disk -----------------------------------------------------------------------------
+
+
+def test_every_allocation_may_fail(sound: Path, tmp_path: Path) -> None:
+    """Before the journal is there nothing is changed; later it is ended, or taken back."""
+    kinds = set()
+    for at in range(1, 400, 4):
+        root = break_store(Path(shutil.copytree(sound, tmp_path / f"{at}")))
+        plan = make_plan(root, CONFIG)
+        before = everything(root)
+        with pytest.MonkeyPatch.context() as patched:
+            Disk(patched, at, errno.ENOSPC)
+            try:
+                apply(root, CONFIG, plan)
+                break
+            except CannotWrite:
+                kinds.add("nothing")
+                assert everything(root) == before
+            except RepairCutOff:
+                kinds.add("cut off")
+        if (root / "rmqctl-repair").exists():
+            if at % 8 == 1:
+                undo(root, CONFIG)
+                assert everything(root) == before
+            else:
+                resume(root, CONFIG)
+                assert findings_of(root)[0] == []
+        shutil.rmtree(root)
+    else:
+        raise AssertionError("the run never ends")
+    assert "nothing" in kinds
+
+
+# --- somebody wrote to it --------------------------------------------------------------------
+
+
+def test_who_has_written_since_is_told(broken: Path, tmp_path: Path) -> None:
+    apply(broken, CONFIG, planned(broken, tmp_path))
+    put_one(broken)
+    before = everything(broken)
+    with pytest.raises(RepairOvertaken, match="cannot be undone"):
+        undo(broken, CONFIG)
+    assert everything(broken) == before
+
+
+def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None:
+    done = apply(broken, CONFIG, planned(broken, tmp_path))
+    assert done.backup is not None
+    (done.backup / "old/checkpoint").write_bytes(b"other")
+    with pytest.raises(RepairOvertaken, match="what it has kept of checkpoint"):
+        undo(broken, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"commitlog/notes.txt"', '"../../notes.txt"'),
+        ('"version": 1', '"version": 2'),
+        ('"moves"', '"more"'),
+        ('"backup": "rmqctl-backup-', '"backup": "../'),
+    ],
+)
+def test_a_journal_of_others_is_refused(broken: Path, tmp_path: Path, old: str, new: str) -> None:
+    done = apply(broken, CONFIG, planned(broken, tmp_path))
+    assert done.backup is not None
+    journal = done.backup / "journal.json"
+    text = journal.read_text()
+    assert old in text
+    journal.write_text(text.replace(old, new))
+    before = everything(broken)
+    with pytest.raises(RepairOvertaken, match="its journal"):
+        undo(broken, CONFIG)
+    assert everything(broken) == before
