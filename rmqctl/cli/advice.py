@@ -1,12 +1,15 @@
 """What to type next about a finding: a command line for its code, with store and place filled in.
 
 :data:`COMMANDS` has every code of verify, lint and config check. A line never changes anything
-without being asked again: what replaces files says its plan and wants ``--yes`` first.
+without being asked again: what replaces files says its plan and wants ``--yes`` first, and
+``repair --plan`` only writes a plan.
 """
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.cli.text import shell_line
@@ -21,33 +24,68 @@ _OPTIONS = {
     "physical_offset": "--start",
     "queue_offset": "--offset",
 }
-#: A file or directory of a queue, and the file of config/ that has a copy.
-_QUEUE = re.compile(r"consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 _GROUP = re.compile(r"group (.+) at -?[0-9]+")
+_NUMBER = re.compile(r"([0-9]+) or more")
 
 
 class Command(NamedTuple):
-    """Words of a command line behind ``rmqctl``. ``{name}`` in a word is a field of the finding,
-    without which there is no command; ``options`` are fields that are given where they are known.
+    """Words of a command line behind ``rmqctl``. ``{name}`` in a word is a field of the finding, or
+    what :func:`_values` makes of it and the store, without which there is no command; ``options``
+    are fields that are given where they are known.
+
+    :param cures: with consent the finding is gone afterwards; else it shows what is to be decided.
+    :param is_of_system: another program's, with its own name as the first word.
     """
 
     words: tuple[str, ...]
     options: tuple[str, ...] = ()
+    cures: bool = False
+    is_of_system: bool = False
 
 
 _VERIFY = Command(("verify",))
-_FLUSH = Command(("flush",))
+_INFO = Command(("info",))
+_FLUSH = Command(("flush",), cures=True)
 _DUMP = Command(("dump", "{physical_offset}"))
 _SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
+_REPAIR = Command(("repair", "--plan", "{plan}"), cures=True)
 _OF_QUEUE = Command(("walk", "commitlog"), ("topic", "queue_id"))
+_DELAYED = Command(("schedule", "ls"))
 _QUEUE_ANEW = Command(
-    ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}")
+    ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}"),
+    cures=True,
 )
-_INDEX_ANEW = Command(("rebuild", "index", "--in-place"))
-_INDEX_ADDED = Command(("rebuild", "index", "--missing"))
+_INDEX_ANEW = Command(("rebuild", "index", "--in-place"), cures=True)
+_INDEX_ADDED = Command(("rebuild", "index", "--missing"), cures=True)
+_GROUP_TO = ("group", "set-offset", "{group}", "--topic", "{topic}", "--queue-id", "{queue_id}")
+#: What differs between a file of ``config/`` and its copy.
+_DIFFERENCE = Command(("diff", "{file}.bak", "{file}"), is_of_system=True)
 
-#: The command of each code; None where nothing that rmqctl does is the next step.
-COMMANDS: dict[str, Command | None] = {
+
+def _of_length(found: Finding) -> Command | None:
+    """A queue is made anew; what else is too long or too short, or empty, a plan says, and of the
+    log what could be saved."""
+    if found.queue is not None:
+        return _QUEUE_ANEW
+    is_of_log = (found.path or "").startswith("commitlog/") and found.found != "0"
+    return _SALVAGE if is_of_log else _REPAIR
+
+
+def _of_foreign(found: Finding) -> Command | None:
+    """What only does not fit the sizes may be a file of the store by other sizes."""
+    if (found.found or "").startswith("not a multiple") or found.path == "commitlog":
+        return None
+    return _REPAIR
+
+
+def _of_config(found: Finding) -> Command | None:
+    """A copy that is broken has none."""
+    return None if (found.path or "").endswith(".bak") else _REPAIR
+
+
+#: The command of each code, or what says it of a finding; None where nothing that could be typed is
+#: the next step.
+COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     # commit log: what stands there, and what is left behind it
     "bad-magic": _SALVAGE,
     "total-size-mismatch": _SALVAGE,
@@ -66,24 +104,25 @@ COMMANDS: dict[str, Command | None] = {
     "dispatch-stops": _DUMP,
     "topic-not-allowed": _DUMP,
     "commitlog-file-missing": _SALVAGE,
-    "file-length-mismatch": _QUEUE_ANEW,
+    "file-length-mismatch": _of_length,
     "file-length-unproven": None,
     "index-length-mismatch": _INDEX_ANEW,
-    "foreign-file": None,
+    "foreign-file": _of_foreign,
     "queue-files-too-small": None,
-    "not-a-directory": None,
+    "not-a-directory": _of_foreign,
     "symbolic-link": None,
-    "unreadable-file": None,
-    "torn-tail": None,
-    "stale-record": None,
+    "unreadable-file": Command(("ls", "-ld", "{file}"), is_of_system=True),
+    "torn-tail": _REPAIR,
+    "stale-record": _REPAIR,
     "residue-after-end": None,
     "log-starts-late": None,
     "not-understood": None,
     "unclean-shutdown": _FLUSH,
+    "repair-unfinished": Command(("repair", "--resume"), cures=True),
     "commitlog-missing": None,
     "file-removed-meanwhile": _VERIFY,
     # queues
-    "consumequeue-missing": Command(("rebuild", "queues", "--missing")),
+    "consumequeue-missing": Command(("rebuild", "queues", "--missing"), cures=True),
     "queue-missing": _QUEUE_ANEW,
     "queue-of-deleted-topic": _OF_QUEUE,
     "queue-begun-again": _OF_QUEUE,
@@ -106,12 +145,12 @@ COMMANDS: dict[str, Command | None] = {
     "queue-offset-repeated": _OF_QUEUE,
     # index
     "index-missing": _INDEX_ADDED,
-    "index-sizes-unusual": None,
+    "index-sizes-unusual": Command(("index", "info")),
     "index-behind": _INDEX_ADDED,
     "index-starts-late": _INDEX_ANEW,
     "key-not-indexed": _INDEX_ANEW,
     "index-item-without-key": _INDEX_ANEW,
-    "index-item-points-into-damage": None,
+    "index-item-points-into-damage": _DUMP,
     "index-item-repeated": None,
     "index-item-mismatch": _INDEX_ANEW,
     "index-prev-mismatch": _INDEX_ANEW,
@@ -121,34 +160,33 @@ COMMANDS: dict[str, Command | None] = {
     # checkpoint
     "checkpoint-missing": _FLUSH,
     "checkpoint-unreadable": _FLUSH,
-    "checkpoint-in-future": None,
+    "checkpoint-in-future": Command(("checkpoint", "set", "--computed"), cures=True),
     "checkpoint-zero": _FLUSH,
     # lint
     "queue-file-missing": _QUEUE_ANEW,
     "sizes-contradicted": None,
-    "not-writable": None,
-    "mixed-owners": None,
+    "not-writable": Command(("chmod", "-R", "u+w", "{store}"), cures=True, is_of_system=True),
+    "mixed-owners": Command(
+        ("chown", "-R", "--reference={store}", "{store}"), cures=True, is_of_system=True
+    ),
     "dledger-log": None,
-    "file-limit-too-low": None,
-    "map-limit-too-low": None,
-    "lock-held": None,
+    "file-limit-too-low": Command(("ulimit", "-Hn", "{number}"), is_of_system=True),
+    "map-limit-too-low": Command(
+        ("sysctl", "-w", "vm.max_map_count={number}"), cures=True, is_of_system=True
+    ),
+    "lock-held": _INFO,
     # config
-    "config-unreadable": None,
+    "config-unreadable": _of_config,
     "config-backup-unreadable": None,
-    "config-missing": None,
+    "config-missing": _of_config,
     "config-absent": None,
     "config-temporary-left": None,
-    "config-older-than-backup": None,
+    "config-older-than-backup": _DIFFERENCE,
     "config-duplicate-key": None,
     "config-entry-malformed": None,
-    "consumer-offset-past-queue": Command(
-        (
-            *("group", "set-offset", "{group}", "--topic", "{topic}"),
-            *("--queue-id", "{queue_id}", "--to", "end"),
-        )
-    ),
-    "consumer-offset-before-queue": None,
-    "consumer-offset-moved-back": None,
+    "consumer-offset-past-queue": Command((*_GROUP_TO, "--to", "end"), cures=True),
+    "consumer-offset-before-queue": Command((*_GROUP_TO, "--to", "begin"), cures=True),
+    "consumer-offset-moved-back": _DIFFERENCE,
     "consumer-offset-without-queue": _VERIFY,
     "group-without-config": None,
     "queue-without-topic-config": None,
@@ -156,42 +194,88 @@ COMMANDS: dict[str, Command | None] = {
     "queue-not-readable": None,
     "queue-not-writable": None,
     "delay-offset-past-queue": _VERIFY,
-    "delay-offset-before-queue": None,
-    "delay-offset-missing": None,
-    "delay-level-unknown": None,
+    "delay-offset-before-queue": _DELAYED,
+    "delay-offset-missing": _DELAYED,
+    "delay-level-unknown": _DELAYED,
 }
+
+
+def command_of(found: Finding) -> Command | None:
+    """What is next about a finding; None where there is nothing to type."""
+    from rmqctl.operations.verify import CODES
+
+    if found.advice != CODES[found.code].advice:
+        return None  # A finding with other advice than its code's is of another state.
+    known = COMMANDS[found.code]
+    return known if known is None or isinstance(known, Command) else known(found)
 
 
 def command_line(found: Finding, store: str, broker_conf: str | None) -> str | None:
     """The command line that is next, whole and quoted for a shell; None where there is none."""
-    from rmqctl.operations.verify import CODES
-
-    command = COMMANDS[found.code]
-    if command is None or found.advice != CODES[found.code].advice:
-        return None  # A finding with other advice than its code's is of another state.
-    # Beside the store: a new directory, of which a dry run only says what would be in it.
-    values = _values(found) | {"salvaged": f"{store.rstrip('/')}.salvaged"}
-    words = ["rmqctl"]
+    command = command_of(found)
+    if command is None:
+        return None
+    values = _values(found, store)
+    words = []
     for word in command.words:
-        name = word[1:-1] if word.startswith("{") else None
-        if name is not None and values.get(name) is None:
+        filled = _FIELD.sub(lambda match: _filled(values, match[1]), word)
+        if _LACKING in filled:
             return None
-        words.append(word if name is None else str(values[name]))
+        words.append(filled)
     for name in command.options:
         if values.get(name) is not None:
             words += [_OPTIONS[name], str(values[name])]
-    words += ["--store", store]
-    if broker_conf:
-        words += ["--broker-conf", broker_conf]
-    return shell_line(words)
+    return shell_line(words) if command.is_of_system else line_for(words, store, broker_conf)
 
 
-def _values(found: Finding) -> dict[str, object]:
-    """A finding's fields, with what only its other fields tell: queue of a path, group."""
+_FIELD = re.compile(r"\{(\w+)\}")
+#: What no word has in it.
+_LACKING = "\0"
+
+
+def _filled(values: dict[str, object], name: str) -> str:
+    value = values.get(name)
+    return _LACKING if value is None else str(value)
+
+
+def _values(found: Finding, store: str) -> dict[str, object]:
+    """A finding's fields, with what only its other fields and the store tell: the queue of a path,
+    the group, the number that is needed, files."""
     values: dict[str, object] = found._asdict()
-    queue = _QUEUE.match(found.path or "")
-    if queue and found.topic is None:
-        values |= {"topic": queue[1], "queue_id": int(queue[2])}
+    if found.queue is not None:
+        values |= {"topic": found.queue[0], "queue_id": found.queue[1]}
     group = _GROUP.fullmatch(found.found or "")
-    values["group"] = group and group[1]
-    return values
+    number = _NUMBER.fullmatch(found.expected or "")
+    return values | {
+        "group": group and group[1],
+        "number": number and number[1],
+        "store": store,
+        "file": found.path and os.path.join(store, found.path),
+        **_beside(store),
+    }
+
+
+def _beside(store: str) -> dict[str, object]:
+    """Names beside a store: a new directory, of which a dry run only says what would be in it, and
+    a plan."""
+    before = store.rstrip("/")
+    return {"salvaged": f"{before}.salvaged", "plan": _free_name(f"{before}.plan", ".json")}
+
+
+def filled_line(words: tuple[str, ...], store: str, broker_conf: str | None) -> str:
+    """The command line of words in which only names beside the store are to be filled in."""
+    names = _beside(store)
+    filled = [_FIELD.sub(lambda match: _filled(names, match[1]), word) for word in words]
+    return line_for(filled, store, broker_conf)
+
+
+def line_for(words: Sequence[str], store: str, broker_conf: str | None) -> str:
+    """The command line of words behind ``rmqctl``, with the store."""
+    conf = ["--broker-conf", broker_conf] if broker_conf else []
+    return shell_line(["rmqctl", *words, "--store", store, *conf])
+
+
+def _free_name(before: str, behind: str) -> str:
+    """A name of a file that is not there: a plan is never overwritten."""
+    names = (f"{before}{'' if number < 2 else f'-{number}'}{behind}" for number in range(1, 1000))
+    return next((name for name in names if not os.path.lexists(name)), before + behind)

@@ -109,6 +109,10 @@ class SimulateStartSummary(TypedDict):
     ]
     bytes_to_scan: Annotated[int, BYTES, "log that the start reads"]
     estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
+    command: Annotated[
+        str | None,
+        "the command line that is next, quoted for a shell; null where the broker may start",
+    ]
 
 
 class CheckpointSummary(TypedDict):

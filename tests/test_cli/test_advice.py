@@ -41,7 +41,10 @@ def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
     assert len(lines) > 10
     for line in sorted(map(str, lines)):
         words = shlex.split(line)
-        assert words[0] == "rmqctl" and words[-4:] == ["--store", str(store), "--broker-conf", conf]
+        if words[0] != "rmqctl":
+            assert words[0] in ("chmod", "chown", "diff", "ls", "sysctl", "ulimit")
+            continue
+        assert words[-4:] == ["--store", str(store), "--broker-conf", conf]
         done = cli(*words[1:])
         assert done.code in (0, 1, 6) or "group set-offset" in line, (line, done.err)
         assert "--in-place" not in words or done.code == 6, "what replaces files asks first"
@@ -87,8 +90,34 @@ def test_a_file_of_a_queue_tells_the_queue() -> None:
     assert line == (
         "rmqctl rebuild queues --in-place --topic %RETRY%g --queue-id 3 --store '/data/my store'"
     )
-    of_log = found("file-length-mismatch", path="commitlog/00000000000000000000")
-    assert command_line(of_log, "store", None) is None
+    of_log = found("file-length-mismatch", path="commitlog/00000000000000000000", found=7)
+    line = "rmqctl salvage --output store.salvaged --dry-run --store store"
+    assert command_line(of_log, "store", None) == line
+    empty = of_log._replace(found="0")
+    assert command_line(empty, "store", None) == (
+        "rmqctl repair --plan store.plan.json --store store"
+    )
+
+
+def test_files_of_the_store_are_named_in_it() -> None:
+    older = found("config-older-than-backup", path="config/topics.json")
+    assert command_line(older, "/data/my store", "broker.conf") == (
+        "diff '/data/my store/config/topics.json.bak' '/data/my store/config/topics.json'"
+    )
+    few = found("map-limit-too-low", expected="90000 or more", found=65530)
+    assert command_line(few, "store", None) == "sysctl -w vm.max_map_count=90000"
+    copy = found("config-unreadable", path="config/topics.json.bak")
+    assert command_line(copy, "store", None) is None
+
+
+def test_no_plan_is_written_over_another(tmp_path: Path) -> None:
+    stray = found("foreign-file", path="commitlog/notes.txt", found="no file offset")
+    for name in ("store.plan.json", "store.plan-2.json", "store.plan-3.json"):
+        line = command_line(stray, f"{tmp_path}/store/", None)
+        assert line == f"rmqctl repair --plan {tmp_path}/{name} --store {tmp_path}/store/"
+        (tmp_path / name).touch()
+    by_other_sizes = stray._replace(found="not a multiple of 1024")
+    assert command_line(by_other_sizes, "store", None) is None
 
 
 @pytest.mark.parametrize(
@@ -157,7 +186,7 @@ def test_many_findings_are_sorted_without_being_held(
     rows = [line.split() for line in lines[2:62]]
     assert [row[0] for row in rows] == ["error"] * 20 + ["warning"] * 20 + ["info"] * 20
     assert [int(row[3]) for row in rows[:20]] == list(range(2, 60, 3)), "as they were found"
-    assert sum(line.startswith("  rmqctl") for line in lines) == 5
+    assert sum(line.startswith("  rmqctl rebuild") for line in lines) == 5
     assert any("the others stand in the rows" in line for line in lines)
 
 

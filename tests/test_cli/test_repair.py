@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,22 +11,26 @@ import pytest
 from rmqctl.engine.files.lock import StoreLock
 from tests.test_cli.conftest import NASTY, Cli, state
 
+CONSUMERS = "config/consumerOffset.json"
+
 
 @pytest.fixture
 def broken(store: Path) -> Path:
-    """One wrong unit and a foreign file with a nasty name."""
+    """One wrong unit, a foreign file with a nasty name, and an offset that lies nowhere."""
     unit = store / "consumequeue/orders/0" / ("0" * 20)
     data = bytearray(unit.read_bytes())
     data[0] = 1
     unit.write_bytes(data)
     (store / "commitlog" / NASTY).write_text("x")
+    (store / "config").mkdir()
+    (store / CONSUMERS).write_text('{"offsetTable":{"orders@g":{0:3,1:999}}}')
     return store
 
 
 def test_the_way_of_a_repair(cli: Cli, broken: Path, tmp_path: Path) -> None:
     before, plan = state(broken), tmp_path / "plan.json"
     done = cli("repair", "--plan", plan, store=broken)
-    assert done.code == 0 and done.out.startswith("2 steps\n")
+    assert done.code == 0 and done.out.startswith("3 steps\n")
     assert NASTY not in done.out and "\x1b" not in done.out + plan.read_text()
     assert state(broken) == before
     lines = [line.strip() for line in done.out.splitlines() if line.startswith("  rmqctl repair")]
@@ -33,16 +38,20 @@ def test_the_way_of_a_repair(cli: Cli, broken: Path, tmp_path: Path) -> None:
     assert cli("repair", "--plan", plan, store=broken).code == 6, "no plan is overwritten"
 
     asked = cli("repair", "--apply", plan, store=broken)
-    assert asked.code == 6 and "in 2 steps" in asked.err
+    assert asked.code == 6 and "in 3 steps" in asked.err
     shown = cli("repair", "--apply", plan, "--dry-run", "--format", "ndjson", store=broken)
-    assert [row["action"] for row in shown.rows[:-1]] == ["quarantine", "rebuild-queue"]
+    assert [row["action"] for row in shown.rows[:-1]] == [
+        *("quarantine", "rebuild-queue", "set-offset")
+    ]
     assert shown.code == 0 and state(broken) == before
 
     done = cli("repair", "--apply", plan, "--yes", "--format", "ndjson", store=broken)
     assert done.code == 0 and {row["state"] for row in done.rows} == {"applied"}
     backup = broken / done.rows[-1]["backup"]
     assert [path.name for path in (backup / "old/commitlog").iterdir()] == [NASTY]
-    assert cli("verify", store=broken).code == 0
+    assert cli("verify", store=broken).code == 0 == cli("config", "check", store=broken).code
+    offsets = json.loads(re.sub(r"(\d+):", r'"\1":', (broken / CONSUMERS).read_text()))
+    assert offsets == {"offsetTable": {"orders@g": {"0": 3, "1": 29}}}
     again = cli("repair", "--apply", plan, "--yes", store=broken)
     assert again.code == 6 and "does not fit" in again.err
 

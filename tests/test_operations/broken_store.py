@@ -37,7 +37,9 @@ def make_sound_store(root: Path) -> Path:
         queue = store.consume_queue("%RETRY%g", 1)
         assert queue is not None
         table = {"%RETRY%g@g": {1: queue.max_offset}, "%RETRY%g@h": {1: 0}}
-    (config / "consumerOffset.json").write_text(brokerjson.dumps({"offsetTable": table}))
+    # A broker with enableLmq keeps all offsets there.
+    offsets = {"lmqOffsetTable": {"%LMQ%one@%LMQ%h": 1}, "offsetTable": table}
+    (config / "lmqConsumerOffset.json").write_text(brokerjson.dumps(offsets))
     return root
 
 
@@ -62,10 +64,10 @@ def break_store(root: Path) -> Path:
     _write(index, 44, b"\x00\x00\x00\x11")
     (root / "checkpoint").write_bytes(b"short")
     (root / "config/topics.json").write_text('{"topicConfigTable":')
-    offsets = root / "config/consumerOffset.json"
+    offsets = root / "config/lmqConsumerOffset.json"
     table = brokerjson.read(offsets)
     table["offsetTable"]["%RETRY%g@g"][1] += 100
-    table["offsetTable"]["TopicA@g"] = {1: 4000}
+    table["lmqOffsetTable"]["%LMQ%one@%LMQ%g"] = 4000
     offsets.write_text(brokerjson.dumps(table))
     return root
 

@@ -11,6 +11,7 @@ import pytest
 
 from rmqctl.engine.files.unfinished import RepairUnfinished, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.operations.doctor.lint import Summary, lint
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.repair.apply import apply, resume, undo
 from rmqctl.operations.repair.plan import make_plan
@@ -160,6 +161,11 @@ def test_nobody_writes_to_a_store_amid_its_repair(trial: Trial) -> None:
         apply(root, CONFIG, read_plan(trial.plan))
     with pytest.raises(RepairUnfinished):
         make_plan(root, CONFIG)
+    told = [*findings_of(root)[0], *lint(root, CONFIG, Summary())]
+    assert [found.path for found in told if found.code == "repair-unfinished"] == [
+        "rmqctl-repair",
+        "rmqctl-repair",
+    ]
     assert everything(root) == before
 
 

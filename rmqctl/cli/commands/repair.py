@@ -11,7 +11,6 @@ from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.text import shell_line
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
@@ -95,6 +94,7 @@ def command(
 
 
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
+    from rmqctl.cli.advice import line_for
     from rmqctl.errors import OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
@@ -119,8 +119,9 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
         writer.summary(**rows.summary(str(target), rows.PLANNED, len(plan.steps), left, None))
         if plan.steps:
             writer.remark("Nothing is changed yet. What the plan says is done by:")
-            writer.command(_next(settings, "--apply", str(target), "--dry-run"))
-            writer.command(_next(settings, "--apply", str(target), "--yes"))
+            for consent in ("--dry-run", "--yes"):
+                words = ("repair", "--apply", str(target), consent)
+                writer.command(line_for(words, str(settings.root), settings.broker_conf))
     return int(left > 0)
 
 
@@ -211,6 +212,7 @@ def _undo(settings: Settings, *, yes: bool) -> int:
 
 
 def _print_done(settings: Settings, writer: RowWriter, done: Repaired, plan: str | None) -> None:
+    from rmqctl.cli.advice import line_for
     from rmqctl.operations.repair import rows
 
     for row in rows.step_rows(done.steps, done.state):
@@ -219,14 +221,5 @@ def _print_done(settings: Settings, writer: RowWriter, done: Repaired, plan: str
     writer.summary(**rows.summary(plan, done.state, len(done.steps), None, backup))
     if backup is not None:
         writer.remark("What was replaced is kept. Look whether all is well, or take it back:")
-        writer.command(_line(settings, "verify"))
-        writer.command(_next(settings, "--undo", "--yes"))
-
-
-def _next(settings: Settings, *words: str) -> str:
-    return _line(settings, "repair", *words)
-
-
-def _line(settings: Settings, *words: str) -> str:
-    conf = ["--broker-conf", settings.broker_conf] if settings.broker_conf else []
-    return shell_line(["rmqctl", *words, "--store", str(settings.root), *conf])
+        for words in (("verify",), ("repair", "--undo", "--yes")):
+            writer.command(line_for(words, str(settings.root), settings.broker_conf))

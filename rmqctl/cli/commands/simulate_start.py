@@ -40,6 +40,7 @@ def command(settings: Settings, version: str, at: int | None) -> int:
     it is after the start), then a summary. Nothing is changed. An index file that goes is no
     message lost, and does not count for the exit status; nor does what the retention takes.
     """
+    from rmqctl.cli.advice import filled_line
     from rmqctl.operations.doctor import simulatestart
 
     with settings.writer("queue") as writer:
@@ -55,5 +56,11 @@ def command(settings: Settings, version: str, at: int | None) -> int:
         writer.remark(simulatestart.verdict(done))
         for row in simulatestart.rows(done):
             writer.row(row)
-        writer.summary(**simulatestart.summary_row(done))
+        words = simulatestart.next_words(done)
+        conf = settings.broker_conf
+        command = filled_line(words, str(settings.root), conf) if words else None
+        writer.summary(**simulatestart.summary_row(done, command))
+        if command:
+            writer.remark("Next, while the broker is down:")
+            writer.command(command)
     return 0 if done.is_harmless else 1

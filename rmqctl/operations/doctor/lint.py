@@ -20,6 +20,7 @@ from formats.constants import CHECKPOINT_FILE_SIZE
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.settings import filesizes
 from rmqctl.engine.settings.logdirectories import log_directories
@@ -143,6 +144,8 @@ class _Lint:
             yield finding("lock-held", path=paths.LOCK)
         elif (self.root / paths.ABORT).exists():
             yield finding("unclean-shutdown", path=paths.ABORT)
+        if is_amid_repair(self.root):
+            yield finding("repair-unfinished", path=REPAIR)
         yield from self._checkpoint()
         for name in paths.scan_names(self.root):
             if name.startswith(_DLEDGER):

@@ -231,8 +231,8 @@ def _queue_row(one: LostOfQueue) -> StartedQueueRow:
     }
 
 
-def summary_row(done: Simulation) -> SimulateStartSummary:
-    """The summary: whether the broker starts, and what that costs."""
+def summary_row(done: Simulation, command: str | None = None) -> SimulateStartSummary:
+    """The summary: whether the broker starts, what that costs, and the ``command`` that is next."""
     outcome = done.outcome
     first = outcome.first_scanned
     return {
@@ -252,7 +252,20 @@ def summary_row(done: Simulation) -> SimulateStartSummary:
         "reput_from": outcome.reput_from,
         "bytes_to_scan": outcome.scanned_bytes,
         "estimated_seconds": estimated_seconds(outcome.scanned_bytes),
+        "command": command,
     }
+
+
+def next_words(done: Simulation) -> tuple[str, ...] | None:
+    """What is to be typed next, behind ``rmqctl`` and before the store; None: the broker may start.
+    ``{salvaged}`` and ``{plan}`` stand for names that are free."""
+    if done.messages_lost:
+        return "salvage", "--output", "{salvaged}", "--dry-run"
+    if not done.is_harmless:
+        return "repair", "--plan", "{plan}"
+    if any(one.why == _OF_INDEX for one in done.outcome.deleted):
+        return ("flush",)  # It does what the start does, and keeps the index.
+    return None
 
 
 def estimated_seconds(size: int) -> float:

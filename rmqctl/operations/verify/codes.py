@@ -120,8 +120,8 @@ LOG_CODES: dict[str, Code] = {
         "directory",
         "a file's length is not that of its neighbours, or not of the configured geometry",
         "A broker refuses to start on it. If it uses other sizes give its broker.conf with "
-        "--broker-conf. An empty last file of the log may be deleted; of a queue's, `rmqctl "
-        "rebuild queues` writes a whole one.",
+        "--broker-conf. An empty last file of the log `rmqctl repair` moves away; of a queue's, "
+        "`rmqctl rebuild queues` writes a whole one.",
     ),
     "file-length-unproven": Code(
         WARNING,
@@ -142,7 +142,8 @@ LOG_CODES: dict[str, Code] = {
         ERROR,
         "directory",
         "something that is no file of the store lies in one of its directories",
-        "A broker refuses to start with it in commitlog/ or in a queue: move it away.",
+        "A broker refuses to start with it in commitlog/ or in a queue. `rmqctl repair` moves it "
+        "away, and keeps it.",
     ),
     "queue-files-too-small": Code(
         ERROR,
@@ -155,8 +156,8 @@ LOG_CODES: dict[str, Code] = {
         ERROR,
         "directory",
         "something else stands where a directory of the store must be",
-        "Nothing that belongs there can be read or written: move it away. `rmqctl rebuild all "
-        "--in-place` then writes queues, their extension and the index from the log.",
+        "Nothing that belongs there can be read or written. `rmqctl repair` moves it away, and "
+        "writes queues, their extension and the index from the log.",
     ),
     "symbolic-link": Code(
         WARNING,
@@ -171,13 +172,15 @@ LOG_CODES: dict[str, Code] = {
         WARNING,
         "commitlog",
         "the last append was cut off by a crash",
-        "Nothing that was acknowledged is lost; the next append overwrites it.",
+        "Nothing that was acknowledged is lost; the next append overwrites it, and `rmqctl repair` "
+        "cuts it off.",
     ),
     "stale-record": Code(
         WARNING,
         "commitlog",
         "after the end stands an older record, intact but of another place",
-        "A broker that recovers after a crash takes it for a record of the log.",
+        "A broker that recovers after a crash takes it for a record of the log: `rmqctl repair` "
+        "cuts it off.",
     ),
     "residue-after-end": Code(
         INFO,
@@ -203,6 +206,13 @@ LOG_CODES: dict[str, Code] = {
         "abort is there: a broker runs, or stopped without closing the store",
         "A starting broker recovers from the checkpoint and throws the last index file away. Where "
         "none runs, `rmqctl flush` recovers, keeps the index, and ends it.",
+    ),
+    "repair-unfinished": Code(
+        ERROR,
+        "store",
+        "a repair was cut off: some of the store is old, some new",
+        "Start no broker on it. `rmqctl repair --resume` ends the repair, `rmqctl repair --undo` "
+        "takes it back.",
     ),
     "commitlog-missing": Code(
         ERROR,

@@ -10,7 +10,8 @@ CONFIG_CODES: dict[str, Code] = {
         "config",
         "a file of config/ is not what a broker writes there",
         "A broker takes the .bak copy; without one it starts as if the file were empty, and with a "
-        "broken one it does not start. Mend the place, or copy the .bak over the file.",
+        "broken one it does not start. Mend the place, or let `rmqctl repair` put the .bak "
+        "there.",
     ),
     "config-backup-unreadable": Code(
         WARNING,
@@ -22,7 +23,7 @@ CONFIG_CODES: dict[str, Code] = {
         WARNING,
         "config",
         "a file of config/ is absent or empty, and its .bak copy is not",
-        "A broker takes the .bak copy, which may be older. Copy it over the file.",
+        "A broker takes the .bak copy, which may be older. `rmqctl repair` puts it there.",
     ),
     "config-absent": Code(
         INFO,

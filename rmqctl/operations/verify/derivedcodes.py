@@ -206,8 +206,7 @@ DERIVED_CODES: dict[str, Code] = {
         "checkpoint",
         "it claims more than the log has",
         "After a crash a broker would start its recovery too late and leave queues incomplete. "
-        "Move the file away while the broker is down: after a crash it then walks the whole log. "
-        "`rmqctl flush` writes another.",
+        "`rmqctl checkpoint set --computed` stores the latest one that the data proves right.",
     ),
     "checkpoint-zero": Code(
         WARNING,

@@ -13,6 +13,7 @@ from formats.geometry import Geometry
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
@@ -155,6 +156,8 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
             path=paths.CONSUME_QUEUE,
             found=f"written with the opposite of its {' and '.join(config.overruled_names)}",
         )
+    if is_amid_repair(root):
+        yield finding("repair-unfinished", path=REPAIR)
     if snapshot.unclean:
         yield finding("unclean-shutdown", path=paths.ABORT)
     if not snapshot.has_log:
