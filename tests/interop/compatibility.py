@@ -57,6 +57,10 @@ FEATURES = {
         "Stores that `salvage` made of damaged ones: the engine starts on them, changes nothing,"
         " and has every message that was not hit"
     ),
+    "repair": Feature(
+        "Stores that `repair` mended: the engine starts on them, also after a crash, changes no"
+        " byte of log and queues, keeps the index, and has every message where it was"
+    ),
     "start": Feature(
         "A start as `simulate-start` plays it: on damaged stores, too, it ends or does not, deletes"
         " the same files, and leaves the same offsets"
