@@ -39,9 +39,11 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 WITH_TRANSCRIPTS = [
     "README.md",
+    "docs/how-to/backups.md",
     "docs/how-to/bad-record.md",
     "docs/how-to/compare-stores.md",
     "docs/how-to/messages-missing.md",
+    "docs/how-to/move-a-store.md",
     "docs/how-to/serve.md",
     "docs/tutorial/first-store.md",
 ]
@@ -108,6 +110,8 @@ def test_examples_parse(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     while isinstance(command, click.Group):
         if arguments[0].isdigit():  # `dump OFFSET` is short for `dump record OFFSET`.
             arguments.insert(0, "record")
+        if arguments[0].startswith("-"):  # `backup --output …` of `backup create --output …`.
+            arguments.insert(0, "create")
         found = command.get_command(click.Context(command), arguments[0])
         assert found is not None, arguments[0]
         command, arguments = found, arguments[1:]
@@ -273,6 +277,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("checkpoint show")
     yield from rows("lint")
     yield from rows("corrupt", f"--kind bit-flip --kind crash --output {root}/damaged")
+    yield from backed_up(root, rows, capsys)
     yield from rows("checkpoint compute")
     yield from rows("checkpoint set", "--index 0 --yes")
     topic = '{"readQueueNums":1,"writeQueueNums":1,"perm":6,"topicFilterType":"SINGLE_TAG"}'
@@ -363,6 +368,27 @@ def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[t
         assert run(["config", "stores", "--format", "ndjson"]) == 1
     for text in capsys.readouterr().out.splitlines():
         yield "config stores", json.loads(text)
+
+
+def backed_up(
+    root: Path, rows: Callable[..., Iterator[tuple[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> Iterator[tuple[str, Any]]:
+    """A backup that is sound, and then not any more."""
+    yield from rows("backup create", f"--output {root}/full")
+    more = f"--base {root}/full --output {root}/more.tar.zst --dry-run"
+    yield from rows("backup create", more)
+    damaged = root / "full" / "store" / "commitlog" / ("0" * 20)
+    for line, code in (
+        (f"backup ls {root}/full", 0),
+        (f"restore {root}/full --output {root}/restored", 0),
+        (f"backup verify {root}/full", 1),
+    ):
+        if code:
+            damaged.write_bytes(b"y" + damaged.read_bytes()[1:])
+        assert run([*line.split(), "--format", "ndjson"]) == code, line
+        for text in capsys.readouterr().out.splitlines():
+            name = "restore" if line.startswith("restore") else " ".join(line.split()[:2])
+            yield name, json.loads(text)
 
 
 def salvaged(

@@ -26,6 +26,8 @@ _CHANGING = [
     (re.compile(r"rmqctl-old-\d{20}"), "<kept>"),
     (re.compile(r"\b20\d{15}\b"), "<index file>"),
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<sha256>"),
+    (re.compile(r"\b[0-9a-f]{12}, which is not named"), "<id>, which is not named"),
 ]
 
 

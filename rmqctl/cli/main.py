@@ -66,7 +66,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
         "Serve": _section("serve"),
-        "Bulk": _section("rebuild", "repair", "salvage", "export")
+        "Bulk": _section("rebuild", "repair", "salvage", "backup", "restore", "export")
         | {"import": _COMMANDS + "import_"},
         "Try": _section("corrupt", "demo", "help", "version"),
     },

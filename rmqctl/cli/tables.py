@@ -58,6 +58,15 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "found",
     ),
     "repair_step": ("step", "action", "path", "mends", "state"),
+    "backup": (
+        "backup",
+        "made_timestamp",
+        "files",
+        "data_bytes",
+        "stored_bytes",
+        "physical_offset",
+        "is_live",
+    ),
     "difference": (
         "structure",
         "kind",

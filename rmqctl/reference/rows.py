@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from inspect import cleandoc
 
 from rmqctl.rows import (
+    backups,
     changes,
     columns,
     compared,
@@ -70,6 +71,7 @@ KINDS = (
     *doctor.KINDS,
     *repaired.KINDS,
     *salvaged.KINDS,
+    *backups.KINDS,
     *compared.KINDS,
     *serving.KINDS,
     *summaries.KINDS,

@@ -69,7 +69,7 @@ FLOORS = {
     "rmqctl.operations": [
         ["progress"],
         ["look", "verify"],
-        ["mend"],
+        ["backup", "mend"],
         ["change", "doctor"],
         ["repair"],
     ],

@@ -8,6 +8,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.index.indexservice`
 - :mod:`~rmqctl.engine.index.indexwriter`
 - :mod:`~rmqctl.engine.index.links`
+- :mod:`~rmqctl.engine.index.mending`
 - :mod:`~rmqctl.engine.index.newslots`
 - :mod:`~rmqctl.engine.index.recovery`
 """

@@ -49,7 +49,7 @@ def plan_clean(index: IndexService, log_end: int) -> IndexPlan:
             continue
         file = index.open(path)
         try:
-            kept = counted = _items_before(file, log_end)
+            kept = counted = items_before(file, log_end)
             if path == index.paths[-1] and _is_astray(file, log_end, kept):
                 counted = file.item_count + file.uncounted_items()
                 kept, _ = _look_through(file, log_end, counted)
@@ -76,7 +76,7 @@ def plan_unclean(index: IndexService, log_end: int, safe_timestamp: int) -> Inde
             if is_cut:
                 cuts.append(IndexCut(path, 0, file.item_count))
                 continue
-            kept, is_sound = _items_before(file, log_end), True
+            kept, is_sound = items_before(file, log_end), True
             if file.header.end_timestamp > safe_timestamp or path == index.paths[-1]:
                 kept, is_sound = _look_through(file, log_end, file.item_count)
                 if kept:
@@ -98,7 +98,7 @@ def _is_astray(file: IndexFile, log_end: int, before: int) -> bool:
     return before > 0 and not is_cut and header.end_phy_offset >= log_end
 
 
-def _items_before(file: IndexFile, log_end: int) -> int:
+def items_before(file: IndexFile, log_end: int) -> int:
     """How many items, the first ones, are of records before an offset."""
     low, high = 0, file.item_count
     if file.header.end_phy_offset < log_end:

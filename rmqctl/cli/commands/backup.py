@@ -1,0 +1,137 @@
+"""``rmqctl backup create|verify|ls``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.command import EXIT_CODES, Group, command_first, group
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option, without_store
+from rmqctl.cli.settings import Settings
+
+
+class _BackupGroup(Group):
+    """``backup --output PLACE`` is short for ``backup create --output PLACE``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest = command_first(args)
+        if rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help"):
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+@group(
+    "backup",
+    cls=_BackupGroup,
+    examples=[
+        "rmqctl backup --store DIR --output /backup/monday.tar.zst",
+        "rmqctl backup verify /backup/monday.tar.zst",
+        "rmqctl backup ls /backup/*.tar.zst",
+    ],
+)
+def command() -> None:
+    """Make backups of a store, of a running broker's too, and verify them.
+
+    `backup --output PLACE` is short for `backup create --output PLACE`; `rmqctl restore` makes a
+    store of them.
+    """
+
+
+@make(
+    "create",
+    examples=[
+        "rmqctl backup create --store DIR --output /backup/monday.tar.zst",
+        "rmqctl backup create --store DIR --base monday.tar.zst --output tuesday.tar.zst",
+        "rmqctl backup create --store DIR --output /backup/monday",
+        "rmqctl backup create --store DIR --output s3://bucket/monday.tar.zst",
+    ],
+    exits={4: EXIT_CODES[4], 6: "refused: --output is there already"},
+)
+@click.option(
+    "--output",
+    metavar="PLACE",
+    required=True,
+    type=click.Path(),
+    help="A new directory, a new FILE.tar.zst, or a URL of one.",
+)
+@click.option(
+    "--base",
+    metavar="BACKUP",
+    type=click.Path(),
+    help="Hold only what has changed since this backup (or its manifest).",
+)
+@dry_run_option
+@jobs_option
+@common
+def create(
+    settings: Settings, output: str, base: str | None, dry_run: bool, jobs: int | None
+) -> None:
+    """Copy a store, with a hash of each file.
+
+    The store is only read, and a broker may run on it: log, queues and index are then copied up to
+    one place in the log, which the summary names, and consumers' offsets from before it. Without
+    one, all files are copied as they are. Holes stay holes.
+
+    A directory has the store's files in `store/`, and any tar unpacks a .tar.zst. A backup with
+    --base needs that one, and what it was made on, to be restored. Prints a row of type part for
+    each directory of the store, then a summary.
+    """
+    from rmqctl.operations.backup.check import create_summary, part_rows
+    from rmqctl.operations.backup.create import Wanted, data_bytes, shown
+    from rmqctl.operations.backup.create import create as create_backup
+
+    threads = jobs_of({"jobs": jobs, "master": None})
+    wanted = Wanted(settings.root, settings.config, output, base, threads)
+    with settings.writer("part") as writer:
+        with settings.progress("backup", data_bytes(wanted), writer) as advance:
+            created = create_backup(wanted, advance, dry_run=dry_run)
+        writer.rows(part_rows(created.manifest))
+        writer.summary(**create_summary(created, shown(output), dry_run=dry_run))
+    if created.left_out:
+        settings.note(f"note: what is no plain file was left out: {created.left_out_text}.")
+
+
+@make(
+    "verify",
+    examples=[
+        "rmqctl backup verify /backup/monday.tar.zst",
+        "rmqctl backup verify /backup/*.tar.zst --quiet",
+    ],
+    exits={1: "something in a backup is not as it was written"},
+)
+@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@without_store
+def verify(settings: Settings, backups: tuple[str, ...]) -> int:
+    """Read backups through, and compare every file with its hash.
+
+    Each backup is read by itself; the summary says whether together they make a store. Prints rows
+    of type backup_problem, then a summary. What the store is worth, `rmqctl verify` says of a
+    restored one.
+    """
+    from rmqctl.operations.backup.check import Verification
+
+    verification = Verification(backups)
+    with settings.writer("backup_problem") as writer:
+        with settings.progress("backup verify", verification.bytes_to_do, writer) as advance:
+            writer.rows(verification.rows(advance))
+        writer.summary(**verification.summary())
+    return int(not verification.is_sound)
+
+
+@make("ls", examples=["rmqctl backup ls /backup/*.tar.zst"])
+@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@without_store
+def ls(settings: Settings, backups: tuple[str, ...]) -> None:
+    """List backups: when they were made, of what, and which goes on from which.
+
+    Only the manifests are read. Prints a row of type backup for each, the oldest first, then a
+    summary.
+    """
+    from rmqctl.operations.backup.check import listed
+
+    with settings.writer("backup") as writer:
+        writer.rows(listed(backups))
+
+
+for one in (create, verify, ls):
+    command.add_command(one)

@@ -1,0 +1,51 @@
+"""``rmqctl restore``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import dry_run_option, without_store
+from rmqctl.cli.settings import Settings
+
+
+@make(
+    "restore",
+    examples=[
+        "rmqctl restore /backup/monday.tar.zst --output /data/rocketmq/store",
+        "rmqctl restore /backup/monday.tar.zst /backup/tue.tar.zst --output DIR",
+        "rmqctl restore s3://bucket/monday.tar.zst --output DIR --dry-run",
+    ],
+    exits={4: "another rmqctl is writing --output", 6: "refused: --output holds something"},
+)
+@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The store: a directory that is not there yet, or empty.",
+)
+@dry_run_option
+@without_store
+def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run: bool) -> None:
+    """Make a store of a backup, and of those that it goes on from.
+
+    Backups are named in any order, the full one among them; the newest says what the store is. It
+    appears when every file has been written, read again, and is what was backed up. Files have the
+    rights and times that they had, and belong to who restores them.
+
+    Prints rows of type backup, in the order in which they are put together, then a summary.
+    """
+    from rmqctl.operations.backup.check import backup_row
+    from rmqctl.operations.backup.restore import plan_restore, restore, summary_row
+
+    plan = plan_restore(backups, output)
+    with settings.writer("backup") as writer:
+        writer.rows(backup_row(backup) for backup in plan.chain.backups)
+        if not dry_run:
+            with settings.progress("restore", plan.bytes_to_do, writer) as advance:
+                restore(plan, advance)
+        writer.summary(**summary_row(plan, dry_run=dry_run))

@@ -1,0 +1,8 @@
+"""Backups of a store: made, verified, and restored; on this machine, or behind a URL.
+
+Other rooms use:
+
+- :mod:`~rmqctl.operations.backup.check`
+- :mod:`~rmqctl.operations.backup.create`
+- :mod:`~rmqctl.operations.backup.restore`
+"""

@@ -1,0 +1,101 @@
+"""The bytes of a file as they are backed up and restored: pieces of data, and zeros between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.operations.backup.errors import StoreChanging
+
+#: Bytes that are held of a file at a time.
+PIECE = 1 << 20
+_ZEROS = bytes(PIECE)
+#: Holes that are shorter are no holes in a backup.
+_LEAST_HOLE = 1 << 14
+_PAGE = 1 << 12
+
+#: A place in a file, and what stands there.
+Piece = tuple[int, bytes]
+#: Start and end of what holds data.
+Extent = tuple[int, int]
+
+
+class Content:
+    """What is backed up of a file: its bytes before ``end``, zeros from there to its size."""
+
+    def __init__(self, mapped: MappedFile, end: int | None = None) -> None:
+        self._mapped = mapped
+        self.size = mapped.size
+        self.end = min(mapped.end_of_data(0), mapped.size if end is None else end)
+
+    def extents(self, start: int, end: int) -> list[Extent]:
+        """Where data stands in a range, in order and up to its end; holes are between."""
+        found: list[Extent] = []
+        for low, high in self._mapped.extents(start, end):
+            if found and low - found[-1][1] < _LEAST_HOLE:
+                found[-1] = found[-1][0], high
+            else:
+                found.append((low, high))
+        if end > start and (not found or found[-1][1] < end):
+            # An end that was set may stand behind zeros, or in a hole.
+            found.append((end - 1, end))
+        return found
+
+    def pieces(self, extents: Iterable[Extent]) -> Iterator[Piece]:
+        """The bytes of some extents, in order.
+
+        :raises StoreChanging: the file has become shorter. :raises CannotRead: the disk failed.
+        """
+        for low, high in extents:
+            for at in range(low, high, PIECE):
+                data = self._mapped.read_aside(at, min(PIECE, high - at))
+                if len(data) < min(PIECE, high - at):
+                    raise StoreChanging(path=str(self._mapped.path), reason="it was cut")
+                yield at, data
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+class Digest:
+    """The SHA-256 of a range of a file, from pieces of it in order: what is between is zeros."""
+
+    def __init__(self, start: int = 0) -> None:
+        self._digest = hashlib.sha256()
+        self.at = start
+
+    def add(self, piece: Piece) -> None:
+        """Takes the next piece, which does not begin before the last one's end."""
+        position, data = piece
+        self.pass_to(position)
+        self._digest.update(data)
+        self.at += len(data)
+
+    def pass_to(self, position: int) -> None:
+        """Takes zeros up to a position."""
+        while self.at < position:
+            zeros = memoryview(_ZEROS)[: position - self.at]
+            self._digest.update(zeros)
+            self.at += len(zeros)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def runs_of_data(position: int, data: bytes) -> Iterator[Extent]:
+    """The pages of a piece that are not all zeros, neighbours together."""
+    end = position + len(data)
+    low: int | None = None
+    at = position
+    while at < end:
+        after = min((at // _PAGE + 1) * _PAGE, end)
+        is_data = data[at - position : after - position] != _ZEROS[: after - at]
+        if is_data and low is None:
+            low = at
+        elif not is_data and low is not None:
+            yield low, at
+            low = None
+        at = after
+    if low is not None:
+        yield low, end

@@ -1,0 +1,204 @@
+"""backup create: a copy of a store with a manifest, of a running broker's too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rmqctl import __version__
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.newdirectory import new_directory
+from rmqctl.engine.messagestore import system_clock
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotWrite, UsageError
+from rmqctl.operations.backup import place as places
+from rmqctl.operations.backup.archive import ArchiveWriter
+from rmqctl.operations.backup.content import Content, Digest, Extent, Piece
+from rmqctl.operations.backup.errors import StoreChanging
+from rmqctl.operations.backup.listing import Found, Listing
+from rmqctl.operations.backup.manifest import Entry, Head, Manifest, write_lines
+from rmqctl.operations.backup.opened import manifest_of
+from rmqctl.operations.backup.source import Source
+from rmqctl.operations.backup.tree import DirectoryWriter
+from rmqctl.operations.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for. ``since`` is a backup, or its manifest, that the new one goes on from."""
+
+    root: Path
+    config: MessageStoreConfig
+    output: str
+    since: str | None = None
+    jobs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """A backup that was made. ``left_out`` are paths of what is no file."""
+
+    manifest: Manifest
+    left_out: list[str]
+
+    @property
+    def left_out_text(self) -> str:
+        """Some of :attr:`left_out`, for a note."""
+        more = len(self.left_out) - 3
+        return ", ".join(self.left_out[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+class _Target(Protocol):
+    """Where a backup is written."""
+
+    def add(self, entry: Entry, extents: list[Extent], pieces: Iterator[Piece]) -> None: ...
+    def finish(self, manifest: Manifest) -> None: ...
+
+
+def shown(output: str) -> str:
+    """A place for rows: a URL without user, password and query."""
+    return places.shown(output)
+
+
+def data_bytes(wanted: Wanted) -> int:
+    """About how many bytes are read. :raises StoreNotFound, NotAStore: there is no store."""
+    return Listing(wanted.root, wanted.config).data_bytes()
+
+
+def create(
+    wanted: Wanted, progress: Progress = lambda done: None, *, dry_run: bool = False
+) -> Created:
+    """Makes a backup, which appears when it is whole; with ``dry_run`` only finds out what it would
+    hold.
+
+    A store that nobody has open is copied as it is. Where a broker holds the lock, or something
+    changes meanwhile, what is copied agrees with itself up to one place in the log
+    (:mod:`~rmqctl.operations.backup.source`).
+
+    :raises OutputExists, OutputInUse, CannotWrite: as of the place. :raises CannotRead: a file.
+    :raises StoreChanging: a start, a repair or a deletion was going on.
+    """
+    parent = None if wanted.since is None else manifest_of(wanted.since)
+    _check_place(wanted)
+    is_live = is_locked(wanted.root)
+    if not is_live:
+        try:
+            return _copied(wanted, parent, progress, is_live=False, dry_run=dry_run)
+        except StoreChanging:
+            is_live = True  # Somebody writes whose lock is not seen here.
+    return _copied(wanted, parent, progress, is_live=is_live, dry_run=dry_run)
+
+
+def _check_place(wanted: Wanted) -> None:
+    output = wanted.output
+    if places.is_url(output):
+        if not output.partition("?")[0].endswith(places.ARCHIVE):
+            reason = f"behind a URL a backup is one file: end its name with {places.ARCHIVE}"
+            raise UsageError(reason=f"{places.shown(output)}: {reason}.")
+        return
+    if places.local(output).resolve().is_relative_to(wanted.root.resolve()):
+        raise CannotWrite(path=output, reason="it lies inside the store: name another place")
+
+
+def _copied(
+    wanted: Wanted, parent: Manifest | None, progress: Progress, *, is_live: bool, dry_run: bool
+) -> Created:
+    source = Source(wanted.root, wanted.config, _scratch(wanted.output))
+    made = system_clock()
+    files: dict[str, Entry] = {}
+    copying = _Copying(parent, progress)
+
+    def copy(target: _Target) -> Manifest:
+        for one in source.live() if is_live else source.whole():
+            try:
+                files[one.path] = copying.entry(one, target)
+            finally:
+                one.content.close()
+        head = Head(
+            made,
+            None if parent is None else parent.id,
+            source.min_physical_offset,
+            source.physical_offset,
+            source.dispatched_offset,
+            is_live,
+            __version__,
+        )
+        return Manifest(head, dict(sorted(files.items())), sorted(source.listing.empty))
+
+    with nullcontext(_Nowhere()) if dry_run else _target(wanted) as target:
+        manifest = copy(target)
+        target.finish(manifest)
+    return Created(manifest, sorted(source.listing.left_out))
+
+
+def _scratch(output: str) -> Path | None:
+    return None if places.is_url(output) else places.local(output).absolute().parent
+
+
+@contextmanager
+def _target(wanted: Wanted) -> Iterator[_Target]:
+    if wanted.output.partition("?")[0].endswith(places.ARCHIVE):
+        with places.created(wanted.output) as file:
+            yield ArchiveWriter(file, wanted.jobs)
+        return
+    with new_directory(places.local(wanted.output)) as building:
+        yield DirectoryWriter(building)
+
+
+class _Nowhere:
+    """The target of a dry run."""
+
+    def add(self, entry: Entry, extents: list[Extent], pieces: Iterator[Piece]) -> None:
+        for _ in pieces:
+            pass
+
+    def finish(self, manifest: Manifest) -> None:
+        """Gives the manifest its id."""
+        for _ in write_lines(manifest):
+            pass
+
+
+class _Copying:
+    """Copies files one after the other, as far as the backup before does not have them."""
+
+    def __init__(self, parent: Manifest | None, progress: Progress) -> None:
+        self._parent = parent
+        self._progress = progress
+        self._done = 0
+
+    def entry(self, one: Found, target: _Target) -> Entry:
+        """Copies a file: what it is in the manifest."""
+        content, before = one.content, self._before(one.path)
+        whole, start = Digest(), 0
+        if before is not None and 0 < before.data_end <= content.end:
+            for _ in self._read(content, content.extents(0, before.data_end), whole):
+                pass
+            whole.pass_to(before.data_end)
+            if whole.hexdigest() == before.sha256:
+                start = before.data_end
+            else:
+                whole = Digest()
+        stored = Digest(start) if start else whole
+        extents = content.extents(start, content.end)
+        held = sum(high - low for low, high in extents)
+        times = one.mode, one.modified_timestamp
+        entry = Entry(one.path, content.size, content.end, "", start, held, "", *times)
+        if extents or content.end == 0 or self._parent is None:
+            target.add(entry, extents, self._read(content, extents, whole, stored))
+        for digest in (whole, stored):
+            digest.pass_to(content.end)
+        return entry._replace(sha256=whole.hexdigest(), stored_sha256=stored.hexdigest())
+
+    def _before(self, path: str) -> Entry | None:
+        return None if self._parent is None else self._parent.files.get(path)
+
+    def _read(self, content: Content, extents: list[Extent], *digests: Digest) -> Iterator[Piece]:
+        for piece in content.pieces(extents):
+            for digest in {*digests}:
+                digest.add(piece)
+            self._done += len(piece[1])
+            self._progress(self._done)
+            yield piece

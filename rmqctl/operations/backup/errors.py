@@ -1,0 +1,51 @@
+"""What ends a backup, its verification or a restore."""
+
+from __future__ import annotations
+
+from rmqctl.errors import RmqctlError, UsageError
+
+
+class BackupNotFound(RmqctlError):
+    template = "there is no backup {path}: {reason}."
+    step = "Name a directory, a file or a URL that `rmqctl backup` has written."
+    exit_code = 3
+
+
+class BackupUnsound(RmqctlError):
+    """A backup that is not what was written."""
+
+    template = (
+        "the backup {path} is damaged: {reason}. `rmqctl backup verify` names all that is wrong "
+        "with it; take another one, or an older one of its chain."
+    )
+
+
+class BackupUnreachable(RmqctlError):
+    """A file system behind a URL refused: never a statement about the bytes."""
+
+    template = (
+        "cannot reach {path}: {reason}. Check the address, the network, and the credentials in the "
+        "environment."
+    )
+
+
+class BackupLibraryMissing(RmqctlError):
+    """A package that only backups need is not there."""
+
+    template = "{what} needs the package {package}, and {reason}. Install it with `{command}`."
+
+
+class ChainBroken(UsageError):
+    """The backups that are named do not make one store."""
+
+    template = "{reason}."
+    step = "Name a full backup and all that were made on it up to the wanted one, in any order."
+
+
+class StoreChanging(RmqctlError):
+    """A store that does not hold still for a copy."""
+
+    template = (
+        "{path} was changed while it was copied: {reason}. Nothing was written. Try again when no "
+        "start, repair or deletion is going on in the store."
+    )

@@ -1,0 +1,165 @@
+"""Which files a store has, wherever they lie, and one of them opened to be copied."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.settings.logdirectories import log_directories
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotRead
+from rmqctl.operations.backup.content import Content
+from rmqctl.operations.backup.manifest import is_sound_path
+
+
+class SourceFile(NamedTuple):
+    """A file of a store: its path there, with slashes, and where it lies."""
+
+    path: str
+    place: Path
+
+
+class Found(NamedTuple):
+    """A file whose content is to be copied; the user closes that."""
+
+    path: str
+    content: Content
+    mode: int
+    modified_timestamp: int
+
+
+#: What is wanted of a file: all of it, the beginning, or nothing (None).
+Opener = Callable[[MappedFile], Content | None]
+
+
+class Listing:
+    """The files of a store. A log of several directories lies in ``commitlog/`` here, and links to
+    directories are followed, each directory once.
+
+    What has been looked at is noted: paths of what is no file in ``left_out``, directories with
+    nothing in them in ``empty``.
+    """
+
+    def __init__(self, root: Path, config: MessageStoreConfig) -> None:
+        """:raises StoreNotFound, NotAStore, AmbiguousLog: there is no store, or no one log."""
+        paths.check_store(root)
+        self.root = root
+        self._log = log_directories(root, config).all
+        self.left_out: set[str] = set()
+        self.empty: set[str] = set()
+
+    def files(self, below: str | None = None) -> Iterator[SourceFile]:
+        """The files in a directory of the store, or in all of it, but ``lock``: that belongs to a
+        process, not to the data."""
+        own = self.root / paths.COMMIT_LOG
+        for path, place in self._walked(self.root if below is None else self.root / below):
+            is_foreign = own not in self._log and path.startswith(paths.COMMIT_LOG + "/")
+            if path != paths.LOCK and not is_foreign and self._is_file(path, place):
+                yield SourceFile(path, place)
+        if below in (None, paths.COMMIT_LOG):
+            for elsewhere in (one for one in self._log if one != own):
+                for name in paths.scan_names(elsewhere):
+                    path = f"{paths.COMMIT_LOG}/{name}"
+                    if self._is_file(path, elsewhere / name):
+                        yield SourceFile(path, elsewhere / name)
+
+    def newest_first(self, below: str) -> list[SourceFile]:
+        """The files in a directory of the store by their directories, the newest first in each:
+        where the oldest go meanwhile, what has been copied has no gap."""
+        files = sorted(self.files(below), key=lambda file: file.place.name, reverse=True)
+        return sorted(files, key=lambda file: file.path.rpartition("/")[0])
+
+    def state(self) -> dict[str, tuple[int, int, int]]:
+        """Size, modification time (ns) and inode of each file."""
+        found = {}
+        for path, place in self.files():
+            try:
+                status = place.stat()
+            except FileNotFoundError:
+                continue
+            found[path] = status.st_size, status.st_mtime_ns, status.st_ino
+        return found
+
+    def data_bytes(self) -> int:
+        """About how much there is to be read: what has its blocks."""
+        total = 0
+        for file in self.files():
+            try:
+                total += file.place.stat().st_blocks * 512
+            except FileNotFoundError:
+                continue
+        return total
+
+    def _walked(self, start: Path) -> Iterator[tuple[str, Path]]:
+        seen = {_identity(place) for place in (self.root, start) if place.is_dir()}
+        for directory, names, files in os.walk(start, followlinks=True, onerror=_refused):
+            where, kept = Path(directory), []
+            for name in sorted(names):
+                identity = _identity(where / name)
+                if identity is not None and identity not in seen:
+                    seen.add(identity)
+                    kept.append(name)
+            names[:] = kept
+            relative = where.relative_to(self.root)
+            if not files and not kept and where != self.root:
+                self.empty.add(relative.as_posix())
+            for name in sorted(files):
+                yield (relative / name).as_posix(), where / name
+
+    def _is_file(self, path: str, place: Path) -> bool:
+        try:
+            is_file = stat.S_ISREG(place.stat().st_mode)
+        except FileNotFoundError:
+            if not place.is_symlink():
+                return False  # It has gone since it was listed.
+            is_file = False
+        except OSError as error:
+            raise CannotRead(path=str(place), reason=error.strerror) from error
+        if not is_file or not is_sound_path(path):
+            self.left_out.add(path)
+            return False
+        return True
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """What tells a directory from others; None where it has gone."""
+    try:
+        status = os.stat(directory)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _refused(error: OSError) -> None:
+    """What a broker removes meanwhile is no error; a directory that may not be read is."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise CannotRead(path=str(error.filename), reason=error.strerror) from error
+
+
+def found(file: SourceFile, opener: Opener = Content) -> Found | None:
+    """A file, opened; None where it has gone, or nothing of it is wanted.
+
+    :raises CannotRead: the system refuses.
+    """
+    try:
+        mapped = MappedFile.open(file.place)
+    except CannotRead:
+        if os.path.lexists(file.place):
+            raise
+        return None
+    status = os.fstat(mapped.descriptor)
+    try:
+        content = opener(mapped)
+    except BaseException:
+        mapped.close()
+        raise
+    if content is None:
+        mapped.close()
+        return None
+    modified = max(status.st_mtime_ns // 1_000_000, 0)
+    return Found(file.path, content, stat.S_IMODE(status.st_mode) & 0o777, modified)

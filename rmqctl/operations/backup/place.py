@@ -1,0 +1,200 @@
+"""Where a backup lies: a directory, a file, or a file behind a URL (fsspec)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, cast
+
+from rmqctl.engine.files.newdirectory import BESIDE
+from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
+from rmqctl.operations.backup.errors import (
+    BackupLibraryMissing,
+    BackupNotFound,
+    BackupUnreachable,
+)
+
+#: What a backup of one file is called.
+ARCHIVE = ".tar.zst"
+
+
+def is_url(place: str) -> bool:
+    """Whether a place is behind a URL; ``file://`` is this machine's."""
+    return "://" in place and not place.startswith("file://")
+
+
+def local(place: str) -> Path:
+    """The path of a place of this machine."""
+    return Path(place.removeprefix("file://"))
+
+
+def shown(place: str) -> str:
+    """A place for rows and messages: a URL without user, password and query."""
+    if not is_url(place):
+        return str(local(place))
+    return re.sub(r"^([^:]+://)[^/]*@", r"\1", place.partition("?")[0])
+
+
+def missing(package: str, what: str, error: ImportError) -> BackupLibraryMissing:
+    """The error that a package is not there, with the command that installs it here."""
+    command = f"{shlex.quote(sys.executable)} -m pip install {shlex.quote(package)}"
+    reason = f"{error.name or package} is not installed"
+    return BackupLibraryMissing(what=what, package=package, reason=reason, command=command)
+
+
+@contextmanager
+def told(place: str) -> Iterator[None]:
+    """Makes rmqctl's error of whatever a file system behind a URL raises.
+
+    :raises BackupUnreachable: instead.
+    """
+    try:
+        yield
+    except RmqctlError:
+        raise
+    except Exception as error:
+        lines = str(error).replace(place, shown(place)).strip().splitlines()
+        reason = (lines or [type(error).__name__])[0][:300].rstrip(".")
+        raise BackupUnreachable(path=shown(place), reason=reason) from error
+
+
+def _filesystem(place: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise missing("fsspec", "a URL", error) from error
+    with told(place):
+        filesystem, path = url_to_fs(place)
+        return filesystem, path
+
+
+@contextmanager
+def opened(place: str) -> Iterator[IO[bytes]]:
+    """A backup's file, for reading at any position.
+
+    :raises BackupNotFound: there is none. :raises CannotRead, BackupUnreachable: it is refused.
+    """
+    if is_url(place):
+        filesystem, path = _filesystem(place)
+        with told(place):
+            if not filesystem.exists(path):
+                raise BackupNotFound(path=shown(place), reason="nothing has that name")
+            file = filesystem.open(path, "rb")
+        with file:
+            yield cast(IO[bytes], _Told(file, place))
+        return
+    where = local(place)
+    if not where.is_file():
+        reason = "it is a directory" if where.is_dir() else "nothing has that name"
+        raise BackupNotFound(path=str(where), reason=reason)
+    with os.fdopen(open_for_reading(where), "rb") as opened_file:
+        yield opened_file
+
+
+class _Told:
+    """A file behind a URL, whose errors are rmqctl's."""
+
+    def __init__(self, file: Any, place: str) -> None:
+        self._file, self._place = file, place
+
+    def read(self, size: int = -1) -> bytes:
+        with told(self._place):
+            return cast(bytes, self._file.read(size))
+
+    def readline(self, size: int = -1) -> bytes:
+        with told(self._place):
+            return cast(bytes, self._file.readline(size))
+
+    def write(self, data: bytes) -> int:
+        with told(self._place):
+            return cast(int, self._file.write(data))
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        with told(self._place):
+            return cast(int, self._file.seek(position, whence))
+
+    def flush(self) -> None:
+        """What is written goes there in pieces, and the last one when it is closed."""
+
+
+@contextmanager
+def created(place: str) -> Iterator[IO[bytes]]:
+    """A new file of a backup, for writing; nothing has its name where this raises.
+
+    On this machine it is written beside its place, and renamed when it is whole and on disk. What
+    a kill leaves there the next run writes over; behind a URL it is what that file system leaves.
+
+    :raises OutputExists: there is something. :raises OutputInUse: another one writes it.
+    :raises CannotWrite, BackupUnreachable: the disk is full, or it is refused.
+    """
+    if is_url(place):
+        yield from _created_behind_url(place)
+        return
+    target = local(place).absolute()
+    building = target.with_name(target.name + BESIDE)
+    if os.path.lexists(target):
+        raise OutputExists(path=str(target))
+    try:
+        descriptor = os.open(
+            building, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644
+        )
+        with os.fdopen(descriptor, "wb") as file:
+            _lock(descriptor, building, target)
+            file.truncate()
+            try:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+                if os.path.lexists(target):
+                    raise OutputExists(path=str(target))
+                building.rename(target)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(building)
+            _sync_directory(target.parent)
+    except OSError as error:
+        raise CannotWrite(path=str(target), reason=str(error.strerror or error)) from error
+
+
+def _lock(descriptor: int, building: Path, target: Path) -> None:
+    """:raises OutputInUse: another process writes the file, or has just ended doing so."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputInUse(path=str(target)) from None
+    except OSError:
+        return  # Network file systems may not lock.
+    if not building.exists() or not os.path.samestat(os.stat(building), os.fstat(descriptor)):
+        raise OutputInUse(path=str(target))
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _created_behind_url(place: str) -> Iterator[IO[bytes]]:
+    filesystem, path = _filesystem(place)
+    with told(place):
+        if filesystem.exists(path):
+            raise OutputExists(path=shown(place))
+        file = filesystem.open(path, "wb")
+    try:
+        yield cast(IO[bytes], _Told(file, place))
+    except BaseException:
+        with suppress(Exception):  # The error that is told is the first one.
+            file.close()
+            filesystem.rm_file(path)
+        raise
+    with told(place):
+        file.close()

@@ -1,0 +1,328 @@
+"""Backups: what is copied of a store at rest and of one that is written, and what comes back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.backup import create as creating
+from rmqctl.operations.backup.check import Verification
+from rmqctl.operations.backup.create import Created, Wanted, create
+from rmqctl.operations.backup.errors import StoreChanging
+from rmqctl.operations.backup.manifest import MANIFEST
+from rmqctl.operations.backup.restore import plan_restore, restore
+from tests import golden_data
+from tests.conftest import Golden
+from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
+
+CONFIG = small_config()
+#: One of each kind of backup.
+KINDS = ("full", "full.tar.zst")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Some log, queue and index files, and a ``config/``."""
+    root = tmp_path / "store"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as opened:
+        opened.put_messages([message(number) for number in range(700)])
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable":{}}')
+    (root / "config" / "topics.json").write_text("{}")
+    return root
+
+
+def backup(root: Path, output: Path, base: Path | None = None) -> Created:
+    since = None if base is None else str(base)
+    return create(Wanted(root, CONFIG, str(output), since))
+
+
+def restored(*backups: Path, output: Path) -> Path:
+    restore(plan_restore([str(path) for path in backups], output))
+    return output
+
+
+def content(root: Path) -> dict[str, bytes]:
+    """All files but ``lock``, which belongs to a process."""
+    return {name: data for name, data in tree(root).items() if name != "lock"}
+
+
+def problems(*backups: Path) -> list[dict[str, Any]]:
+    return [dict(row) for row in Verification([str(path) for path in backups]).rows()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_comes_back_byte_for_byte(store: Path, tmp_path: Path, kind: str) -> None:
+    (store / "abort").touch()
+    (store / "empty" / "directory").mkdir(parents=True)
+    (store / "config" / "nothing").touch()
+    (store / "config" / "topics.json").chmod(0o640)
+    os.utime(store / "config" / "topics.json", ns=(0, 1_600_000_000_123_000_000))
+    before = tree(store)
+    made = backup(store, tmp_path / kind)
+    assert tree(store) == before and not made.manifest.head.is_live
+    assert made.manifest.head.physical_offset == MessageStore(store, CONFIG).max_offset
+    assert problems(tmp_path / kind) == []
+    new = restored(tmp_path / kind, output=tmp_path / "new")
+    assert content(new) == content(store)
+    status = (new / "config" / "topics.json").stat()
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o640, 1_600_000_000_123_000_000)
+    assert {path.name for path in tmp_path.iterdir()} >= {kind, "new"}
+    assert not [path for path in tmp_path.iterdir() if "rmqctl-new" in path.name]
+
+
+# Index files of the usual size take some seconds.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] * (name == "defaults"))
+        for name in golden_data.STORES
+    ],
+)
+def test_every_golden_store_comes_back(golden: Golden, tmp_path: Path, name: str) -> None:
+    root, output = golden(name), tmp_path / "full.tar.zst"
+    create(Wanted(root, golden_data.broker_conf(name), str(output)))
+    new = restored(output, output=tmp_path / "new")
+    assert content(new) == content(root)
+    # Not a block more than the store has, but for what its directories take.
+    assert blocks(new) <= blocks(root)
+
+
+def blocks(root: Path) -> int:
+    return sum(path.stat().st_blocks for path in root.rglob("*") if path.is_file())
+
+
+def test_other_tools_read_what_is_written(store: Path, tmp_path: Path) -> None:
+    """A tar program gives the store back, holes as holes; a directory has it as it is."""
+    backup(store, tmp_path / "full")
+    backup(store, tmp_path / "full.tar.zst")
+    assert content(tmp_path / "full" / "store") == content(store)
+    assert blocks(tmp_path / "full" / "store") <= blocks(store)
+    plain = tmp_path / "full.tar"
+    zstandard = pytest.importorskip("zstandard")
+    with (tmp_path / "full.tar.zst").open("rb") as packed, plain.open("wb") as file:
+        decompressor = zstandard.ZstdDecompressor()
+        shutil.copyfileobj(decompressor.stream_reader(packed, read_across_frames=True), file)
+    with tarfile.open(plain) as archive:
+        archive.extractall(tmp_path / "python", filter="tar")
+    assert content(tmp_path / "python" / "store") == content(store)
+    if shutil.which("tar"):
+        (tmp_path / "gnu").mkdir()
+        subprocess.run(["tar", "-xf", plain, "-C", tmp_path / "gnu"], check=True)
+        assert content(tmp_path / "gnu" / "store") == content(store)
+        assert (tmp_path / "gnu" / MANIFEST).is_file()
+
+
+@pytest.mark.parametrize("kinds", [("full", "a", "b"), ("full.tar.zst", "a.tar.zst", "b")])
+def test_a_chain_is_restored_in_one_go(store: Path, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """What was appended is stored as a range, what was written over as a file; what has gone is
+    gone; and each backup of the chain gives its own store."""
+    places = [tmp_path / kind for kind in kinds]
+    states, stored, base = [], [], None
+    for number, place in enumerate(places):
+        if number:
+            with MessageStore(store, CONFIG, writable=True, clock=Clock(1 << 41)) as opened:
+                opened.put_messages([message(1000 * number + n) for n in range(40)])
+            (store / "config" / "topics.json").write_text(f"{{{number}}}")
+            (store / "config" / f"new-{number}.json").touch()
+        if number == 2:
+            (store / "config" / "new-1.json").unlink()
+            (store / "commitlog" / ("0" * 20)).unlink()
+        made = backup(store, place, base)
+        states.append(content(store))
+        stored.append(made.manifest.files)
+        base = place
+    log = max(name for name in stored[1] if name.startswith("commitlog/"))
+    assert stored[1][log].stored_from == stored[0][log].data_end > 0
+    assert stored[1][log].stored_bytes < 1 << 14
+    unchanged = stored[1]["commitlog/" + "0" * 20]
+    assert (unchanged.stored_from, unchanged.stored_bytes) == (unchanged.data_end, 0)
+    for number, state in enumerate(states):
+        named = places[number::-1]  # The newest first.
+        assert content(restored(*named, output=tmp_path / f"new-{number}")) == state
+    assert problems(*places) == []
+
+
+def test_a_manifest_alone_is_a_base(store: Path, tmp_path: Path) -> None:
+    full = backup(store, tmp_path / "full")
+    more = create(Wanted(store, CONFIG, str(tmp_path / "more"), str(tmp_path / "full" / MANIFEST)))
+    assert more.manifest.head.parent == full.manifest.id
+    assert sum(entry.stored_bytes for entry in more.manifest.files.values()) == 0
+    new = restored(tmp_path / "more", tmp_path / "full", output=tmp_path / "new")
+    assert content(new) == content(store)
+
+
+def test_links_are_followed_and_what_is_no_file_is_told(store: Path, tmp_path: Path) -> None:
+    """A log on another disk is a link to a directory, mostly."""
+    before = content(store)
+    (store / "commitlog").rename(tmp_path / "disk")
+    (store / "commitlog").symlink_to(tmp_path / "disk")
+    (store / "loop").symlink_to(store)
+    (store / "nowhere").symlink_to(tmp_path / "none")
+    os.mkfifo(store / "pipe")
+    made = backup(store, tmp_path / "full.tar.zst")
+    assert made.left_out == ["nowhere", "pipe"]
+    new = content(restored(tmp_path / "full.tar.zst", output=tmp_path / "new"))
+    assert {name: new[name] for name in before} == before
+
+
+def test_a_log_in_several_directories_comes_back_in_one(store: Path, tmp_path: Path) -> None:
+    before = content(store)
+    directories = [tmp_path / "disk-1", tmp_path / "disk-2"]
+    for directory in directories:
+        directory.mkdir()
+    for number, path in enumerate(sorted((store / "commitlog").iterdir())):
+        path.rename(directories[number % 2] / path.name)
+    (store / "commitlog").rmdir()
+    spread = MessageStoreConfig(
+        store_path_commit_log=f"{directories[0]},{directories[1]}",
+        mapped_file_size_commit_log=CONFIG.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=CONFIG.mapped_file_size_consume_queue,
+    )
+    create(Wanted(store, spread, str(tmp_path / "full")))
+    assert content(restored(tmp_path / "full", output=tmp_path / "new")) == before
+
+
+# --- a store that is written meanwhile -------------------------------------------------------
+
+
+@pytest.fixture
+def broker(store: Path) -> Iterator[WritableStore]:
+    with WritableStore(store, CONFIG, clock=Clock(1 << 41)) as opened:
+        yield opened
+
+
+def live(store: Path, output: Path, happens: Callable[[], None], moments: int) -> Created:
+    """A backup while somebody writes: something happens each so many files and pieces."""
+    seen = 0
+
+    def progress(done: int) -> None:
+        nonlocal seen
+        seen += 1
+        if seen % moments == 0:
+            happens()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(creating, "is_locked", lambda root: True)
+        return create(Wanted(store, CONFIG, str(output)), progress)
+
+
+def judge(source: WritableStore, made: Created, new: Path) -> None:
+    """The new store is clean, has the log up to the named offset and no more, and opens with all
+    of its messages where they were."""
+    head = made.manifest.head
+    assert head.is_live and head.physical_offset is not None
+    assert not (new / "abort").exists()
+    assert_clean(new, CONFIG, "not-dispatched", "log-starts-late")
+    with MessageStore(new, CONFIG) as store:
+        assert store.max_offset == head.physical_offset
+    with WritableStore(new, CONFIG) as store:
+        assert store.max_offset == head.physical_offset
+        for number in range(3):
+            assert store.put_message(message(number)).is_ok
+        for where in store.queues.directories():
+            queue = store.consume_queue(where.topic, where.queue_id)
+            theirs = source.consume_queue(where.topic, where.queue_id)
+            assert queue is not None and theirs is not None
+            for at in range(queue.min_offset, queue.max_offset):
+                unit = queue.unit(at)
+                if unit is not None and unit.physical_offset < head.physical_offset:
+                    assert theirs.unit(at) == unit
+    assert_clean(new, CONFIG, "log-starts-late")
+
+
+@pytest.mark.parametrize("moments", [1, 3, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_come_while_it_is_copied(
+    store: Path, broker: WritableStore, tmp_path: Path, kind: str, moments: int
+) -> None:
+    number = 10_000
+
+    def happens() -> None:
+        nonlocal number
+        broker.put_messages([message(number + n) for n in range(50)])
+        number += 50
+
+    before = broker.max_offset
+    made = live(store, tmp_path / kind, happens, moments)
+    assert number > 10_000 and made.manifest.head.physical_offset is not None
+    assert before <= made.manifest.head.physical_offset < broker.max_offset
+    judge(broker, made, restored(tmp_path / kind, output=tmp_path / "new"))
+
+
+def test_the_oldest_files_go_while_it_is_copied(
+    store: Path, broker: WritableStore, tmp_path: Path
+) -> None:
+    """As retention takes them: what is copied has no gap."""
+
+    def happens() -> None:
+        files = sorted((store / "commitlog").iterdir())
+        if len(files) > 2:
+            files[0].unlink()
+
+    made = live(store, tmp_path / "full", happens, 1)
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    kept = sorted(path.name for path in (new / "commitlog").iterdir())
+    assert len(kept) > 1 and made.manifest.head.physical_offset == broker.max_offset
+    sizes = {int(b) - int(a) for a, b in pairwise(kept)}
+    assert sizes == {CONFIG.mapped_file_size_commit_log}
+
+
+def test_queues_that_lag_are_cut_where_all_had_been_dispatched(
+    store: Path, broker: WritableStore, tmp_path: Path
+) -> None:
+    """A dispatcher that stands still while the log goes on: the next start dispatches the rest."""
+    queue = store / "consumequeue" / "topic0" / "0"
+    with MessageStore(store, CONFIG) as opened:
+        newest = max(unit[0] for unit in opened.newest_units())
+    for path in queue.iterdir():
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), 20):
+            if int.from_bytes(data[at : at + 8], "big") == newest:
+                data[at : at + 20] = bytes(20)
+        path.write_bytes(data)
+    made = live(store, tmp_path / "full", lambda: None, 1)
+    head = made.manifest.head
+    assert head.dispatched_offset is not None and head.physical_offset is not None
+    assert head.dispatched_offset <= head.physical_offset
+    judge(broker, made, restored(tmp_path / "full", output=tmp_path / "new"))
+
+
+def test_who_writes_without_a_lock_that_is_seen_is_noticed(store: Path, tmp_path: Path) -> None:
+    """A broker in another container: the copy begins anew, as of a store that is written."""
+    with WritableStore(store, CONFIG, clock=Clock(1 << 41)) as broker:
+        number = 10_000
+
+        def happens(done: int) -> None:
+            nonlocal number
+            assert broker.put_message(message(number)).is_ok
+            number += 1
+
+        made = create(Wanted(store, CONFIG, str(tmp_path / "full.tar.zst")), happens)
+        judge(broker, made, restored(tmp_path / "full.tar.zst", output=tmp_path / "new"))
+
+
+def test_a_log_that_is_cut_meanwhile_is_an_error(store: Path, tmp_path: Path) -> None:
+    last = max((store / "commitlog").iterdir())
+
+    def happens() -> None:
+        with last.open("r+b") as file:
+            size = last.stat().st_size
+            file.truncate(0)
+            file.truncate(size)
+
+    shutil.rmtree(store / "consumequeue")
+    with pytest.raises(StoreChanging, match="its log was cut"):
+        live(store, tmp_path / "full", happens, 4)
+    assert not (tmp_path / "full").exists()
+    assert not [path for path in tmp_path.iterdir() if "rmqctl-new" in path.name]
