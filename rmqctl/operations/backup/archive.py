@@ -38,7 +38,7 @@ _SKIPPABLE, _OURS = 0x184D2A5E, b"rmqctl-1"
 #: Bytes that a frame may ask for to look back. What is written here asks for 8 MiB at most.
 _MOST_WINDOW = 1 << 27
 #: Bytes of a member's PAX header, and of the map of its holes.
-_LONGEST_HEADER, _LONGEST_MAP = 1 << 16, 1 << 22
+_LONGEST_HEADER, _LONGEST_MAP = 1 << 16, 1 << 20
 #: Bytes of holes in a file up to its last data: more is no file of a store.
 _MOST_HOLES = 1 << 32
 _MOST_THREADS = 4

@@ -11,8 +11,9 @@ from rmqctl.operations.backup.errors import StoreChanging
 #: Bytes that are held of a file at a time.
 PIECE = 1 << 20
 _ZEROS = bytes(PIECE)
-#: Holes that are shorter are no holes in a backup.
-_LEAST_HOLE = 1 << 14
+#: Holes that are shorter are no holes in a backup, nor are those that are a smaller share of their
+#: file: a map of holes has a bound.
+_LEAST_HOLE, _MOST_HOLES = 1 << 16, 1 << 14
 _PAGE = 1 << 12
 
 #: A place in a file, and what stands there.
@@ -32,8 +33,9 @@ class Content:
     def extents(self, start: int, end: int) -> list[Extent]:
         """Where data stands in a range, in order and up to its end; holes are between."""
         found: list[Extent] = []
+        least = max(_LEAST_HOLE, self.size // _MOST_HOLES)
         for low, high in self._mapped.extents(start, end):
-            if found and low - found[-1][1] < _LEAST_HOLE:
+            if found and low - found[-1][1] < least:
                 found[-1] = found[-1][0], high
             else:
                 found.append((low, high))

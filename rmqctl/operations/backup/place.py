@@ -155,9 +155,10 @@ def created(place: str) -> Iterator[IO[bytes]]:
                 if os.path.lexists(target):
                     raise OutputExists(path=str(target))
                 building.rename(target)
-            finally:
+            except BaseException:
                 with suppress(FileNotFoundError):
                     os.unlink(building)
+                raise
             _sync_directory(target.parent)
     except OSError as error:
         raise CannotWrite(path=str(target), reason=str(error.strerror or error)) from error
