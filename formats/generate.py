@@ -10,7 +10,7 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, indexfile, remoting
+from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, ha, indexfile, remoting
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
 from formats.derive import layout_of, tail_of
 from formats.layouts import Field, Layout, Length
@@ -29,6 +29,8 @@ _LAYOUTS = {
     "CHECKPOINT": checkpoint.CHECKPOINT,
     "REMOTING_FRAME": remoting.FRAME_PREFIX,
     "REMOTING_HEADER": remoting.BINARY_HEADER,
+    "HA_REPORT": ha.REPORT,
+    "HA_FRAME": ha.FRAME_PREFIX,
 }
 
 _LAYOUTS_HEAD = '''\

@@ -293,3 +293,18 @@ REMOTING_HEADER: Final = Layout(
         Field("remark_length", 13, 4, "i"),
     ),
 )
+HA_REPORT: Final = Layout(
+    "HA_REPORT",
+    ">q",
+    8,
+    (Field("max_offset", 0, 8, "q"),),
+)
+HA_FRAME: Final = Layout(
+    "HA_FRAME",
+    ">qi",
+    12,
+    (
+        Field("physical_offset", 0, 8, "q"),
+        Field("size", 8, 4, "i"),
+    ),
+)

@@ -17,6 +17,7 @@ from formats import (
     constants,
     consumequeue,
     consumequeue_ext,
+    ha,
     indexfile,
     layouts,
     remoting,
@@ -35,6 +36,8 @@ SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
     "checkpoint": (layouts.CHECKPOINT, checkpoint.CHECKPOINT, {}),
     "remoting_frame": (layouts.REMOTING_FRAME, remoting.FRAME_PREFIX, {}),
     "remoting_header": (layouts.REMOTING_HEADER, remoting.BINARY_HEADER, {}),
+    "ha_report": (layouts.HA_REPORT, ha.REPORT, {}),
+    "ha_frame": (layouts.HA_FRAME, ha.FRAME_PREFIX, {}),
 } | {
     f"record_prefix_{flags}": (layout, commitlog.RECORD_PREFIX, {"sys_flag": flags})
     for flags, layout in layouts.RECORD_PREFIX.items()

@@ -217,7 +217,9 @@ class CommitLogWriter(CommitLog):
         self.write_offset = offset
         self.store_timestamp = timestamp
 
-    def store(self, mapped: MappedFile, position: int, encoded: bytes, timestamp: int) -> int:
+    def store(
+        self, mapped: MappedFile, position: int, encoded: bytes | memoryview, timestamp: int
+    ) -> int:
         """Stores one encoded record at the place that :meth:`file_for` gave; its offset.
 
         Size and magic code come last, in one store that cannot be cut: a kill leaves no record or

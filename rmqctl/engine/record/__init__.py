@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.record.filler`
 - :mod:`~rmqctl.engine.record.form`
 - :mod:`~rmqctl.engine.record.message`
+- :mod:`~rmqctl.engine.record.pieces`
 - :mod:`~rmqctl.engine.record.record`
 - :mod:`~rmqctl.engine.record.status`
 """

@@ -45,6 +45,10 @@ class MessageStoreConfig:
     flush_disk_type: str = "ASYNC_FLUSH"
     sync_flush_timeout: int = 5000
     slave_timeout: int = 3000
+    ha_send_heartbeat_interval: int = 5000
+    ha_housekeeping_interval: int = 20_000
+    ha_transfer_batch_size: int = 32_768
+    ha_slave_fallbehind_max: int = 256 << 20
     flush_interval_commit_log: int = 500
     flush_commit_log_timed: bool = True
     flush_commit_log_least_pages: int = 4

@@ -25,6 +25,7 @@ from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
     from rmqctl.engine.derive.writer import PlainRecord
+    from rmqctl.engine.record.pieces import LogPiece
     from rmqctl.engine.write.appended import Bulk
     from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
     from rmqctl.engine.write.single import QuickPutter
@@ -215,6 +216,26 @@ class StoreWriter:
             bulk = appender.refused(failure)
         self.stats.put_ended((perf_counter() - begin) * 1000, int(bulk.refused is not None))
         return bulk
+
+    def append_piece(self, piece: LogPiece) -> None:
+        """Appends a piece of another store's log as it stands, and dispatches it
+        (``DefaultMessageStore#appendToCommitLog``); nothing is checked, nothing flushed.
+
+        :raises CannotWrite: the disk failed, or is full: what the log has of the piece is whole
+            entries, and the next start dispatches them.
+        """
+        from rmqctl.engine.write.replica import append_piece
+
+        try:
+            with self._putter.locked():
+                self.flusher.before_append(piece.store_timestamp)
+                begins = not self._log.files.entries
+                append_piece(self._log, piece)
+                if begins:
+                    self._tail.done = piece.physical_offset
+                self._tail.complete()
+        except OSError as error:
+            raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
 
     def _dispatch(
         self, start: int, count: int, record: PlainRecord | None = None
