@@ -33,6 +33,7 @@ from rmqctl.serve.processors.table import PROCESSORS, WRITERS
 from rmqctl.serve.sockets import Server
 from tests import transcripts
 from tests.conftest import Golden
+from tests.test_replicate.live import live
 
 RUN = Server.run
 ROOT = Path(__file__).resolve().parent.parent
@@ -291,6 +292,11 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Server, "run", a_short_visit)
         yield from rows("serve", "--read-only --listen 127.0.0.1:0")
+    with live(root / "master") as master:
+        master.put(3)
+        there = f"127.0.0.1:{master.ha_port} --broker 127.0.0.1:{master.port}"
+        assert run(shlex.split(f"replicate {there} --to {root}/copy --until-caught-up --json")) == 0
+        yield from (("replicate", row) for row in json.loads(capsys.readouterr().out))
     (store / "config/topics.json").unlink()
     (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")

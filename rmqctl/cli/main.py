@@ -65,7 +65,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
             "find", "pull", "message", "offset", "index", "stats", "sql"
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
-        "Serve": _section("serve"),
+        "Serve": _section("serve", "replicate"),
         "Bulk": _section("rebuild", "repair", "salvage", "backup", "restore", "export")
         | {"import": _COMMANDS + "import_"},
         "Try": _section("corrupt", "demo", "help", "version"),

@@ -22,6 +22,7 @@ PAGE_ROWS = 100
 #: What a table shows of a wide row, in this order; -v shows every field.
 TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
     "listening": ("address", "broker_name", "cluster_name", "read_only", "topics"),
+    "replicated": ("max_offset", "master_max_offset", "behind_bytes", "records", "bytes"),
     "message": (
         "physical_offset",
         "topic",

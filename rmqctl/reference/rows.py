@@ -11,6 +11,7 @@ from rmqctl.rows import (
     doctor,
     onspark,
     repaired,
+    replicating,
     reports,
     salvaged,
     serving,
@@ -73,6 +74,7 @@ KINDS = (
     *salvaged.KINDS,
     *backups.KINDS,
     *compared.KINDS,
+    *replicating.KINDS,
     *serving.KINDS,
     *summaries.KINDS,
 )

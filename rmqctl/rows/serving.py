@@ -10,6 +10,7 @@ class ListeningRow(TypedDict):
 
     type: Literal["listening"]
     address: Annotated[str, "where clients connect, as broker and as name server"]
+    ha_address: Annotated[str | None, "where slaves connect; null: there are to be none"]
     store: Annotated[str, "the store"]
     broker_name: Annotated[str, "name of the broker in routes"]
     cluster_name: Annotated[str, "name of its cluster"]

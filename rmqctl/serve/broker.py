@@ -14,6 +14,7 @@ from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.errors import RmqctlError
+from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
@@ -129,6 +130,8 @@ class Broker:
         self.served = served
         #: Requests so far.
         self.requests = 0
+        #: The puts that wait for slaves; None: there are none.
+        self.holding: Holding[Append] | None = None
         self._connections: dict[int, _Connection] = {}
         self._numbers = 0
         self._pending = 0
@@ -218,6 +221,14 @@ class Broker:
         events: list[Event] = []
         if isinstance(work, Append) and isinstance(result, list):
             self._appended(result, now, events)
+            if self.holding and self.holding.hold(work, work.put.messages, result, now):
+                return self._with_outgoing(events)
+        return self._answered(work, result, now, events)
+
+    def _answered(
+        self, work: Job | Append, result: Any, now: int, events: list[Event]
+    ) -> list[Event]:
+        """:meth:`finished`, when nobody waits for slaves any more."""
         connection = self._connections.get(work.request.channel.number)
         if connection is not None:
             connection.jobs -= 1
@@ -234,6 +245,13 @@ class Broker:
         if connection is not None:
             events += connection.next_events()
         return self._with_outgoing(events)
+
+    def replicated(self, now: int) -> list[Event]:
+        """Slaves have reported, or time has gone by: answers those that have waited long enough."""
+        events: list[Event] = []
+        for work, results in self.holding.released(now) if self.holding else ():
+            self._answered(work, results, now, events)
+        return events
 
     def _appended(self, results: list[PutMessageResult], now: int, events: list[Event]) -> None:
         """Wakes who waits for the messages."""
@@ -271,6 +289,7 @@ class Broker:
         self.served.locks.expire(now)
         for parked in self.served.parked.due(now):
             self._wake(parked, now, events)
+        events += self.replicated(now)
         if self.served.store.writable and now - self._persisted >= PERSIST_INTERVAL:
             self._persisted = now
             events += self.unsaved()
@@ -300,8 +319,10 @@ class Broker:
         self.served.topics.not_saved() if name == TOPICS else self.served.offsets.not_saved()
 
     def stop(self, now: int) -> list[Event]:
-        """The last answers: those to pulls that wait."""
-        events: list[Event] = []
+        """The last answers: those to pulls that wait, and to puts that wait for slaves."""
+        if self.holding:
+            self.holding.end()
+        events = self.replicated(now)
         for parked in self.served.parked.all():
             self._wake(parked, now, events)
         return events

@@ -92,6 +92,8 @@ class Server:
         self.trouble = trouble
         #: Connections so far.
         self.connections = 0
+        #: Told when messages were stored.
+        self.stored: list[Callable[[], None]] = []
         self._peers: dict[int, _Peer] = {}
         self._jobs: set[asyncio.Future[object]] = set()
         self._writer = _Writer(self)
@@ -209,6 +211,8 @@ class Server:
         if isinstance(work, Append):
             number = work.request.channel.number
             self.take(number, lambda: self.broker.finished(work, answer, now()))
+            for tell in self.stored:
+                tell()
         elif isinstance(answer, Exception):
             self.trouble(f"{work.name} is not written: {answer}")
             self.broker.not_persisted(work.name)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.cli.command import command as make
+from rmqctl.cli.haoptions import HaOptions, ha_options
 from rmqctl.cli.options import common
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
@@ -18,7 +19,9 @@ from rmqctl.cli.settings import Settings
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
+    from rmqctl.serve.hasockets import HaServer
     from rmqctl.serve.processors.request import Served
+    from rmqctl.serve.sockets import Server
 
 _LISTEN = "127.0.0.1:10911"
 _MOST_NAMED = 5
@@ -61,6 +64,7 @@ class AddressType(click.ParamType[Address]):
         "rmqctl serve --store DIR --broker-conf broker.conf",
         "rmqctl serve --store DIR --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
         "rmqctl serve --read-only --listen 127.0.0.1:0 --format ndjson",
+        "rmqctl serve --store DIR --broker-conf broker.conf --ha --ha-allow 10.1.2.4",
     ],
     exits={
         0: "stopped by SIGTERM",
@@ -97,9 +101,11 @@ class AddressType(click.ParamType[Address]):
     help="Of groups whose offset lies behind the end of its queue: refuse to start, or end: they "
     "go on at the end.",
 )
+@ha_options(AddressType())
 @common
 def command(
     settings: Settings,
+    ha: HaOptions | None,
     read_only: bool,
     listen: Address,
     advertise: Address | None,
@@ -132,10 +138,12 @@ def command(
         )
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:
-            return asyncio.run(_serve(settings, served, listen, writer))
+            return asyncio.run(_serve(settings, served, listen, ha, writer))
 
 
-async def _serve(settings: Settings, served: Served, listen: Address, writer: RowWriter) -> int:
+async def _serve(
+    settings: Settings, served: Served, listen: Address, ha: HaOptions | None, writer: RowWriter
+) -> int:
     """Serves until a signal comes; the exit code."""
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.sockets import Server, make_room
@@ -147,6 +155,7 @@ async def _serve(settings: Settings, served: Served, listen: Address, writer: Ro
         settings.detail,
     )
     address = await server.listen(*listen)
+    slaves = None if ha is None else await _feed_slaves(server, ha, address)
     stopped_by: list[int] = []
 
     def stop(number: int) -> None:
@@ -156,9 +165,11 @@ async def _serve(settings: Settings, served: Served, listen: Address, writer: Ro
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    writer.row(_listening(served, address))
+    writer.row(_listening(served, address, slaves))
     writer.flush()
     await server.run()
+    if slaves is not None:
+        await slaves.close()
     rows = _committed(served)
     for row in rows:
         writer.row(row)
@@ -168,6 +179,21 @@ async def _serve(settings: Settings, served: Served, listen: Address, writer: Ro
         committed_offsets=len(rows),
     )
     return 130 if stopped_by[:1] == [signal.SIGINT] else 0
+
+
+async def _feed_slaves(server: Server, ha: HaOptions, address: str) -> HaServer:
+    """Has slaves come, too, beside a server that listens at an address. What is in the log counts
+    as on disk when it is: only then do slaves get it."""
+    from rmqctl.engine.messagestore import WritableStore
+    from rmqctl.serve.hasockets import HaServer
+
+    store = server.broker.served.store
+    if isinstance(store, WritableStore):
+        store.flush_structures(("commitlog",))
+    slaves = HaServer(server, ha.allowed)
+    host, _, port = address.rpartition(":")
+    await slaves.listen(*ha.place(host.strip("[]"), int(port)))
+    return slaves
 
 
 def _conf(settings: Settings) -> dict[str, str]:
@@ -181,10 +207,11 @@ def _conf(settings: Settings) -> dict[str, str]:
     return {one.name: one.value for one in properties(text, settings.broker_conf)}
 
 
-def _listening(served: Served, address: str) -> ListeningRow:
+def _listening(served: Served, address: str, slaves: HaServer | None) -> ListeningRow:
     return {
         "type": "listening",
         "address": address,
+        "ha_address": None if slaves is None else slaves.address,
         "store": str(served.store.root),
         "broker_name": served.names.broker,
         "cluster_name": served.names.cluster,

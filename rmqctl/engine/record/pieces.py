@@ -30,14 +30,15 @@ class LogPiece(NamedTuple):
     """Entries of one file, one behind the other: records, or one blank.
 
     ``heads`` are the positions in ``data`` at which they begin, ascending. ``mismatches`` are the
-    physical offsets of records whose body is not what was stored. ``store_timestamp`` is that of
-    the last record, in ms; 0 of a blank.
+    physical offsets of records whose body is not what was stored. ``first_timestamp`` and
+    ``store_timestamp`` are those of the first and the last record, in ms; 0 of a blank.
     """
 
     physical_offset: int
     data: bytes
     heads: tuple[int, ...]
     is_blank: bool
+    first_timestamp: int = 0
     store_timestamp: int = 0
     mismatches: tuple[int, ...] = ()
 
@@ -102,7 +103,7 @@ class PieceReader:
 
         :raises BadEntry: there are none, and never will be.
         """
-        start, at, timestamp = self.end, 0, 0
+        start, at, first, timestamp = self.end, 0, 0, 0
         heads: list[int] = []
         mismatches: list[int] = []
         room = self._file_size - start % self._file_size
@@ -124,13 +125,15 @@ class PieceReader:
                 break
             if not crc_matches(window, entry):
                 mismatches.append(start + at)
+            first = first if heads else entry.store_timestamp
             heads.append(at)
             timestamp = entry.store_timestamp
             at += size
             self._needed = at + BLANK.size
         if not heads:
             return None
-        return LogPiece(start, window[:at], tuple(heads), False, timestamp, tuple(mismatches))
+        data, times = window[:at], (first, timestamp)
+        return LogPiece(start, data, tuple(heads), False, *times, tuple(mismatches))
 
     def _problem(self, size: int, magic_code: int, offset: int, room: int) -> Damage | None:
         """Why no entry can begin so, ``room`` bytes before the end of its file."""

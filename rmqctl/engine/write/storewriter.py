@@ -228,7 +228,7 @@ class StoreWriter:
 
         try:
             with self._putter.locked():
-                self.flusher.before_append(piece.store_timestamp)
+                self.flusher.before_append(piece.first_timestamp)
                 begins = not self._log.files.entries
                 append_piece(self._log, piece)
                 if begins:

@@ -76,6 +76,8 @@ class Served:
     clients: Clients = field(default_factory=Clients)
     locks: QueueLocks = field(default_factory=QueueLocks)
     parked: ParkedPulls[Pull] = field(default_factory=ParkedPulls)
+    #: Where slaves connect; 0: there are to be none.
+    ha_port: int = 0
     outgoing: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
     files: list[tuple[str, str]] = field(default_factory=list)
     #: Whether an offset beyond the end of its queue is answered with the end.

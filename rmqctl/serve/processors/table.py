@@ -13,11 +13,14 @@ from rmqctl.serve.processors import (
     refused,
     send,
     sendback,
+    slaves,
     transactions,
 )
 from rmqctl.serve.processors.request import Processor
 
 PROCESSORS: dict[int, Processor] = {
+    RequestCode.REGISTER_BROKER: slaves.register_broker,
+    RequestCode.UNREGISTER_BROKER: slaves.unregister_broker,
     RequestCode.GET_ROUTEINFO_BY_TOPIC: names.get_route,
     RequestCode.GET_BROKER_CLUSTER_INFO: names.get_cluster,
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: names.get_all_topics,

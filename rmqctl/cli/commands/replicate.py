@@ -1,0 +1,207 @@
+"""``rmqctl replicate``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.commands.serve import Address, AddressType
+from rmqctl.cli.options import without_store
+from rmqctl.cli.output import RowWriter
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import StorePath
+
+if TYPE_CHECKING:
+    from rmqctl.operations.verify import Summary
+    from rmqctl.replicate.events import Event
+    from rmqctl.replicate.sockets import Replication
+
+#: Mismatches that are named.
+_MOST_NAMED = 20
+
+
+@make(
+    "replicate",
+    examples=[
+        "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a",
+        "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a --until-caught-up --verify",
+        "rmqctl replicate 10.1.2.3:10912 --to DIR --format ndjson",
+    ],
+    exits={
+        0: "stopped by SIGTERM, or caught up",
+        1: "done: findings of --verify, or records whose body is not what was stored",
+        4: "the copy is in use, or cannot be written",
+        5: "the master is not there, or the copy is not the beginning of its log",
+        6: "the master is a SYNC_MASTER: say --yes",
+        130: "stopped with Ctrl-C",
+    },
+)
+@click.argument("master", metavar="HOST:PORT", type=AddressType())
+@click.option(
+    "--to",
+    metavar="DIR",
+    required=True,
+    type=StorePath(file_okay=False),
+    help="The copy; made when there is none, else gone on with.",
+)
+@click.option(
+    "--broker",
+    metavar="HOST:PORT",
+    type=AddressType(),
+    help="Where the master answers requests; default: the port before its HA port.",
+)
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End when the copy has all that the master has now: for cron.",
+)
+@click.option("--verify", "verifies", is_flag=True, help="Check the whole copy at the end.")
+@click.option("--yes", is_flag=True, help="Join a SYNC_MASTER, whose puts may wait for the copy.")
+@without_store
+def command(
+    settings: Settings,
+    master: Address,
+    to: Path,
+    broker: Address | None,
+    until_caught_up: bool,
+    verifies: bool,
+    yes: bool,
+) -> int:
+    """Copy a live broker's store, and keep the copy up to date.
+
+    It joins a master of 4.9.3 as a slave does, at its HA port, and changes nothing there. The log
+    comes byte for byte; queues and index are the copy's own; topics, groups and offsets follow each
+    ten seconds, and are never ahead of the log. Everything is checked when it comes, and the master
+    is told of nothing that is not on disk. What was copied before is gone on with, also after a
+    kill: a copy that is not the beginning of the master's log is refused. SIGTERM and Ctrl-C stop
+    it, and leave a store that was closed cleanly. A lost connection is made again.
+    """
+    from rmqctl.replicate.sockets import Replication, Target
+
+    if broker is None and master.port < 2:
+        raise click.UsageError(f"{master.port} is no HA port, which is a broker's own port + 1.")
+    settings = settings._replace(root=Path(to), broker_conf=None)
+    with settings.writer("replicated", live=True) as writer:
+        told = _Told(settings, writer)
+        with settings.quiet_progress("recovery") as progress:
+            replication = Replication(
+                settings.root,
+                Target(*master),
+                Target(*(broker or Address(master.host, master.port - 1))),
+                None,
+                told,
+                joins_sync=yes,
+                progress=progress,
+            )
+        with _stopped_by_signals(replication) as signals:
+            is_done = replication.run(until_caught_up=until_caught_up)
+        summary = _verified(settings) if verifies and not signals else None
+        copy = replication.copy
+        assert copy is not None
+        end = copy.stored
+        writer.summary(
+            max_offset=end,
+            master_max_offset=replication.master_end,
+            behind_bytes=max(replication.master_end - end, 0),
+            records=copy.records,
+            bytes=copy.bytes,
+            connections=replication.connections,
+            caught_up=is_done,
+            body_crc_mismatches=len(copy.mismatches),
+            errors=None if summary is None else summary.severities["error"],
+            warnings=None if summary is None else summary.severities["warning"],
+        )
+        if signals[:1] == [signal.SIGINT]:
+            return 130
+        return int(bool(copy.mismatches) or (summary is not None and not summary.is_clean))
+
+
+@contextmanager
+def _stopped_by_signals(replication: Replication) -> Iterator[list[int]]:
+    """SIGTERM and Ctrl-C end the copy cleanly in here; those that came."""
+    came: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        came.append(number)
+        replication.stop()
+
+    before = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _verified(settings: Settings) -> Summary:
+    """Checks the copy, and prints what is wrong as notes; the summary."""
+    from rmqctl.operations.verify import INFO, Finding, verify
+
+    found = None
+    for found in verify(settings.root, settings.config):
+        if isinstance(found, Finding) and found.severity != INFO:
+            settings.note(f"note: {found.severity}: {found.code}: {found.path or found.structure}")
+    assert found is not None and not isinstance(found, Finding)
+    if not found.is_clean:
+        settings.note(f"note: `rmqctl verify --store {settings.root}` says more.")
+    return found
+
+
+class _Told:
+    """Prints what happens."""
+
+    def __init__(self, settings: Settings, writer: RowWriter) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._mismatches = 0
+
+    def __call__(self, event: Event) -> None:
+        from rmqctl.replicate import events
+
+        settings, writer = self._settings, self._writer
+        if isinstance(event, events.Joined):
+            writer.row(
+                {
+                    "type": "joined",
+                    "master": event.address,
+                    "broker_name": event.broker_name,
+                    "broker_role": event.role,
+                    "store": str(settings.root),
+                    "from_offset": event.from_offset,
+                    "master_min_offset": event.master_start,
+                    "master_max_offset": event.master_end,
+                    "commit_log_file_size": event.file_size,
+                }
+            )
+        elif isinstance(event, events.Progressed):
+            writer.row(
+                {
+                    "type": "replicated",
+                    "max_offset": event.end,
+                    "master_max_offset": event.master_end,
+                    "behind_bytes": max(event.master_end - event.end, 0),
+                    "records": event.records,
+                    "bytes": event.bytes,
+                }
+            )
+        elif isinstance(event, events.Wrote):
+            writer.row({"type": "config_written", "name": event.name, "size": event.size})
+        elif isinstance(event, events.Lost):
+            settings.note(f"note: {event.reason} It is tried again each 5 seconds.")
+        else:
+            self._note_mismatch(event.physical_offset)
+        writer.flush()
+
+    def _note_mismatch(self, physical_offset: int) -> None:
+        self._mismatches += 1
+        if self._mismatches <= _MOST_NAMED:
+            self._settings.note(
+                f"note: the body of the record at {physical_offset} is not what was stored, on "
+                "the master either: `rmqctl message` shows it. It is copied as it is."
+            )

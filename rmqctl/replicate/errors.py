@@ -1,0 +1,49 @@
+"""What ends a copy of a live store."""
+
+from rmqctl.errors import RmqctlError
+
+
+class MasterUnreachable(RmqctlError):
+    template = (
+        "no connection to {address}: {reason}. The copy stays as it is. Check the address (a "
+        "broker's HA port is its own port + 1), and that the broker runs."
+    )
+
+
+class MasterRefused(RmqctlError):
+    """A master that does not say what a slave has to know."""
+
+    template = (
+        "{address} does not answer as a broker of 4.9.3: {reason}. The copy stays as it is. Check "
+        "that the address is a broker's."
+    )
+
+
+class CopyDiffers(RmqctlError):
+    """The copy is not the beginning of the master's log."""
+
+    template = (
+        "{path} is no copy of this master: {reason} (physical offset {physical_offset}). Nothing "
+        "was changed. A master that was restored, or has lost its end, may have less than the copy:"
+        " keep the copy."
+    )
+    step = "Copy into a new directory."
+    command_step = "Copy into a new directory with --to; `rmqctl diff` compares two stores."
+
+
+class CopyTooOld(RmqctlError):
+    """The master has deleted what comes next."""
+
+    template = (
+        "{path} ends at {end}, and the master's log begins at {start}: what is between is deleted "
+        "there. Nothing was changed. Copy into a new directory."
+    )
+
+
+class BadLogReceived(RmqctlError):
+    """What a master sends as its log is none."""
+
+    template = (
+        "what the master sends is no log: {reason} (physical offset {physical_offset}). The copy "
+        "ends before that. Run `rmqctl verify` on the master's own disk."
+    )

@@ -1,0 +1,148 @@
+"""What a slave asks its master by remoting: who it is, and the files of ``config/``
+(``SlaveSynchronize``).
+
+Each dialogue is a generator: it gives a request, is sent the answer, and returns what it found.
+Whoever runs it has the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar
+
+from formats.remotingcodes import RequestCode, ResponseCode
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import RmqctlError
+from rmqctl.replicate.errors import MasterRefused
+from rmqctl.serve.wire.command import RemotingCommand, java_text
+
+T = TypeVar("T")
+Dialogue = Generator[RemotingCommand, RemotingCommand, T]
+
+#: In an error of this module, which knows no address.
+THE_MASTER = "the master"
+#: Of ``brokerRole``: one whose puts wait for slaves.
+SYNC_MASTER = "SYNC_MASTER"
+#: What is not taken over of a master's configuration: it is about its machine, or its role.
+_OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStorePool", "warm")
+
+
+class MasterFacts(NamedTuple):
+    """What a master says of itself. ``config`` has what shapes its files."""
+
+    role: str
+    broker_name: str
+    config: MessageStoreConfig
+    min_offset: int
+    max_offset: int
+
+
+class ConfigFile(NamedTuple):
+    """The text of a file of ``config/``, as a slave writes it."""
+
+    name: str
+    text: str
+
+
+def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
+    """:raises MasterRefused: the answer is none."""
+    values = {name: java_text(value) for name, value in fields.items()}
+    answer = yield RemotingCommand(code, ext_fields=values)
+    if answer.code != ResponseCode.SUCCESS:
+        reason = (
+            f"to {code.name} ({int(code)}): code {answer.code}, {(answer.remark or '')[:200]!r}"
+        )
+        raise MasterRefused(address=THE_MASTER, reason=reason)
+    return answer
+
+
+def facts() -> Dialogue[MasterFacts]:
+    """Configuration and runtime info. :raises MasterRefused: it does not say, or nonsense."""
+    answer = yield from _ask(RequestCode.GET_BROKER_CONFIG)
+    # Java writes these lines without an escape, which a file of properties would need.
+    lines = (line.partition("=") for line in answer.body.decode("utf-8", "replace").splitlines())
+    values = {name: value for name, _, value in lines if name}
+    kept = {name: value for name, value in values.items() if not name.startswith(_OWN)}
+    escaped = (f"{name}={value}\n".replace("\\", "\\\\") for name, value in kept.items())
+    try:
+        config = parse_broker_conf("".join(escaped), "the master's configuration")
+    except RmqctlError as error:
+        raise MasterRefused(address=THE_MASTER, reason=str(error)) from error
+    start, end = yield from log_range()
+    role = values.get("brokerRole", "ASYNC_MASTER")
+    return MasterFacts(role, values.get("brokerName", ""), config, start, end)
+
+
+def log_range() -> Dialogue[tuple[int, int]]:
+    """Where the master's log begins and ends."""
+    answer = yield from _ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+    table = brokerjson.table_of(_value(answer.body), "table")
+    found = [table.get(name) for name in ("commitLogMinOffset", "commitLogMaxOffset")]
+    texts = [one for one in found if isinstance(one, str) and len(one) < 20 and one.isdecimal()]
+    if len(texts) < 2:
+        raise MasterRefused(
+            address=THE_MASTER,
+            reason="GET_BROKER_RUNTIME_INFO (28) does not say where its log lies",
+        )
+    start, end = map(int, texts)
+    return start, end
+
+
+def record_at(physical_offset: int) -> Dialogue[bytes | None]:
+    """The bytes of the record at an offset; None: the master has none there."""
+    try:
+        answer = yield from _ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=physical_offset)
+    except MasterRefused:
+        return None
+    return answer.body
+
+
+def config_files() -> Dialogue[list[ConfigFile]]:
+    """Topics, consumer offsets, delay offsets and groups, in the order of ``syncAll``, as a broker
+    writes them. A slave of Java keeps what its master has deleted of the offsets; a copy has what
+    the master has.
+
+    :raises MasterRefused: it does not say, or no JSON.
+    """
+    files = []
+    for code, name in (
+        (RequestCode.GET_ALL_TOPIC_CONFIG, brokerjson.TOPICS),
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, brokerjson.CONSUMER_OFFSET),
+        (RequestCode.GET_ALL_DELAY_OFFSET, brokerjson.DELAY_OFFSET),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, brokerjson.SUBSCRIPTION_GROUP),
+    ):
+        answer = yield from _ask(code)
+        if not answer.body:
+            continue
+        if name == brokerjson.DELAY_OFFSET:
+            # The text of the file itself (``ScheduleMessageService#encode``).
+            _value(answer.body)
+            files.append(ConfigFile(name, answer.body.decode()))
+        else:
+            files.append(ConfigFile(name, brokerjson.dumps(_value(answer.body))))
+    return files
+
+
+def _value(body: bytes) -> Any:
+    """The value of a body of fastjson's. :raises MasterRefused: it is none."""
+    try:
+        value = brokerjson.parse(body.decode(), path="an answer of the master", duplicates=[])
+    except UnicodeDecodeError:
+        raise MasterRefused(address=THE_MASTER, reason="an answer is no UTF-8") from None
+    except RmqctlError as error:
+        raise MasterRefused(address=THE_MASTER, reason=str(error)) from error
+    if not isinstance(value, dict):
+        raise MasterRefused(address=THE_MASTER, reason="an answer is no JSON object")
+    return value
+
+
+def run(dialogue: Dialogue[T], ask: Callable[[RemotingCommand], RemotingCommand]) -> T:
+    """Has a dialogue by a function that sends a request and waits for its answer."""
+    try:
+        request = next(dialogue)
+        while True:
+            request = dialogue.send(ask(request))
+    except StopIteration as stop:
+        found: T = stop.value
+        return found

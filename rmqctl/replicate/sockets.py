@@ -1,0 +1,357 @@
+"""The only file of this house with sockets, a clock and a thread: a copy that follows its master.
+
+One thread has the log: it takes what has come, appends, flushes once for it, and reports. Another
+one asks the master for its configuration now and then.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from rmqctl.engine.log.progress import Progress
+from rmqctl.engine.record.pieces import BadEntry
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import NeedsConsent, RmqctlError
+from rmqctl.replicate import questions
+from rmqctl.replicate.copy import Copy
+from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
+from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Wrote
+from rmqctl.replicate.follower import Follower, Join
+from rmqctl.replicate.questions import ConfigFile, Dialogue, MasterFacts
+from rmqctl.serve.ha.frames import BadFrame
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from rmqctl.serve.wire.header import FrameError
+
+T = TypeVar("T")
+
+#: Seconds for a connection, and for an answer.
+_CONNECT_SECONDS = _ANSWER_SECONDS = 5.0
+#: Seconds before the next try (``HAClient``), and between two looks at the master's configuration
+#: (``BrokerController``: ten).
+_RETRY_SECONDS, _CONFIG_SECONDS = 5.0, 10.0
+#: Seconds between two rows of progress, and two flushes of queues and index.
+_TOLD_SECONDS, _FLUSH_SECONDS = 5.0, 10.0
+#: Seconds after which a master that has more than it sends is asked anew.
+_STARVED_SECONDS = 15.0
+_WAIT_SECONDS = 0.2
+#: Bytes that are read before they are appended and flushed.
+_MOST_AT_ONCE = 4 << 20
+_READ_SIZE = 1 << 18
+
+
+class Target(NamedTuple):
+    """Host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def now() -> int:
+    """Milliseconds of a clock that nobody sets."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Asker:
+    """A remoting connection to the broker, for one thread. It is made when it is needed."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._socket: socket.socket | None = None
+        self._reader = FrameReader()
+        self._opaque = 0
+
+    def run(self, dialogue: Dialogue[T]) -> T:
+        """Has a dialogue. :raises MasterUnreachable, MasterRefused: it cannot be had."""
+        try:
+            return questions.run(dialogue, self._ask)
+        except OSError as error:
+            self.close()
+            reason = error.strerror or str(error) or type(error).__name__
+            raise MasterUnreachable(address=str(self._target), reason=reason) from error
+        except FrameError as error:
+            self.close()
+            raise MasterRefused(address=str(self._target), reason=str(error)) from error
+
+    def _ask(self, request: RemotingCommand) -> RemotingCommand:
+        if self._socket is None:
+            self._socket = socket.create_connection(self._target, _CONNECT_SECONDS)
+            self._reader = FrameReader()
+        self._opaque += 1
+        self._socket.settimeout(_ANSWER_SECONDS)
+        numbered = RemotingCommand(
+            request.code, self._opaque, ext_fields=request.ext_fields, body=request.body
+        )
+        self._socket.sendall(encode_frame(numbered))
+        end = time.monotonic() + _ANSWER_SECONDS
+        while time.monotonic() < end:
+            data = self._socket.recv(_READ_SIZE)
+            if not data:
+                raise OSError(0, "the broker has closed the connection")
+            for answer in list(self._reader.feed(data)):
+                if answer.is_response and answer.opaque == self._opaque:
+                    return answer
+        raise TimeoutError(0, "no answer has come in time")
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+class Snapshot(NamedTuple):
+    """Files of ``config/``, and where the master's log ended after they were asked for: offsets in
+    them are no further."""
+
+    files: list[ConfigFile]
+    log_range: tuple[int, int]
+
+
+class _Watcher:
+    """Asks for the configuration in a thread of its own, as long as it is not stopped; ``newest``
+    is what it has got, and ``problem`` why it has got nothing the last time."""
+
+    def __init__(self, target: Target) -> None:
+        self.newest: Snapshot | None = None
+        self.problem: RmqctlError | None = None
+        self._asker = Asker(target)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rmqctl-config", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                files = self._asker.run(questions.config_files())
+                self.newest = Snapshot(files, self._asker.run(questions.log_range()))
+                self.problem = None
+            except RmqctlError as error:
+                self.problem = error
+            if self._stopped.wait(_CONFIG_SECONDS):
+                self._asker.close()
+                return
+
+
+class _ConnectionLost(Exception):
+    """The text says why."""
+
+
+class Replication:
+    """One copy and its master.
+
+    :param ha: where the master sends its log; ``broker`` is where it answers requests.
+    :param config: sizes of the files, where the copy's user says them; None: the master's.
+    :param told: takes what happens.
+    :param joins_sync: a master may be joined whose puts wait for slaves.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        ha: Target,
+        broker: Target,
+        config: MessageStoreConfig | None,
+        told: Callable[[Event], None],
+        *,
+        joins_sync: bool = False,
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        self._root, self._ha, self._broker = root, ha, broker
+        self._config = config
+        self._told = told
+        self._joins_sync = joins_sync
+        self._progress = progress
+        self._stopped = threading.Event()
+        self._written: Snapshot | None = None
+        self._pending: Snapshot | None = None
+        self._told_at = self._flushed_at = 0.0
+        #: Where the master's log ended when it was last asked, and connections so far.
+        self.master_end = 0
+        self.connections = 0
+        self.copy: Copy | None = None
+
+    def stop(self) -> None:
+        """Ends :meth:`run` soon; for a signal's handler."""
+        self._stopped.set()
+
+    def run(self, *, until_caught_up: bool = False) -> bool:
+        """Copies until it is stopped, or has all that the master had when it was asked; whether it
+        has that. The copy is closed then, whatever happens.
+
+        :raises MasterUnreachable: at the start; later it is tried again.
+        :raises NeedsConsent: the master's puts would wait for the copy.
+        """
+        with ExitStack() as undo:
+            asker = Asker(self._broker)
+            undo.callback(asker.close)
+            facts = asker.run(questions.facts())
+            self._check(facts)
+            copy = Copy(self._root, self._config or facts.config, progress=self._progress)
+            self.copy = copy
+            undo.callback(copy.close)
+            watcher = _Watcher(self._broker)
+            watcher.start()
+            undo.callback(watcher.stop)
+            while not self._stopped.is_set():
+                try:
+                    join = self._join(asker, copy, facts)
+                    if self._follow(copy, join, watcher, until_caught_up):
+                        return True
+                except (_ConnectionLost, MasterUnreachable) as error:
+                    if not self.connections:
+                        raise
+                    self._told(Lost(str(error)))
+                    self._stopped.wait(_RETRY_SECONDS)
+        return False
+
+    def _check(self, facts: MasterFacts) -> None:
+        if facts.role == "SLAVE":
+            raise MasterRefused(address=str(self._broker), reason="it is a slave: give its master")
+        if facts.role == questions.SYNC_MASTER and not self._joins_sync:
+            raise NeedsConsent(
+                reason=f"{self._broker} is a SYNC_MASTER: as its only slave the copy would have "
+                "producers wait up to three seconds a message until it has caught up."
+            )
+
+    def _join(self, asker: Asker, copy: Copy, facts: MasterFacts) -> Join:
+        master = asker.run(questions.log_range())
+        self.master_end = master[1]
+        most = facts.config.max_message_size
+        join = asker.run(copy.join(master, most))
+        self._told(
+            Joined(
+                str(self._ha),
+                facts.broker_name,
+                facts.role,
+                join.end,
+                *master,
+                join.file_size,
+            )
+        )
+        return join
+
+    def _follow(self, copy: Copy, join: Join, watcher: _Watcher, until_caught_up: bool) -> bool:
+        """One connection; whether the copy has caught up, and that was all that was asked for."""
+        try:
+            link = socket.create_connection(self._ha, _CONNECT_SECONDS)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise MasterUnreachable(address=str(self._ha), reason=reason) from error
+        with link:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.setblocking(False)
+            self.connections += 1
+            follower = Follower(join, now())
+            outgoing = bytearray(follower.first_report())
+            while not self._stopped.is_set():
+                data = _exchange(link, outgoing)
+                if data:
+                    self._take(copy, follower, data)
+                if not outgoing:
+                    outgoing += follower.report(copy.stored, now())
+                self._look_at(watcher, copy, follower)
+                if until_caught_up and self._has_caught_up(copy):
+                    self._tell(copy)
+                    return True
+        return False
+
+    def _take(self, copy: Copy, follower: Follower, data: bytes) -> None:
+        """Appends what has come, and has it on disk."""
+        known = len(copy.mismatches)
+        try:
+            for piece in follower.feed(data, now()):
+                copy.append(piece)
+        except BadEntry as error:
+            raise BadLogReceived(
+                reason=str(error), physical_offset=error.damage.physical_offset
+            ) from error
+        except BadFrame as error:
+            raise BadLogReceived(reason=str(error), physical_offset=follower.received) from error
+        finally:
+            if copy.stored < copy.end:
+                copy.flush_log()
+        for offset in copy.mismatches[known:]:
+            self._told(Mismatch(offset))
+
+    def _look_at(self, watcher: _Watcher, copy: Copy, follower: Follower) -> None:
+        """What time, and the other thread, have brought."""
+        seconds = time.monotonic()
+        if follower.is_silent(now()):
+            raise _ConnectionLost("the master has said nothing for 20 seconds")
+        newest = watcher.newest
+        if newest is not None and newest is not self._written:
+            self.master_end = max(newest.log_range[1], copy.end)
+            self._pending = self._pending or newest
+        starved = now() - follower.fed_at > _STARVED_SECONDS * 1000
+        if starved and self.master_end > follower.received:
+            raise _ConnectionLost(
+                f"the master has its log up to {self.master_end} and sends nothing from "
+                f"{follower.received} on"
+            )
+        if self._pending is not None and copy.stored >= self._pending.log_range[1]:
+            # Not before: an offset behind the end of its queue has a group consume all of it again.
+            self._write(copy, self._pending)
+        if seconds - self._told_at >= _TOLD_SECONDS:
+            self._tell(copy)
+        if seconds - self._flushed_at >= _FLUSH_SECONDS:
+            self._flushed_at = seconds
+            copy.flush()
+
+    def _write(self, copy: Copy, snapshot: Snapshot) -> None:
+        for file in snapshot.files:
+            if copy.write(file):
+                self._told(Wrote(file.name, len(file.text.encode())))
+        self._written, self._pending = snapshot, None
+
+    def _has_caught_up(self, copy: Copy) -> bool:
+        """Whether everything is there that the master had when it was asked for its files."""
+        return self._written is not None and copy.stored >= self._written.log_range[1]
+
+    def _tell(self, copy: Copy) -> None:
+        self._told_at = time.monotonic()
+        self._told(Progressed(copy.stored, self.master_end, copy.records, copy.bytes))
+
+
+def _exchange(link: socket.socket, outgoing: bytearray) -> bytes:
+    """Sends what is due, and waits a moment for what comes; empty: nothing has.
+
+    :raises _ConnectionLost: the connection is closed.
+    """
+    try:
+        if outgoing:
+            del outgoing[: link.send(outgoing)]
+        poll = select.poll()
+        poll.register(link, select.POLLIN)
+        ready = poll.poll(_WAIT_SECONDS * 1000)
+        data = bytearray()
+        while ready and len(data) < _MOST_AT_ONCE:
+            try:
+                some = link.recv(_READ_SIZE)
+            except BlockingIOError:
+                break
+            if not some and not data:
+                raise _ConnectionLost("the master has closed the connection")
+            if not some:
+                break
+            data += some
+        return bytes(data)
+    except BlockingIOError:
+        return b""
+    except OSError as error:
+        raise _ConnectionLost(error.strerror or str(error)) from error

@@ -1,0 +1,64 @@
+"""What ``replicate`` prints: where it began, how far it is, which files it wrote."""
+
+from typing import Annotated, Literal, TypedDict
+
+from rmqctl.rows.field import BYTES, MESSAGES, Kind
+
+
+class JoinedRow(TypedDict):
+    """The master was joined; again after each lost connection."""
+
+    type: Literal["joined"]
+    master: Annotated[str, "where its log comes from"]
+    broker_name: Annotated[str, "its name"]
+    broker_role: Annotated[str, "`ASYNC_MASTER` or `SYNC_MASTER`"]
+    store: Annotated[str, "the copy"]
+    from_offset: Annotated[int, BYTES, "place in the log from which on it is copied"]
+    master_min_offset: Annotated[int, BYTES, "where the master's log begins"]
+    master_max_offset: Annotated[int, BYTES, "where it ends"]
+    commit_log_file_size: Annotated[int, BYTES, "size of a file of the log"]
+
+
+class ReplicatedRow(TypedDict):
+    """How far the copy is; every five seconds, and at the end."""
+
+    type: Literal["replicated"]
+    max_offset: Annotated[int, BYTES, "up to where the copy has the log on disk"]
+    master_max_offset: Annotated[
+        int, BYTES, "where the master's log ended when it was last asked, at most ten seconds ago"
+    ]
+    behind_bytes: Annotated[int, BYTES, "what of that the copy has not"]
+    records: Annotated[int, MESSAGES, "records that were copied by this run"]
+    bytes: Annotated[int, BYTES, "bytes of log that were"]
+
+
+class ConfigWrittenRow(TypedDict):
+    """A file of `config/` was written: the master has it so."""
+
+    type: Literal["config_written"]
+    name: Annotated[str, "its name"]
+    size: Annotated[int, BYTES, "its size"]
+
+
+class ReplicateSummary(TypedDict):
+    type: Literal["summary"]
+    max_offset: Annotated[int, BYTES, "up to where the copy has the log on disk"]
+    master_max_offset: Annotated[int, BYTES, "as in [replicated](#replicated)"]
+    behind_bytes: Annotated[int, BYTES, "as there"]
+    records: Annotated[int, MESSAGES, "records that were copied"]
+    bytes: Annotated[int, BYTES, "bytes of log that were"]
+    connections: Annotated[int, "connections to the master"]
+    caught_up: Annotated[bool, "whether the copy had all that the master had when it was asked"]
+    body_crc_mismatches: Annotated[
+        int, MESSAGES, "copied records whose body is not what was stored, on the master either"
+    ]
+    errors: Annotated[int | None, "findings of `--verify`; null without"]
+    warnings: Annotated[int | None, "likewise"]
+
+
+KINDS = (
+    Kind("joined", JoinedRow, printed_by=("replicate",)),
+    Kind("replicated", ReplicatedRow, printed_by=("replicate",)),
+    Kind("config_written", ConfigWrittenRow, printed_by=("replicate",)),
+    Kind("summary (replicate)", ReplicateSummary),
+)

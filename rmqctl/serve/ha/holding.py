@@ -1,0 +1,70 @@
+"""Puts of a SYNC_MASTER: stored, and not answered before a slave has them
+(``CommitLog#handleHA``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.serve.ha.master import Master
+
+T = TypeVar("T")
+
+
+class Held(NamedTuple, Generic[T]):
+    """A put that waits, and its results; ``work`` is whatever its owner knows it by."""
+
+    work: T
+    results: list[PutMessageResult]
+
+
+class Holding(Generic[T]):
+    """Who waits for the slaves of a master. Where puts do not wait for them, nobody does."""
+
+    def __init__(self, master: Master[Held[T]]) -> None:
+        self.master = master
+        self._is_over = False
+
+    def hold(
+        self,
+        work: T,
+        messages: Iterable[MessageExtBrokerInner],
+        results: list[PutMessageResult],
+        now: int,
+    ) -> bool:
+        """Whether these results are to be answered later; else they are final, and say so."""
+        stored = [one.stored for one in results if one.is_ok and one.stored is not None]
+        waits = self.master.is_sync and any(one.is_wait_store_msg_ok for one in messages)
+        if not stored or not waits:
+            return False
+        end = max(one.wrote_offset + one.wrote_bytes for one in stored)
+        status = self.master.wait(end, Held(work, results), now)
+        if status is None and not self._is_over:
+            return True
+        for held, late in self.master.due(now, is_over=True) if status is None else ():
+            _tell(held.results, late)
+        if status is not None:
+            _tell(results, status)
+        return False
+
+    def released(self, now: int) -> list[Held[T]]:
+        """Puts whose wait is over, in order; their results say how."""
+        released = []
+        for held, status in self.master.due(now, is_over=self._is_over):
+            _tell(held.results, status)
+            released.append(held)
+        return released
+
+    def end(self) -> None:
+        """From now on nobody waits."""
+        self._is_over = True
+
+
+def _tell(results: list[PutMessageResult], status: PutMessageStatus) -> None:
+    if status is not PutMessageStatus.PUT_OK:
+        for result in results:
+            if result.is_ok:
+                result.status = status
+                result.reason = "the message is stored here alone"

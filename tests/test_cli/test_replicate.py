@@ -1,0 +1,150 @@
+"""``replicate`` and a master on loopback: what is copied, gone on with, refused, and killed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.state import brokerjson
+from rmqctl.operations.verify import Finding, verify
+from tests.golden_data import tree_content
+from tests.test_cli.conftest import Cli
+from tests.test_replicate.live import CONFIG, LiveMaster, live
+
+Rows = list[dict[str, Any]]
+
+
+def same(master: Path, copy: Path) -> None:
+    """Log and queues byte by byte, and verify has nothing to say."""
+    for name in ("commitlog", "consumequeue"):
+        assert tree_content(copy / name) == tree_content(master / name), name
+    assert [one for one in verify(copy, CONFIG) if isinstance(one, Finding)] == []
+
+
+def replicate(cli: Cli, master: LiveMaster, copy: Path, *options: str, code: int = 0) -> Rows:
+    """Until it has caught up; its rows."""
+    done = cli(
+        *("replicate", f"127.0.0.1:{master.ha_port}", "--broker", f"127.0.0.1:{master.port}"),
+        *("--to", copy, "--until-caught-up", "--format", "ndjson", *options),
+    )
+    assert done.code == code, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def test_a_copy_has_all_of_it_and_goes_on(tmp_path: Path, cli: Cli) -> None:
+    copy = tmp_path / "copy"
+    with live(tmp_path / "master") as master:
+        master.put(60)
+        first = replicate(cli, master, copy, "--verify")
+        assert first[0]["from_offset"] == 0 and first[0]["master_min_offset"] == 0
+        again = replicate(cli, master, copy)
+        assert again[-1]["records"] == 0 and again[-1]["caught_up"]
+        master.put(30, size=900)
+        more = replicate(cli, master, copy)
+        assert more[-1]["records"] == 30
+        end = master.store.max_offset
+    summary = first[-1]
+    assert summary["records"] == 60 and summary["errors"] == summary["warnings"] == 0
+    assert more[-1]["max_offset"] == more[-1]["master_max_offset"] == end
+    same(tmp_path / "master", copy)
+    assert not (copy / "abort").exists()
+    names = [row["name"] for row in first if row["type"] == "config_written"]
+    assert names == [
+        "topics.json",
+        "consumerOffset.json",
+        "delayOffset.json",
+        "subscriptionGroup.json",
+    ]
+    assert [row["name"] for row in again if row["type"] == "config_written"] == []
+    assert [r["name"] for r in more if r["type"] == "config_written"] == ["consumerOffset.json"]
+    with MessageStore(copy, CONFIG) as store:
+        queue = store.consume_queue("orders", 0)
+        assert queue is not None
+        offsets = brokerjson.consumer_offsets(copy)
+        assert offsets["orders", "readers"] == {0: queue.max_offset, 1: 0}
+
+
+def test_a_log_that_does_not_begin_at_0(tmp_path: Path, cli: Cli) -> None:
+    copy = tmp_path / "copy"
+    with live(tmp_path / "master") as master:
+        master.put(120)
+        master.store.commit_log.files.entries[0].path.unlink()
+        first = master.store.commit_log.files.entries.pop(0)
+        master.store.commit_log.files._offsets.pop(0)
+        assert replicate(cli, master, copy)[0]["from_offset"] == first.size
+        end = master.store.max_offset
+    with MessageStore(copy, CONFIG) as store:
+        assert (store.min_offset, store.max_offset) == (first.size, end)
+    found = [one.code for one in verify(copy, CONFIG) if isinstance(one, Finding)]
+    assert found == ["log-starts-late"]
+
+
+def test_an_empty_master(tmp_path: Path, cli: Cli) -> None:
+    with live(tmp_path / "master") as master:
+        assert replicate(cli, master, tmp_path / "copy")[-1]["caught_up"]
+        master.put(5)
+        assert replicate(cli, master, tmp_path / "copy")[-1]["records"] == 5
+    same(tmp_path / "master", tmp_path / "copy")
+
+
+def test_another_store_is_refused(tmp_path: Path, cli: Cli) -> None:
+    copy = tmp_path / "copy"
+    with live(tmp_path / "one") as master:
+        master.put(20)
+        replicate(cli, master, copy)
+    before = tree_content(copy / "commitlog")
+    with live(tmp_path / "other") as master:
+        done = cli(
+            *("replicate", f"127.0.0.1:{master.ha_port}", "--to", copy, "--until-caught-up"),
+            *("--broker", f"127.0.0.1:{master.port}"),
+        )
+        assert done.code == 5 and "and the master's log at 0" in done.err
+        assert "Copy into a new directory with --to" in done.err
+        master.put(30, size=60)
+        done = cli(
+            *("replicate", f"127.0.0.1:{master.ha_port}", "--to", copy, "--until-caught-up"),
+            *("--broker", f"127.0.0.1:{master.port}"),
+        )
+        assert done.code == 5 and "is no copy of this master" in done.err
+    assert tree_content(copy / "commitlog") == before
+
+
+def test_what_is_between_is_deleted(tmp_path: Path, cli: Cli) -> None:
+    copy = tmp_path / "copy"
+    with live(tmp_path / "master") as master:
+        master.put(5)
+        replicate(cli, master, copy)
+        master.put(120)
+        files = master.store.commit_log.files
+        for _ in range(2):
+            files.entries.pop(0).path.unlink()
+            files._offsets.pop(0)
+        done = cli(
+            *("replicate", f"127.0.0.1:{master.ha_port}", "--to", copy, "--until-caught-up"),
+            *("--broker", f"127.0.0.1:{master.port}"),
+        )
+        assert done.code == 5 and "the master's log begins at 8192" in done.err
+
+
+def test_a_sync_master_wants_consent(tmp_path: Path, cli: Cli) -> None:
+    from dataclasses import replace
+
+    with live(tmp_path / "master", replace(CONFIG, broker_role="SYNC_MASTER")) as master:
+        replicate(cli, master, tmp_path / "copy", code=6)
+        assert not (tmp_path / "copy").exists()
+        assert replicate(cli, master, tmp_path / "copy", "--yes")[-1]["caught_up"]
+
+
+def test_nobody_there(tmp_path: Path, cli: Cli) -> None:
+    done = cli("replicate", "127.0.0.1:2", "--to", tmp_path / "copy", "--until-caught-up")
+    assert done.code == 5 and "no connection to 127.0.0.1:1: Connection refused" in done.err
+    assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize("place", ["HOST", "127.0.0.1:0", ":10912"])
+def test_no_address(tmp_path: Path, cli: Cli, place: str) -> None:
+    assert cli("replicate", place, "--to", tmp_path / "copy").code == 2

@@ -1,0 +1,216 @@
+"""A copy that follows: over lost connections, restarts of its master, kills, and whatever comes."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.errors import RmqctlError
+from rmqctl.operations.verify import Finding, verify
+from rmqctl.replicate import sockets
+from rmqctl.replicate.errors import BadLogReceived
+from rmqctl.replicate.events import Event, Lost
+from rmqctl.replicate.sockets import Replication, Target
+from rmqctl.serve.ha.frames import FRAME, REPORT
+from tests import processes
+from tests.golden_data import tree_content
+from tests.test_engine.test_pieces import log_bytes
+from tests.test_replicate.live import CONFIG, FILE_SIZE, LiveMaster, live
+
+LOCAL = "127.0.0.1"
+
+
+def same(master: Path, copy: Path) -> None:
+    """Log and queues byte by byte, and verify has nothing to say."""
+    for name in ("commitlog", "consumequeue"):
+        assert tree_content(copy / name) == tree_content(master / name), name
+    assert [one for one in verify(copy, CONFIG) if isinstance(one, Finding)] == []
+
+
+class Following:
+    """A replication in a thread of its own."""
+
+    def __init__(self, copy: Path, ha_port: int, port: int) -> None:
+        self.told: list[Event] = []
+        self.failure: RmqctlError | None = None
+        target, broker = Target(LOCAL, ha_port), Target(LOCAL, port)
+        self.replication = Replication(copy, target, broker, None, self.told.append)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.replication.run()
+        except RmqctlError as error:
+            self.failure = error
+
+    def await_end(self, end: int) -> None:
+        for _ in range(2000):
+            copy = self.replication.copy
+            if copy is not None and copy.stored >= end:
+                return
+            assert self._thread.is_alive(), self.failure
+            time.sleep(0.01)
+        raise AssertionError("the copy does not come")
+
+    def stop(self) -> RmqctlError | None:
+        self.replication.stop()
+        self._thread.join(20)
+        return self.failure
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "_RETRY_SECONDS", 0.05)
+
+
+@contextmanager
+def following(copy: Path, master: LiveMaster) -> Iterator[Following]:
+    follower = Following(copy, master.ha_port, master.port)
+    try:
+        yield follower
+    finally:
+        failure = follower.stop()
+    assert failure is None
+
+
+def test_it_follows_over_cuts_and_a_restart_of_its_master(tmp_path: Path) -> None:
+    root, copy = tmp_path / "master", tmp_path / "copy"
+    with live(root) as master:
+        master.put(10)
+        ports = master.port, master.ha_port
+        follower = Following(copy, master.ha_port, master.port)
+        for _ in range(3):
+            master.put(30)
+            follower.await_end(master.store.max_offset)
+            master.cut()
+    try:
+        with live(root, ports=ports) as master:
+            master.put(20, size=800)
+            follower.await_end(master.store.max_offset)
+    finally:
+        assert follower.stop() is None
+    same(root, copy)
+    assert sum(isinstance(one, Lost) for one in follower.told) >= 3
+
+
+def test_a_slave_of_a_sync_master_is_waited_for(tmp_path: Path) -> None:
+    with live(tmp_path / "master") as master, following(tmp_path / "copy", master) as follower:
+        master.put(20)
+        end = master.store.max_offset
+        follower.await_end(end)
+        for _ in range(500):
+            if master.slaves.master.acked == end:
+                break
+            time.sleep(0.01)
+        # Reported is what is on disk, all of it, and no more.
+        assert master.slaves.master.acked == end
+
+
+def test_a_copy_that_is_killed_goes_on(tmp_path: Path) -> None:
+    """At any moment: what is there then is the beginning of the master's log."""
+    root, copy, chance = tmp_path / "master", tmp_path / "copy", random.Random(5)
+    with live(root) as master:
+        arguments = [f"{LOCAL}:{master.ha_port}", "--broker", f"{LOCAL}:{master.port}"]
+        stop = threading.Event()
+
+        def put() -> None:
+            while not stop.wait(0.01):
+                master.put(5, size=300)
+
+        putter = threading.Thread(target=put)
+        putter.start()
+        try:
+            for _ in range(4):
+                process = processes.Process(
+                    "rmqctl", "replicate", *arguments, "--to", str(copy), "--format", "ndjson"
+                )
+                process.stdout.readline()
+                time.sleep(chance.random() * 0.1)
+                process.kill()
+                assert process.wait() < 0
+                assert (copy / "abort").exists()
+                with MessageStore(copy, CONFIG) as store:
+                    end = store.max_offset
+                assert log_bytes(copy, 0, end) == log_bytes(root, 0, end)
+        finally:
+            stop.set()
+            putter.join()
+        done = processes.run(
+            "rmqctl", "replicate", *arguments, "--to", str(copy), "--until-caught-up", "--verify"
+        )
+        assert done.returncode == 0, done.stderr
+        assert end > FILE_SIZE
+    same(root, copy)
+
+
+# --- masters that are none -------------------------------------------------------------------
+
+
+@contextmanager
+def saying(answer: Callable[[int], bytes]) -> Iterator[int]:
+    """A port at which each slave gets some bytes for its first report, and nothing more."""
+    with socket.create_server((LOCAL, 0)) as listener:
+        listener.settimeout(20)
+
+        def serve() -> None:
+            try:
+                link, _ = listener.accept()
+            except OSError:
+                return
+            with link:
+                link.sendall(answer(*REPORT.unpack(link.recv(REPORT.size))))
+                link.settimeout(20)
+                try:
+                    while link.recv(100):
+                        pass
+                except OSError:
+                    return
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.close()
+        thread.join()
+
+
+def frame(place: int, data: bytes, size: int | None = None) -> bytes:
+    return FRAME.pack(place, len(data) if size is None else size) + data
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda place: b"HTTP/1.1 400 Bad Request\r\n\r\n", "a frame for"),
+        (lambda place: frame(place + 1, b"x"), "a frame for"),
+        (lambda place: frame(place, b"", 1 << 30), "a frame of 1073741824 bytes"),
+        (lambda place: frame(place, b"", -5), "a frame of -5 bytes"),
+        (lambda place: frame(place, b"\x7f" * 100), "total-size-out-of-range|bad-magic"),
+        (lambda place: frame(place, bytes(200)), "bad-magic"),
+    ],
+)
+def test_what_is_no_log_is_refused(
+    tmp_path: Path, answer: Callable[[int], bytes], why: str
+) -> None:
+    copy = tmp_path / "copy"
+    with live(tmp_path / "master") as master:
+        master.put(3)
+        with following(copy, master) as follower:
+            follower.await_end(master.store.max_offset)
+        before = tree_content(copy / "commitlog")
+        with saying(answer) as port:
+            replication = Replication(
+                copy, Target(LOCAL, port), Target(LOCAL, master.port), None, lambda event: None
+            )
+            with pytest.raises(BadLogReceived, match=why):
+                replication.run()
+    assert tree_content(copy / "commitlog") == before
+    assert not (copy / "abort").exists()
