@@ -18,11 +18,21 @@ from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
-from rmqctl.serve.processors.request import Later, NoAnswer, Outcome, Processor, Request, Served
+from rmqctl.serve.processors.request import (
+    Call,
+    Later,
+    NoAnswer,
+    Outcome,
+    Processor,
+    Request,
+    Served,
+)
 from rmqctl.serve.processors.table import processor_of
+from rmqctl.serve.state.calls import Calls, Pending
 from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.state.parked import Parked
 from rmqctl.serve.state.topics import TooMany
+from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
 from rmqctl.serve.wire.header import FrameError
@@ -133,6 +143,7 @@ class Broker:
         #: The puts that wait for slaves; None: there are none.
         self.holding: Holding[Append] | None = None
         self._connections: dict[int, _Connection] = {}
+        self._calls: Calls[tuple[Request, Call]] = Calls()
         self._numbers = 0
         self._pending = 0
         self._persisted = 0
@@ -157,7 +168,9 @@ class Broker:
             for command in reader.feed(data):
                 channel.frame_since = 0
                 channel.serialize_type = command.serialize_type
-                if not command.is_response:
+                if command.is_response:
+                    self._called(self._calls.answered(number, command.opaque), command, now, events)
+                else:
                     self._run(Request(command, channel, now), events)
         except FrameError as error:
             events.append(Close(number, str(error)))
@@ -191,7 +204,9 @@ class Broker:
             events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
             remark = f"the store cannot answer: {type(error).__name__}"
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
-        if isinstance(outcome, Later | Put):
+        if isinstance(outcome, Call):
+            self._call(request, outcome, events)
+        elif isinstance(outcome, Later | Put):
             work: Job | Append
             if isinstance(outcome, Put):
                 work = Append(request, outcome)
@@ -205,6 +220,31 @@ class Broker:
                 events.append(work)
         elif outcome is not None and not command.is_oneway:
             events.append(Send(request.channel.number, encode_frame(outcome)))
+
+    def _call(self, request: Request, call: Call, events: list[Event]) -> None:
+        """Asks a client, which has so long for its answer."""
+        opaque, target = call.command.opaque, call.channel.number
+        one = Pending(target, opaque, request.now + call.timeout, (request, call))
+        if target in self._connections and self._calls.add(one):
+            events.append(Send(target, encode_frame(call.command)))
+        else:
+            self._take(request, lambda: call.then(None, request.now), events)
+
+    def _called(
+        self,
+        one: Pending[tuple[Request, Call]] | None,
+        answer: RemotingCommand | None,
+        now: int,
+        events: list[Event],
+    ) -> None:
+        """What a client has answered, None: nothing; to whoever has asked."""
+        if one is None:
+            return
+        request, call = one.call
+        connection = self._connections.get(request.channel.number)
+        if connection is not None:
+            self._take(request, lambda: call.then(answer, now), events)
+            events += connection.next_events()
 
     def takes_answers(self, number: int, takes: bool) -> list[Event]:
         """Whether the peer takes what is sent to it: while it does not, nothing is begun for it,
@@ -257,7 +297,9 @@ class Broker:
         """Wakes who waits for the messages."""
         for result in results:
             if result.stored is not None:
-                end = result.stored.queue_offset + result.stored.msg_num
+                stored = result.stored
+                self.served.statistics.count_stored(stored.msg_num, stored.wrote_bytes)
+                end = stored.queue_offset + stored.msg_num
                 events += self.arrived(result.topic, result.queue_id, end, now)
 
     def lost(self, number: int) -> list[Event]:
@@ -273,6 +315,8 @@ class Broker:
         ]
         for group in self.served.clients.lost(connection.channel):
             self.served.notify_members(group)
+        for call in self._calls.lost(number):
+            self._called(call, None, call.call[0].now, events)
         return self._with_outgoing(events)
 
     def tick(self, now: int) -> list[Event]:
@@ -287,6 +331,9 @@ class Broker:
         for channel in {one.number: one for one in self.served.clients.expired(now)}.values():
             events.append(Close(channel.number, "no heartbeat for two minutes"))
         self.served.locks.expire(now)
+        self.served.statistics.sample(now)
+        for call in self._calls.due(now):
+            self._called(call, None, now, events)
         for parked in self.served.parked.due(now):
             self._wake(parked, now, events)
         events += self.replicated(now)

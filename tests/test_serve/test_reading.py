@@ -439,6 +439,9 @@ SOUND: dict[str, Any] = {
     "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 999, "subscription": "*",
     "subVersion": 0, "expressionType": "TAG", "key": "a", "maxNum": 3, "beginTimestamp": 0,
     "endTimestamp": 2**62, "offset": 0, "timestamp": 0, "clientID": "c",
+    "producerGroup": "readers", "group": "cg_orders", "index": 0, "count": 3, "clientId": "c",
+    "msgId": "7F00000100002A9F0000000000000000", "statsName": "GROUP_GET_NUMS", "cluster": "c",
+    "statsKey": "orders@readers", "namespace": "n", "isForce": "true", "isOrder": "false",
 }  # fmt: skip
 
 

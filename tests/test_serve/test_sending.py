@@ -23,6 +23,7 @@ from rmqctl.serve.broker import MAX_JOBS, Event
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
+from rmqctl.serve.wire.frames import encode_frame
 from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue
 
@@ -413,3 +414,48 @@ def test_any_send_is_answered_and_leaves_a_sound_store(
     assert not client.closed
     assert number in client.answers or code == RequestCode.END_TRANSACTION
     assert dialogue.troubles == []
+
+
+# --- replies -------------------------------------------------------------------------------------
+
+
+def reply(client: Client, body: bytes = b"done", **changed: Any) -> int:
+    fields = V1 | {"topic": "c_REPLY_TOPIC", "queueId": 0} | changed
+    return client.send(RequestCode.SEND_REPLY_MESSAGE, body, **fields)
+
+
+def test_a_reply_goes_to_the_producer_that_waits_for_it(dialogue: Dialogue) -> None:
+    producer, consumer = dialogue.client(), dialogue.client()
+    producer.heart_beat("p", "orders")
+    producer.asked.clear()
+    properties = "REPLY_TO_CLIENT\x0110.0.0.9@1\2CORRELATION_ID\1x\2"
+    number = reply(consumer, properties=properties)
+    assert number not in consumer.answers
+    (pushed,) = producer.asked
+    assert (pushed.code, pushed.body) == (RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, b"done")
+    assert pushed.ext_fields["bornHost"] == "/10.0.0.9:40001"
+    assert f"PUSH_REPLY_TIME\1{NOW}" in pushed.ext_fields["properties"]
+    producer.send_bytes(encode_frame(pushed.answer(0)))
+    (record,) = stored(dialogue)
+    answer = consumer.answers.pop(number)
+    assert (answer.code, answer.ext_fields["msgId"]) == (0, record.msg_id)
+    assert (record.topic, record.properties_bytes.decode()) == ("c_REPLY_TOPIC", properties)
+
+
+@pytest.mark.parametrize("properties", ["", "REPLY_TO_CLIENT\1nobody\2"])
+def test_a_reply_that_nobody_waits_for_is_stored_all_the_same(
+    dialogue: Dialogue, properties: str
+) -> None:
+    client = dialogue.client()
+    answer = client.answers.pop(reply(client, properties=properties))
+    assert answer.code == ResponseCode.SYSTEM_ERROR and answer.remark
+    assert len(stored(dialogue)) == 1
+
+
+def test_a_reply_that_its_producer_does_not_take_is_told(dialogue: Dialogue) -> None:
+    producer, consumer = dialogue.client(), dialogue.client()
+    producer.heart_beat("p", "orders")
+    number = reply(consumer, properties="REPLY_TO_CLIENT\x0110.0.0.9@1\2")
+    dialogue.wait(10_000)
+    assert consumer.answers.pop(number).code == ResponseCode.SYSTEM_ERROR
+    assert len(stored(dialogue)) == 1

@@ -123,6 +123,7 @@ def command(
     comes, and who is cut off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
     address reads the store.
     """
+    from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.processors.request import Served
 
     conf = _conf(settings)
@@ -135,6 +136,7 @@ def command(
             advertise=str(advertise) if advertise else None,
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
             ends_offsets=offsets_beyond_end == "end",
+            clock=system_clock,
         )
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:

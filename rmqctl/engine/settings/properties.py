@@ -9,7 +9,7 @@ backslash before it; the value is all that follows, blanks at its end included.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqctl.errors import BrokerConfError
@@ -84,3 +84,19 @@ def _unescaped(text: str) -> str:
     # Two halves of a character stand side by side as two escapes.
     joined = _ESCAPE.sub(replaced, text).encode("utf-16-le", "surrogatepass")
     return joined.decode("utf-16-le", "surrogatepass")
+
+
+def properties_text(values: Mapping[str, object]) -> str:
+    """One line for each value, as ``MixAll#properties2String`` writes them, sorted; what would end
+    a line, or is not printable, is escaped."""
+    lines = (f"{name}={_escaped(value)}\n" for name, value in sorted(values.items()))
+    return "".join(lines)
+
+
+def _escaped(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    pieces = (
+        one if one.isprintable() and one != "\\" else f"\\u{ord(one):04x}"
+        for one in text.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
+    )
+    return "".join(pieces)

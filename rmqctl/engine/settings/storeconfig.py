@@ -114,6 +114,15 @@ class MessageStoreConfig:
             levels.append(int(number) * _UNITS[unit])
         return levels
 
+    def properties(self) -> dict[str, object]:
+        """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths."""
+        left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
+        return {
+            _camel(one.name): getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in left_out and "path" not in one.name
+        }
+
     @property
     def overruled_names(self) -> list[str]:
         """:attr:`overruled` as ``broker.conf`` spells them."""

@@ -13,7 +13,7 @@ from rmqctl.engine.state import brokerjson
 #: ``MixAll.DLQ_GROUP_TOPIC_PREFIX``.
 DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
 #: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
-_SYSTEM_TOPICS = frozenset(
+SYSTEM_TOPICS = frozenset(
     (
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
@@ -27,7 +27,8 @@ _SYSTEM_TOPICS = frozenset(
     )
 )
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-_REPLY_SUFFIX = "_REPLY_TOPIC"
+#: ``MixAll.REPLY_TOPIC_POSTFIX``: behind the name of a cluster.
+REPLY_TOPIC_POSTFIX = "_REPLY_TOPIC"
 #: ``SubscriptionGroupManager#init``: groups that every broker enters.
 _GROUPS_OF_EVERY_BROKER = frozenset(
     (
@@ -63,9 +64,9 @@ def topic_kind(topic: str) -> TopicKind:
     if topic.startswith(LMQ_PREFIX):
         return TopicKind.LIGHT
     if (
-        topic in _SYSTEM_TOPICS
+        topic in SYSTEM_TOPICS
         or topic.startswith(SYSTEM_TOPIC_PREFIX)
-        or topic.endswith(_REPLY_SUFFIX)
+        or topic.endswith(REPLY_TOPIC_POSTFIX)
     ):
         return TopicKind.SYSTEM
     return TopicKind.NORMAL
@@ -131,6 +132,12 @@ def subscription_groups(root: Path) -> set[str] | None:
     if value is None:
         return None
     return {str(group) for group in brokerjson.table_of(value, "subscriptionGroupTable")}
+
+
+def data_version(value: Any) -> dict[str, int]:
+    """``DataVersion`` of a file's value, which a broker counts up with every change of it."""
+    version = brokerjson.table_of(value, "dataVersion")
+    return {name: number(version, name) or 0 for name in ("counter", "timestamp")}
 
 
 def number(value: Any, name: str) -> int | None:

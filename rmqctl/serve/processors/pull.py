@@ -42,6 +42,7 @@ class Pull(NamedTuple):
     """A pull that has passed the checks. ``suspends_for`` is how long it may wait (ms), 0: not."""
 
     request: Request
+    group: str
     topic: str
     queue_id: int
     offset: int
@@ -58,6 +59,7 @@ class Pulled(NamedTuple):
     min_offset: int
     max_offset: int
     body: bytes
+    messages: int = 0
     #: Why the records cannot go out; empty: they can.
     problem: str = ""
 
@@ -89,7 +91,7 @@ def pull_message(served: Served, request: Request) -> Outcome:
     if flags & _COMMIT_OFFSET and committed >= 0:
         served.offsets.commit(topic, group, queue_id, committed)
     waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
-    asked = Pull(request, topic, queue_id, offset, most, message_filter, waits)
+    asked = Pull(request, group, topic, queue_id, offset, most, message_filter, waits)
     return _ask(served, asked, waits)
 
 
@@ -103,6 +105,7 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
     seen = max(served.parked.end_of(queue), asked.offset)
 
     def answer(found: Pulled, now: int) -> Outcome:
+        served.statistics.count_pull(asked.group, asked.topic, found.messages, len(found.body))
         code = _CODES.get(found.status)
         if code is None:
             # A queue that is not there, or has nothing.
@@ -128,8 +131,8 @@ def read(store: Store, asked: Pull) -> Pulled:
     place = found.status, found.next_begin_offset, found.min_offset, found.max_offset
     problem = unreadable(found.records)
     if problem:
-        return Pulled(*place, b"", problem)
-    return Pulled(*place, stored_bytes(store, found.records))
+        return Pulled(*place, b"", 0, problem)
+    return Pulled(*place, stored_bytes(store, found.records), len(found.records))
 
 
 def stored_bytes(store: Store, records: list[Record]) -> bytes:

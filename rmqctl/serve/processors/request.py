@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,14 +10,16 @@ from formats.constants import PROPERTY_REAL_TOPIC
 from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.state.brokerjson import TOPICS
+from rmqctl.engine.state.topicconfig import REPLY_TOPIC_POSTFIX
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.state.clients import Channel, Clients
 from rmqctl.serve.state.groups import Groups
 from rmqctl.serve.state.locks import QueueLocks
 from rmqctl.serve.state.offsets import Offsets
 from rmqctl.serve.state.parked import ParkedPulls
+from rmqctl.serve.state.statistics import Statistics
 from rmqctl.serve.state.topics import PERM_ALL, PERM_READ, Topics
-from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.command import RemotingCommand, java_text
 from rmqctl.serve.wire.fields import Fields
 
 if TYPE_CHECKING:
@@ -45,13 +47,27 @@ class Later(NamedTuple):
     then: Callable[[Any, int], Outcome]
 
 
-#: An answer, a look at the store first, messages to be stored first, or none.
-Outcome = RemotingCommand | Later | Put | None
+class Call(NamedTuple):
+    """An answer that takes a client's first: ``then`` makes it of what the client answers, None
+    where it does not within ``timeout`` (ms), or has gone."""
+
+    channel: Channel
+    command: RemotingCommand
+    timeout: int
+    then: Callable[[RemotingCommand | None, int], Outcome]
+
+
+#: An answer; a look at the store, messages to be stored or a call first; or none.
+Outcome = RemotingCommand | Later | Put | Call | None
 Processor = Callable[["Served", Request], Outcome]
 
 
 class NoAnswer(Exception):
     """A request that must not be answered with an error: its connection is closed."""
+
+
+def _no_clock() -> int:
+    return 0
 
 
 class Names(NamedTuple):
@@ -82,6 +98,10 @@ class Served:
     files: list[tuple[str, str]] = field(default_factory=list)
     #: Whether an offset beyond the end of its queue is answered with the end.
     ends_offsets: bool = False
+    #: Milliseconds since the epoch, for a store that has no clock, and when the server began.
+    clock: Callable[[], int] = _no_clock
+    started: int = 0
+    statistics: Statistics = field(default_factory=lambda: Statistics(""))
     _opaque: int = 0
     _turns: int = 0
 
@@ -96,11 +116,13 @@ class Served:
         host_name: str = "localhost",
         ends_offsets: bool = False,
         auto_creates: bool = True,
+        clock: Callable[[], int] = _no_clock,
     ) -> Served:
         """A store, under the names that are given, or else its broker's own, as far as its files
         tell. One that is open for reading grants no permission to write.
 
         :param auto_creates: ``autoCreateTopicEnable``.
+        :param clock: milliseconds since the epoch, where the store has no clock of its own.
 
         :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
             help.
@@ -112,19 +134,34 @@ class Served:
             cluster_name or topics.cluster_name or "DefaultCluster",
             advertise,
         )
+        if store.writable:
+            # A broker enters the topic of replies at its start (``TopicConfigManager``).
+            topics.enter(names.cluster + REPLY_TOPIC_POSTFIX, 1)
         groups = Groups(store.root)
         offsets = Offsets(store.root, store.config.enable_lmq)
-        return cls(store, names, topics, groups, offsets, ends_offsets=ends_offsets)
+        statistics = Statistics(names.cluster)
+        served = cls(
+            store,
+            names,
+            topics,
+            groups,
+            offsets,
+            ends_offsets=ends_offsets,
+            clock=clock,
+            statistics=statistics,
+        )
+        served.started = served.now()
+        return served
 
     def address_for(self, channel: Channel) -> str:
         """Where a client finds this broker."""
         return self.names.advertise or channel.local
 
     def now(self) -> int:
-        """Milliseconds since the epoch, by the clock of a store that is written."""
+        """Milliseconds since the epoch, by the clock of a store that is written, else by ours."""
         from rmqctl.engine.messagestore import WritableStore
 
-        return self.store.clock() if isinstance(self.store, WritableStore) else 0
+        return self.store.clock() if isinstance(self.store, WritableStore) else self.clock()
 
     def save_topic(self, message: MessageExtBrokerInner) -> None:
         """Has ``topics.json`` know the topic of a message before the message comes: a broker would
@@ -159,14 +196,32 @@ class Served:
                 {"consumerGroup": group},
             )
 
-    def send(self, channel: Channel, code: RequestCode, ext_fields: dict[str, str]) -> None:
+    def send(
+        self,
+        channel: Channel,
+        code: RequestCode,
+        ext_fields: Mapping[str, object],
+        body: bytes = b"",
+    ) -> None:
         """A request to a client that needs no answer."""
+        command = self.request_to(channel, code, ext_fields, body, CommandFlag.ONEWAY)
+        self.outgoing.append((channel, command))
+
+    def request_to(
+        self,
+        channel: Channel,
+        code: int,
+        ext_fields: Mapping[str, object],
+        body: bytes = b"",
+        flag: int = 0,
+    ) -> RemotingCommand:
+        """A request to a client, in the form in which it speaks."""
         self._opaque = self._opaque + 1 & 0x7FFFFFFF
-        command = RemotingCommand(
+        return RemotingCommand(
             code,
             self._opaque,
-            CommandFlag.ONEWAY,
-            ext_fields=ext_fields,
+            flag,
+            ext_fields={name: java_text(value) for name, value in ext_fields.items()},
+            body=body,
             serialize_type=channel.serialize_type,
         )
-        self.outgoing.append((channel, command))

@@ -34,6 +34,7 @@ _V2 = {
     "queueId": "e", "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i",
     "reconsumeTimes": "j", "unitMode": "k", "maxReconsumeTimes": "l", "batch": "m",
 }  # fmt: skip
+_LONG_NAMES = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 #: Of a message in a batch: total size, magic, CRC, flag, length of the body (``encodeMessage``).
 _BATCH_HEAD = Struct(">iiiii")
 _BATCH_PROPERTIES = Struct(">h")
@@ -47,11 +48,14 @@ _CODES = {
     PutMessageStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 _SENT = frozenset(ResponseCode(code) for code in (0, 10, 11, 12))
+#: With which a message is in the log.
+STORED_STATUSES = frozenset(status for status, code in _CODES.items() if code in _SENT)
 
 
 class SendHeader(NamedTuple):
     """``SendMessageRequestHeader``."""
 
+    producer_group: str
     topic: str
     default_topic: str
     default_topic_queue_nums: int
@@ -76,8 +80,8 @@ class Refused(Exception):
 def send_message(served: Served, request: Request) -> Outcome:
     """``asyncSendMessage`` and ``asyncSendBatchMessage``: the field ``batch`` says which."""
     try:
-        header = _header_of(request)
-        topic = _checked_topic(served, header)
+        header = header_of(request)
+        topic = checked_topic(served, header)
         if header.is_batch:
             return _batch(served, request, header, topic)
         return _single(served, request, header, topic)
@@ -87,14 +91,15 @@ def send_message(served: Served, request: Request) -> Outcome:
         return request.command.answer(ResponseCode.SYSTEM_ERROR, str(error), ANSWER_FIELDS)
 
 
-def _header_of(request: Request) -> SendHeader:
+def header_of(request: Request) -> SendHeader:
     given = request.command.ext_fields
-    if request.command.code != RequestCode.SEND_MESSAGE:
+    if request.command.code not in _LONG_NAMES:
         given = {name: given[short] for name, short in _V2.items() if short in given}
     fields = Fields(given)
-    fields.text("producerGroup")
+    producer_group = fields.text("producerGroup")
     has_most = fields.find("maxReconsumeTimes") is not None
     return SendHeader(
+        producer_group,
         checked_name("topic", fields.text("topic")),
         fields.text("defaultTopic"),
         fields.int32("defaultTopicQueueNums"),
@@ -109,7 +114,7 @@ def _header_of(request: Request) -> SendHeader:
     )
 
 
-def _checked_topic(served: Served, header: SendHeader) -> ServedTopic:
+def checked_topic(served: Served, header: SendHeader) -> ServedTopic:
     """``msgCheck``: the topic, which is made when it may be."""
     if header.topic == RMQ_SYS_SCHEDULE_TOPIC:
         remark = f"Sending message to topic[{header.topic}] is forbidden."
@@ -172,7 +177,7 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
         message = replace(message, properties_bytes=encode_properties(stored))
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
-        return _answer(request.command, results[0], asked_for)
+        return _answer(served, request.command, results[0], asked_for)
 
     served.save_topic(message)
     return Put([message], False, answer)
@@ -217,7 +222,7 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     messages = _messages_of(common)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
-        return _answer(request.command, results[0], common.queue_id)
+        return _answer(served, request.command, results[0], common.queue_id)
 
     served.save_topic(common)
     return Put(messages, True, answer)
@@ -268,15 +273,19 @@ def _message_at(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
     return flag, pieces[0], pieces[1], at
 
 
-def _answer(command: RemotingCommand, result: PutMessageResult, queue_id: int) -> RemotingCommand:
+def _answer(
+    served: Served, command: RemotingCommand, result: PutMessageResult, queue_id: int
+) -> RemotingCommand:
     """``handlePutMessageResult``. The queue is the one that was asked for, wherever a delay or a
     transaction has taken the message."""
     code = _CODES.get(result.status, ResponseCode.SYSTEM_ERROR)
     append = result.append
     if code not in _SENT or append is None:
+        served.statistics.put_failed += 1
         remark = f"{result.status.value}: {result.reason}" if result.reason else result.status.value
         if result.status is PutMessageStatus.OS_PAGECACHE_BUSY:
             remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
         return command.answer(code, remark, ANSWER_FIELDS)
+    served.statistics.count_put(result.topic, append.msg_num, append.wrote_bytes)
     fields = {"msgId": append.msg_id, "queueId": queue_id, "queueOffset": append.queue_offset}
     return command.answer(code, None, ANSWER_FIELDS | fields)

@@ -28,6 +28,7 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         most = fields.int32("maxReconsumeTimes")
     if group.retry_queue_nums <= 0:
         return command.answer(ResponseCode.SUCCESS)
+    origin: list[str] = []
 
     def work() -> tuple[Record, bytes] | None:
         try:
@@ -41,6 +42,7 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             remark = f"look message by offset failed, {offset}"
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         record, body = found
+        origin.append(record.properties.get(_RETRY_TOPIC, record.topic))
         is_dead = record.reconsume_times >= most or delay_level < 0
         prefix = DLQ_PREFIX if is_dead else constants.RETRY_GROUP_TOPIC_PREFIX
         queues = 1 if is_dead else group.retry_queue_nums
@@ -51,7 +53,10 @@ def send_message_back(served: Served, request: Request) -> Outcome:
         return Put([message], False, answer)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
-        if results[0].is_ok:
+        append = results[0].append
+        if results[0].is_ok and append is not None:
+            where = results[0].topic
+            served.statistics.count_sent_back(group.name, origin[0], where, append.wrote_bytes)
             return command.answer(ResponseCode.SUCCESS)
         return command.answer(ResponseCode.SYSTEM_ERROR, results[0].status.value)
 

@@ -15,9 +15,8 @@ from rmqctl.engine.services.transaction import (
 from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.processors.send import STORED_STATUSES
 from rmqctl.serve.wire.fields import BadRequest, Fields
-
-_STORED = ("PUT_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 
 
 def end_transaction(served: Served, request: Request) -> Outcome:
@@ -55,15 +54,15 @@ def end_transaction(served: Served, request: Request) -> Outcome:
         served.save_topic(final)
 
         def ended(results: list[PutMessageResult], now: int) -> Outcome:
-            return end if results[0].status.value in _STORED else answer(results, now)
+            return end if results[0].status in STORED_STATUSES else answer(results, now)
 
         return Put([final], False, ended)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
-        status = results[0].status.value
-        if status in _STORED:
+        status = results[0].status
+        if status in STORED_STATUSES:
             return command.answer(ResponseCode.SUCCESS)
-        return command.answer(ResponseCode.SYSTEM_ERROR, status)
+        return command.answer(ResponseCode.SYSTEM_ERROR, status.value)
 
     return Later(work, then)
 

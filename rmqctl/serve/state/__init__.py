@@ -6,11 +6,13 @@ calls says what time it is, in milliseconds.
 
 Other rooms use:
 
+- :mod:`~rmqctl.serve.state.calls`
 - :mod:`~rmqctl.serve.state.clients`
 - :mod:`~rmqctl.serve.state.groups`
 - :mod:`~rmqctl.serve.state.locks`
 - :mod:`~rmqctl.serve.state.offsets`
 - :mod:`~rmqctl.serve.state.parked`
+- :mod:`~rmqctl.serve.state.statistics`
 - :mod:`~rmqctl.serve.state.subscription`
 - :mod:`~rmqctl.serve.state.topics`
 """

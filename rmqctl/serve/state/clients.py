@@ -43,6 +43,15 @@ class Member:
     version: int
     last_heartbeat: int
 
+    def as_json(self) -> dict[str, object]:
+        """``Connection``, its keys sorted."""
+        return {
+            "clientAddr": self.channel.peer,
+            "clientId": self.client_id,
+            "language": self.language or None,
+            "version": self.version,
+        }
+
 
 @dataclass(slots=True)
 class ConsumerGroup:
@@ -59,6 +68,11 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         """In the order in which they came; each once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def find(self, client_id: str) -> Member | None:
+        """The member of this id (``ConsumerGroupInfo#findChannel``)."""
+        found = (one for one in self.members.values() if one.client_id == client_id)
+        return next(found, None)
 
     def update_member(self, member: Member) -> bool:
         """Whether the member is new. Another client id on a known channel takes the old one's
@@ -112,6 +126,22 @@ class Clients:
 
     def register_producer(self, group: str, member: Member) -> None:
         self.producers.setdefault(group, {})[member.channel.number] = member
+
+    def find_producer(self, client_id: str) -> Member | None:
+        """A producer of this id (``ProducerManager#findChannel``)."""
+        tables = self.producers.values()
+        found = (one for t in tables for one in t.values() if one.client_id == client_id)
+        return next(found, None)
+
+    def subscription(self, group: str, topic: str) -> tuple[Subscription | None, int]:
+        """What a group has subscribed of a topic, and of how many topics it has."""
+        found = self.consumers.get(group)
+        subscriptions = found.subscriptions if found is not None else {}
+        return subscriptions.get(topic), len(subscriptions)
+
+    def consumers_of(self, topic: str) -> list[str]:
+        """Groups that are here and subscribe to a topic (``queryTopicConsumeByWho``)."""
+        return [name for name, one in self.consumers.items() if topic in one.subscriptions]
 
     def groups_of(self, channel: Channel) -> int:
         """How many groups a channel is of."""

@@ -3,11 +3,12 @@ memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.engine.state import brokerjson
-from rmqctl.engine.state.topicconfig import number
+from rmqctl.engine.state.topicconfig import data_version, number
 from rmqctl.serve.state.topics import MAX_QUEUES, TooMany
 
 #: Groups that clients may have entered beside those of the store.
@@ -27,6 +28,20 @@ class GroupConfig(NamedTuple):
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
 
+    def as_json(self) -> dict[str, Any]:
+        """Its keys sorted."""
+        return {
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
 
 class Groups:
     """The groups of ``subscriptionGroup.json``.
@@ -39,6 +54,15 @@ class Groups:
         table = brokerjson.table_of(value, "subscriptionGroupTable")
         self._groups = {str(name): _group(str(name), entry) for name, entry in table.items()}
         self._entered = 0
+        self._data_version = data_version(value)
+
+    def __iter__(self) -> Iterator[GroupConfig]:
+        return iter(sorted(self._groups.values()))
+
+    def table(self) -> dict[str, Any]:
+        """``SubscriptionGroupManager#encode``."""
+        table = {one.name: one.as_json() for one in self}
+        return {"dataVersion": self._data_version, "subscriptionGroupTable": table}
 
     def find(self, name: str) -> GroupConfig:
         """The group; one that nobody knew is entered (``autoCreateSubscriptionGroup``).

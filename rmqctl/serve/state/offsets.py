@@ -54,6 +54,22 @@ class Offsets:
         offset = self._table.get((topic, group), {}).get(queue_id, -1)
         return offset if offset >= 0 else None
 
+    def topics_of(self, group: str) -> list[str]:
+        """Topics of which the group has offsets (``whichTopicByConsumer``), sorted."""
+        return sorted(topic for topic, owner in self._table if owner == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have offsets of the topic (``whichGroupByTopic``), sorted."""
+        return sorted(group for owned, group in self._table if owned == topic)
+
+    def table(self) -> dict[str, dict[int, int]]:
+        """``topic@group`` → queue → offset."""
+        separator = brokerjson.TOPIC_GROUP_SEPARATOR
+        return {
+            f"{topic}{separator}{group}": dict(sorted(offsets.items()))
+            for (topic, group), offsets in sorted(self._table.items())
+        }
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         self._table.setdefault((topic, group), {})[queue_id] = offset
 

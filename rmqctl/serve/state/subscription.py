@@ -55,6 +55,19 @@ class Subscription(NamedTuple):
         """``ExpressionType#isTagType``."""
         return self.expression_type in ("", TAG)
 
+    def as_json(self) -> dict[str, Any]:
+        """``SubscriptionData``, its keys sorted."""
+        has_tags = self.is_by_tags and self.codes is not None
+        return {
+            "classFilterMode": False,
+            "codeSet": sorted(self.codes or ()),
+            "expressionType": self.expression_type,
+            "subString": self.text,
+            "subVersion": self.version,
+            "tagsSet": _tags(self.text) if has_tags else [],
+            "topic": self.topic,
+        }
+
     def message_filter(self) -> MessageFilter:
         """:raises FilterSyntaxError: the SQL92 expression is none."""
         if self.is_by_tags:
@@ -66,6 +79,10 @@ class Subscription(NamedTuple):
         from rmqctl.engine.filters.sql import SqlFilter
 
         return SqlFilter(self.text)
+
+
+def _tags(expression: str) -> list[str]:
+    return [tag for part in expression.split("||") if (tag := part.strip())]
 
 
 def parse_subscription(
@@ -82,7 +99,7 @@ def parse_subscription(
         return Subscription(topic, expression, version, kind, None)
     if expression in ("", ALL):
         return Subscription(topic, ALL, version, TAG, None)
-    tags = [tag for part in expression.split("||") if (tag := part.strip())]
+    tags = _tags(expression)
     if not tags:
         raise BadRequest(f"the expression {expression[:40]!r} names no tag")
     return Subscription(topic, expression, version, TAG, frozenset(map(tags_code, tags)))

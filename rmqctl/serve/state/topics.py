@@ -11,6 +11,7 @@ from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
     TopicConfig,
+    data_version,
     needs_no_config,
     number,
     topic_configs,
@@ -78,6 +79,8 @@ class Topics:
         self._value = brokerjson.read_config(store.root, brokerjson.TOPICS)
         found = topic_configs(store.root)
         configs = found or {}
+        #: What topics may by ``topics.json``, whatever is granted here.
+        self._own_perms = {name: one.perm or 0 for name, one in configs.items()}
         self._topics = {name: self._configured(name, one) for name, one in configs.items()}
         self._saved = set(self._topics)
         self.broker_name, self.cluster_name = _names(configs)
@@ -155,6 +158,17 @@ class Topics:
     def not_saved(self) -> None:
         """The file could not be written: what it has is looked for again."""
         self._saved = set(topic_configs(self._root) or ())
+
+    def table(self) -> dict[str, Any]:
+        """``TopicConfigSerializeWrapper``: every topic with its own permissions. Who asks wants to
+        know, or to copy, what the broker has."""
+        return {
+            "dataVersion": data_version(self._value),
+            "topicConfigTable": {
+                one.name: one.as_json() | {"perm": self._own_perms.get(one.name, one.perm)}
+                for one in self
+            },
+        }
 
     def find(self, name: str) -> ServedTopic | None:
         return self._topics.get(name)

@@ -102,6 +102,12 @@ public final class Main {
                 return Client.look(request);
             case "clientSend":
                 return Client.send(request);
+            case "connect":
+                return Admin.connect(request);
+            case "disconnect":
+                return Admin.disconnect();
+            case "admin":
+                return Admin.run(request);
             case "stop":
                 node.stop();
                 node = null;

@@ -1,0 +1,95 @@
+"""What a broker and a name server tell of themselves: tables of topics, groups and offsets, as
+``mqadmin``, the dashboard and slaves ask for them (``AdminBrokerProcessor``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from formats.remotingcodes import ResponseCode
+from rmqctl.engine.settings.properties import properties_text
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.topicconfig import SYSTEM_TOPICS
+from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.wire.bodies import encode_body
+from rmqctl.serve.wire.command import RemotingCommand
+
+
+def get_all_topic_config(served: Served, request: Request) -> RemotingCommand:
+    """``getAllTopicConfig``."""
+    return _answer(request, served.topics.table())
+
+
+def get_all_groups(served: Served, request: Request) -> RemotingCommand:
+    """``getAllSubscriptionGroup``."""
+    return _answer(request, served.groups.table())
+
+
+def get_all_consumer_offset(served: Served, request: Request) -> RemotingCommand:
+    """``getAllConsumerOffset``: what clients have committed here, too."""
+    return _answer(request, {"offsetTable": served.offsets.table()})
+
+
+def get_all_delay_offset(served: Served, request: Request) -> Outcome:
+    """``getAllDelayOffset``."""
+
+    def answer(table: dict[int, int], now: int) -> Outcome:
+        return _answer(request, {"offsetTable": table})
+
+    return Later(lambda: brokerjson.delay_offsets(served.store.root), answer)
+
+
+def get_broker_config(served: Served, request: Request) -> RemotingCommand:
+    """``getBrokerConfig``: what shapes the store, and its names. A broker tells its paths, too, and
+    whatever else its file holds."""
+    names = served.names
+    values: dict[str, object] = {
+        "brokerName": names.broker,
+        "brokerClusterName": names.cluster,
+        "brokerId": 0,
+        "mappedFileSizeCommitLog": served.store.commit_log.file_size,
+        "mappedFileSizeConsumeQueue": served.store.queues.file_size,
+    }
+    text = properties_text(served.store.config.properties() | values)
+    version = encode_body(served.topics.table()["dataVersion"]).decode()
+    fields = {"version": version}
+    return request.command.answer(ResponseCode.SUCCESS, None, fields, text.encode())
+
+
+def get_system_topics(served: Served, request: Request) -> RemotingCommand:
+    """``getSystemTopicListFromBroker``; those that are served."""
+    known = {*SYSTEM_TOPICS, served.names.broker, served.names.cluster}
+    names = [one.name for one in served.topics if one.name in known]
+    return _answer(request, {"topicList": names})
+
+
+# --- of the name server ----------------------------------------------------------------------
+
+
+def get_system_topics_of_names(served: Served, request: Request) -> RemotingCommand:
+    """``getSystemTopicListFromNs``: names of clusters and brokers, which are topics, too."""
+    names = list(dict.fromkeys((served.names.cluster, served.names.broker)))
+    address = served.address_for(request.channel)
+    return _answer(request, {"brokerAddr": address, "topicList": names})
+
+
+def get_topics_by_cluster(served: Served, request: Request) -> RemotingCommand:
+    """``getTopicsByCluster``; none of a cluster that is not this one."""
+    is_own = request.fields.text("cluster") == served.names.cluster
+    return _answer(request, {"topicList": [one.name for one in served.topics if is_own]})
+
+
+def get_kv_config(served: Served, request: Request) -> RemotingCommand:
+    """``getKVConfig``: this name server keeps none."""
+    namespace, key = request.fields.text("namespace"), request.fields.text("key")
+    remark = f"No config item, Namespace: {namespace[:127]} Key: {key[:127]}"
+    return request.command.answer(ResponseCode.QUERY_NOT_FOUND, remark)
+
+
+def get_kv_list(served: Served, request: Request) -> RemotingCommand:
+    """``getKVListByNamespace``."""
+    remark = f"No config item, Namespace: {request.fields.text('namespace')[:127]}"
+    return request.command.answer(ResponseCode.QUERY_NOT_FOUND, remark)
+
+
+def _answer(request: Request, value: dict[str, Any]) -> RemotingCommand:
+    return request.command.answer(ResponseCode.SUCCESS, body=encode_body(value))

@@ -1,0 +1,107 @@
+package interop;
+
+import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
+import java.io.ByteArrayOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.commons.cli.CommandLine;
+import org.apache.commons.cli.Options;
+import org.apache.commons.cli.PosixParser;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.tools.command.SubCommand;
+
+/** {@code mqadmin}, and clients that stay connected while it looks at them. */
+final class Admin {
+    private static DefaultMQPushConsumer consumer;
+    private static DefaultMQProducer producer;
+
+    private Admin() {}
+
+    /** What each of "commands" prints, a class of the tools and its arguments. */
+    static JsonArray run(JsonObject request) throws Exception {
+        System.setProperty(MixAll.NAMESRV_ADDR_PROPERTY, request.get("address").getAsString());
+        PrintStream own = System.out;
+        JsonArray texts = new JsonArray();
+        try {
+            for (JsonElement element : request.getAsJsonArray("commands")) {
+                ByteArrayOutputStream printed = new ByteArrayOutputStream();
+                System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+                try {
+                    execute(element.getAsJsonArray());
+                } catch (Exception problem) {
+                    Throwable cause = problem.getCause() == null ? problem : problem.getCause();
+                    System.out.println("failed: " + cause);
+                }
+                texts.add(printed.toString(StandardCharsets.UTF_8));
+            }
+        } finally {
+            System.setOut(own);
+            System.clearProperty(MixAll.NAMESRV_ADDR_PROPERTY);
+        }
+        return texts;
+    }
+
+    private static void execute(JsonArray words) throws Exception {
+        String name = "org.apache.rocketmq.tools.command." + words.get(0).getAsString();
+        SubCommand command = (SubCommand) Class.forName(name).getDeclaredConstructor().newInstance();
+        List<String> arguments = new ArrayList<>();
+        for (int n = 1; n < words.size(); n++) {
+            arguments.add(words.get(n).getAsString());
+        }
+        Options options = command.buildCommandlineOptions(new Options());
+        CommandLine line = new PosixParser().parse(options, arguments.toArray(new String[0]));
+        command.execute(line, options, null);
+    }
+
+    /** A consumer of "topic" and a producer, as "group" each; returns when the consumer has "count". */
+    static JsonObject connect(JsonObject request) throws Exception {
+        String group = request.get("group").getAsString();
+        String address = request.get("address").getAsString();
+        int[] got = {0};
+        producer = new DefaultMQProducer(group);
+        producer.setNamesrvAddr(address);
+        producer.setClientIP("127.0.0.1");
+        producer.setInstanceName("watched");
+        producer.start();
+        producer.fetchPublishMessageQueues(request.get("topic").getAsString());
+        consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(address);
+        consumer.setClientIP("127.0.0.1");
+        consumer.setInstanceName("watched");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(request.get("topic").getAsString(), "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            synchronized (got) {
+                got[0] += messages.size();
+                got.notifyAll();
+            }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        long end = System.currentTimeMillis() + 30_000;
+        synchronized (got) {
+            while (got[0] < request.get("count").getAsInt() && System.currentTimeMillis() < end) {
+                got.wait(Math.max(end - System.currentTimeMillis(), 1));
+            }
+        }
+        Thread.sleep(200);
+        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+        Thread.sleep(200);
+        return new JsonObject();
+    }
+
+    static JsonObject disconnect() {
+        consumer.shutdown();
+        producer.shutdown();
+        return new JsonObject();
+    }
+}

@@ -1,0 +1,93 @@
+"""``mqadmin`` looks at a broker and at ``serve`` on the same store, and sees the same."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+from tests.interop.commands import only
+from tests.interop.conftest import StartEngine
+from tests.interop.engine import Engine
+from tests.interop.mqadmin import (
+    COMMANDS,
+    GROUP,
+    OTHER,
+    PAGE,
+    TOPIC,
+    Command,
+    masked,
+    page,
+)
+from tests.interop.stores import conf_text, settings
+from tests.interop.test_broker import QUEUES
+from tests.interop.test_serve import make_store, row_of, serving, with_id
+
+SENT = 6
+
+
+def test_the_page_is_that_of_the_list() -> None:
+    assert PAGE.read_text("utf-8") == page(), "Next: python -m tests.interop.mqadmin"
+
+
+def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
+    """What every command prints, while a consumer and a producer are connected."""
+    (sent,) = engine.ask(
+        "clientSend", address=address, messages=[row_of(with_id(50, 0), topic=OTHER)]
+    )
+    engine.ask("connect", address=address, topic=TOPIC, group=GROUP, count=0)
+    (listed,) = engine.ask("admin", address=address, commands=[["cluster.ClusterListSubCommand"]])
+    broker = next(word for word in listed.split() if word.startswith("127.0.0.1:"))
+    calls = [
+        [one.class_name, *one.arguments.format(broker=broker, id=sent["msgId"]).split()]
+        for one in commands
+    ]
+    texts: list[str] = engine.ask("admin", address=address, commands=calls)
+    engine.ask("disconnect")
+    return texts
+
+
+@only("4.9.3")
+def test_mqadmin_sees_of_serve_what_it_sees_of_a_broker(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    engine = start_engine()
+    values = settings(chance, light_queues=False) | {"mappedFileSizeCommitLog": 1 << 20}
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    conf.write_text(conf_text(values) + "brokerName=interop\n", "utf-8")
+    make_store(root, values)
+    (root / "config" / "consumerOffset.json").unlink()
+    engine.ask("broker", root=str(root), config=values)
+    address = engine.ask("address")
+    rows = [row_of(with_id(n, n % QUEUES)) for n in range(SENT)]
+    engine.ask("clientSend", address=address, messages=rows)
+    engine.ask("connect", address=address, topic=TOPIC, group=GROUP, count=SENT)
+    engine.ask("disconnect")
+    # What is refused is not asked of a broker, which would do it.
+    asked = [one for one in COMMANDS if one.level != "refused"]
+    theirs = look(engine, address, asked)
+    engine.ask("stop")
+    with serving(root, conf) as server:
+        ours = look(engine, server.address, list(COMMANDS))
+        assert server.stop() == 0
+    said = dict(zip(COMMANDS, map(masked, ours), strict=True))
+    for command, their in zip(asked, map(masked, theirs), strict=True):
+        check(command, their, said.pop(command))
+    assert {one.level for one in said} == {"refused"}
+    for command, our in said.items():
+        assert any("failed: " in line or "Exception" in line for line in our), (command.name, our)
+
+
+def check(command: Command, theirs: list[str], ours: list[str]) -> None:
+    """An answer of ours is what the list says of it."""
+    if command.other_lines:
+        theirs, ours = (
+            [one for one in lines if not re.match(command.other_lines, one)]
+            for lines in (theirs, ours)
+        )
+    if command.level == "same" or command.other_lines:
+        assert ours == theirs, command.name
+        return
+    # Nothing is there that a broker does not tell.
+    names = {line.split()[0] for line in theirs}
+    assert ours and {line.split()[0] for line in ours} <= names, command.name
