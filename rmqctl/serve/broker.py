@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.errors import RmqctlError
+from rmqctl.serve.events import (
+    Append,
+    Close,
+    Event,
+    Job,
+    Persist,
+    Reading,
+    Send,
+    Trouble,
+    Upkeep,
+    Upkept,
+)
 from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
+from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import (
@@ -37,6 +50,19 @@ from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
 from rmqctl.serve.wire.header import FrameError
 
+__all__ = [
+    "Append",
+    "Broker",
+    "Close",
+    "Event",
+    "Job",
+    "Persist",
+    "Reading",
+    "Send",
+    "Trouble",
+    "Upkeep",
+]
+
 #: Nothing received for so long (ms) closes a connection (``serverChannelMaxIdleTimeSeconds``).
 MAX_IDLE = 120_000
 #: So long (ms) a frame may take from its first byte to its last: a peer that sends one byte a
@@ -51,60 +77,6 @@ PERSIST_INTERVAL = 5000
 MAX_JOBS = 16
 #: Likewise of sends, which hold what has come: one flush serves many of them.
 MAX_APPENDS = 64
-
-
-class Send(NamedTuple):
-    """Bytes for a connection."""
-
-    channel: int
-    data: bytes
-
-
-class Close(NamedTuple):
-    """A connection to be closed once what was sent before is out."""
-
-    channel: int
-    reason: str
-
-
-class Job(NamedTuple):
-    """A look at the store. ``work`` may run in any thread; its result, or the exception that it
-    raised, goes to :meth:`Broker.finished`."""
-
-    request: Request
-    work: Callable[[], Any]
-    then: Callable[[Any, int], Outcome]
-
-
-class Append(NamedTuple):
-    """Messages to be stored, in the order of these events; the answer of
-    :func:`~rmqctl.serve.processors.put.append_all` goes to :meth:`Broker.finished`."""
-
-    request: Request
-    put: Put
-
-
-class Persist(NamedTuple):
-    """The text of a file of ``config/``; :meth:`Broker.not_persisted` when it cannot be written."""
-
-    name: str
-    text: str
-
-
-class Reading(NamedTuple):
-    """Whether more is to be read of a connection for now."""
-
-    channel: int
-    goes_on: bool
-
-
-class Trouble(NamedTuple):
-    """Something that whoever runs the server should know."""
-
-    text: str
-
-
-Event = Send | Close | Job | Append | Persist | Reading | Trouble
 
 
 class _Connection:
@@ -134,10 +106,16 @@ class _Connection:
 
 
 class Broker:
-    """All connections of one server."""
+    """All connections of one server.
 
-    def __init__(self, served: Served) -> None:
+    :param delivery: what delivers delayed messages; None: nobody does.
+    """
+
+    def __init__(self, served: Served, delivery: Delivery | None = None) -> None:
         self.served = served
+        self._delivery = delivery
+        self._kept_up: set[str] = set()
+        self._failed: dict[str, str] = {}
         #: Requests so far.
         self.requests = 0
         #: The puts that wait for slaves; None: there are none.
@@ -340,6 +318,24 @@ class Broker:
         if self.served.store.writable and now - self._persisted >= PERSIST_INTERVAL:
             self._persisted = now
             events += self.unsaved()
+        if self._delivery is not None and self._delivery.name not in self._kept_up:
+            self._kept_up.add(self._delivery.name)
+            events.append(Upkeep(self._delivery.name, self._delivery.deliver))
+        return self._with_outgoing(events)
+
+    def upkept(self, work: Upkeep, result: Upkept | Exception, now: int) -> list[Event]:
+        """What came of something that the broker does by itself. It is tried again."""
+        self._kept_up.discard(work.name)
+        events: list[Event] = []
+        if isinstance(result, RmqctlError | OSError):
+            text = f"{work.name}: {result}"
+            is_new = self._failed.get(work.name) != text
+            self._failed[work.name] = text
+            return [Trouble(text)] if is_new else []
+        if isinstance(result, Exception):
+            raise result
+        self._appended(result.stored, now, events)
+        events += [Trouble(f"{work.name}: {text}") for text in result.troubles]
         return self._with_outgoing(events)
 
     def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:

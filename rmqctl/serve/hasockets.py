@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqctl.errors import CannotListen, RmqctlError
-from rmqctl.serve.broker import Append
+from rmqctl.serve.events import Append
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import LogRange, Master, Network
 from rmqctl.serve.sockets import address_text, now

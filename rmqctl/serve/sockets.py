@@ -11,18 +11,15 @@ import asyncio
 import os
 import resource
 import socket
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from rmqctl.engine.state.persist import persist
-from rmqctl.errors import CannotListen, RmqctlError
-from rmqctl.serve.broker import (
+from rmqctl.errors import CannotListen
+from rmqctl.serve.broker import Broker
+from rmqctl.serve.events import (
     Append,
-    Broker,
     Close,
     Event,
     Job,
@@ -30,16 +27,13 @@ from rmqctl.serve.broker import (
     Reading,
     Send,
     Trouble,
+    Upkeep,
+    Upkept,
 )
-from rmqctl.serve.processors.put import append_all
-
-if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import WritableStore
+from rmqctl.serve.writer import Work, Writer
 
 #: Looks at the store at once. They hold Python's lock except while the disk is waited for.
 _READERS = 4
-#: Sends that one flush serves, at most.
-_MOST_AT_ONCE = 1024
 _TICK_SECONDS = 0.5
 #: Connections: each new one beyond them is closed at once. A client has one for all its groups.
 MAX_CONNECTIONS = 10_000
@@ -49,6 +43,8 @@ _OWN_FILES = 512
 #: the largest message), and by all together; beyond them a connection is cut.
 MAX_UNSENT = 32 << 20
 MAX_UNSENT_OF_ALL = 512 << 20
+#: From the VIP port to the one that clients are told (``MixAll#brokerVIPChannel``).
+VIP_PORT_DISTANCE = 2
 #: So long a closed connection may take for its last answers, and a stop for what is under way.
 _LAST_SECONDS = 5.0
 
@@ -96,31 +92,46 @@ class Server:
         self.stored: list[Callable[[], None]] = []
         self._peers: dict[int, _Peer] = {}
         self._jobs: set[asyncio.Future[object]] = set()
-        self._writer = _Writer(self)
+        self._writer = Writer(broker.served.store, self.written)
         self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
         self._stopped = asyncio.Event()
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
 
-    async def listen(self, host: str, port: int) -> str:
+    async def listen(self, host: str, port: int, *, has_vip_port: bool = False) -> str:
         """Takes connections from now on; gives the address, with the port that was found for 0.
 
+        :param has_vip_port: also at the port two below (``fastRemotingServer``), where old clients
+            ask, and slaves for the table of topics.
         :raises CannotListen: the system refuses.
         """
+        listener = await self._listen(host, port, 0)
+        self._listeners = [listener]
+        address = listener.sockets[0].getsockname()
+        if has_vip_port:
+            vip_port = address[1] - VIP_PORT_DISTANCE
+            try:
+                self._listeners.append(await self._listen(host, vip_port, VIP_PORT_DISTANCE))
+            except CannotListen:
+                listener.close()
+                raise
+        self._writer.start()
+        return address_text(address)
+
+    async def _listen(self, host: str, port: int, distance: int) -> asyncio.Server:
+        """:param distance: from this port to the one that clients are told."""
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(lambda: _Peer(self), host, port, backlog=1024)
+            return await loop.create_server(lambda: _Peer(self, distance), host, port, backlog=1024)
         except OSError as error:
             # asyncio's own text tells the address once more.
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else str(error)
             raise CannotListen(address=f"{host}:{port}", reason=reason) from error
-        self._writer.start()
-        return address_text(self._listener.sockets[0].getsockname())
 
     async def run(self) -> None:
         """Serves until :meth:`stop`, then ends cleanly: no new connections, the last answers, an
         end to what is under way."""
-        assert self._listener is not None
+        assert self._listeners
         try:
             while not self._stopped.is_set():
                 self._tick()
@@ -129,7 +140,8 @@ class Server:
                 except TimeoutError:
                     continue
         finally:
-            self._listener.close()
+            for listener in self._listeners:
+                listener.close()
             await self._finish()
 
     def stop(self) -> None:
@@ -195,7 +207,7 @@ class Server:
                 self.trouble(event.text)
             elif isinstance(event, Job):
                 self._begin(event)
-            elif isinstance(event, Append | Persist):
+            elif isinstance(event, Append | Persist | Upkeep):
                 self._writer.put(event)
             elif (peer := self._peers.get(event.channel)) is not None:
                 peer.do(event)
@@ -206,16 +218,20 @@ class Server:
         self._jobs.add(future)
         future.add_done_callback(lambda done: self._done(job, done))
 
-    def written(self, work: Append | Persist, answer: object) -> None:
+    def written(self, work: Work, answer: object) -> None:
         """What became of something that was to be written."""
         if isinstance(work, Append):
             number = work.request.channel.number
             self.take(number, lambda: self.broker.finished(work, answer, now()))
-            for tell in self.stored:
-                tell()
+        elif isinstance(work, Upkeep):
+            result = cast("Upkept | Exception", answer)
+            self.take(0, lambda: self.broker.upkept(work, result, now()))
         elif isinstance(answer, Exception):
             self.trouble(f"{work.name} is not written: {answer}")
             self.broker.not_persisted(work.name)
+        if isinstance(work, Append | Upkeep):
+            for tell in self.stored:
+                tell()
 
     def _done(self, job: Job, future: asyncio.Future[object]) -> None:
         self._jobs.discard(future)
@@ -227,78 +243,12 @@ class Server:
         self.take(number, lambda: self.broker.finished(job, result, now()))
 
 
-class _Writer:
-    """The one thread that writes: it takes all that is there, and one flush serves it. A store that
-    is only read has none."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._store = server.broker.served.store
-        self._queue: SimpleQueue[Append | Persist | None] = SimpleQueue()
-        self._under_way = 0
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
-
-    def start(self) -> None:
-        if self._store.writable:
-            self._thread.start()
-
-    def put(self, work: Append | Persist) -> None:
-        self._under_way += 1
-        self._queue.put(work)
-
-    async def drain(self) -> None:
-        """Returns when everything is written, also what came of it."""
-        while self._under_way:
-            await asyncio.sleep(0.005)
-
-    def end(self) -> None:
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
-
-    def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            works = [work]
-            while len(works) < _MOST_AT_ONCE and not self._queue.empty():
-                more = self._queue.get()
-                if more is None:
-                    self._queue.put(None)
-                    break
-                works.append(more)
-            answers = self._write(works)
-            self._loop.call_soon_threadsafe(self._done, works, answers)
-
-    def _write(self, works: list[Append | Persist]) -> list[object]:
-        """Files first: what is stored then may need them."""
-        answers: dict[int, object] = {}
-        store = cast("WritableStore", self._store)
-        for number, work in enumerate(works):
-            if isinstance(work, Persist):
-                answers[number] = None
-                try:
-                    persist(store.root, work.name, work.text)
-                except (RmqctlError, OSError) as error:
-                    answers[number] = error
-        puts = {n: work.put for n, work in enumerate(works) if isinstance(work, Append)}
-        try:
-            stored = append_all(store, list(puts.values()))
-        except Exception as error:  # A bug, which is told where the answers are given.
-            stored = [error] * len(puts)
-        answers |= zip(puts, stored, strict=True)
-        return [answers[number] for number in range(len(works))]
-
-    def _done(self, works: list[Append | Persist], answers: list[object]) -> None:
-        for work, answer in zip(works, answers, strict=True):
-            self._server.written(work, answer)
-            self._under_way -= 1
-
-
 class _Peer(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, distance: int) -> None:
         self._server = server
+        self._distance = distance
         self._number: int | None = None
         self._transport: asyncio.Transport | None = None
         self._closed_at: int | None = None
@@ -309,7 +259,8 @@ class _Peer(asyncio.Protocol):
         own = transport.get_extra_info("socket")
         if own is not None and own.family in (socket.AF_INET, socket.AF_INET6):
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        local = address_text(transport.get_extra_info("sockname"))
+        host, port, *_ = transport.get_extra_info("sockname")
+        local = address_text((host, port + self._distance))
         self._remote = address_text(transport.get_extra_info("peername"))
         self._number = self._server.arrived(self, local, self._remote)
         if self._number is None:

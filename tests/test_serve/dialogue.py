@@ -8,11 +8,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from formats.remotingcodes import CommandFlag, RequestCode, SerializeType
 from rmqctl.engine.state.persist import persist
-from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Reading, Send
+from rmqctl.serve.broker import Broker
+from rmqctl.serve.events import (
+    Append,
+    Close,
+    Event,
+    Job,
+    Persist,
+    Reading,
+    Send,
+    Upkeep,
+)
 from rmqctl.serve.processors.put import append_all
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from rmqctl.serve.writer import keep_up
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import WritableStore
@@ -24,8 +35,8 @@ TAG_SUBSCRIPTION = {"expressionType": "TAG", "subVersion": 1}
 class Dialogue:
     """A broker whose looks at the store are taken at once. ``now`` is its time, in milliseconds."""
 
-    def __init__(self, served: Served) -> None:
-        self.broker = Broker(served)
+    def __init__(self, served: Served, **services: Any) -> None:
+        self.broker = Broker(served, **services)
         self.served = served
         self.now = 1_000_000
         self.clients: dict[int, Client] = {}
@@ -54,6 +65,9 @@ class Dialogue:
             elif isinstance(event, Persist):
                 self.files.append(event.name)
                 persist(self.served.store.root, event.name, event.text)
+            elif isinstance(event, Upkeep):
+                kept = keep_up(cast("WritableStore", self.served.store), event)
+                self.do(self.broker.upkept(event, kept, self.now))
             elif isinstance(event, Reading):
                 self.clients[event.channel].is_read = event.goes_on
             else:

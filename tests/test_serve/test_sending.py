@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import schedule
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
 from rmqctl.serve.broker import MAX_JOBS, Event
 from rmqctl.serve.processors import put as puts
+from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
 from rmqctl.serve.wire.frames import encode_frame
 from tests.seeds import times
-from tests.test_serve.dialogue import Client, Dialogue
+from tests.test_serve.dialogue import Client, Dialogue, json_of
 
 CONFIG = MessageStoreConfig(
     mapped_file_size_commit_log=1 << 17,
@@ -459,3 +461,86 @@ def test_a_reply_that_its_producer_does_not_take_is_told(dialogue: Dialogue) -> 
     dialogue.wait(10_000)
     assert consumer.answers.pop(number).code == ResponseCode.SYSTEM_ERROR
     assert len(stored(dialogue)) == 1
+
+
+# --- delayed messages ----------------------------------------------------------------------------
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def delaying(root: Path) -> Iterator[tuple[Dialogue, Clock]]:
+    """A server that delivers delayed messages, and its clock."""
+    clock = Clock()
+    with WritableStore(root, CONFIG, clock=clock) as store:
+        served = Served.of(store, broker_name="b", cluster_name="c")
+        yield Dialogue(served, delivery=Delivery(store)), clock
+    assert [found for found in verify(root, CONFIG) if isinstance(found, Finding)] == []
+
+
+def test_a_delayed_message_comes_when_it_is_time(delaying: tuple[Dialogue, Clock]) -> None:
+    dialogue, clock = delaying
+    consumer, producer = dialogue.client(), dialogue.client()
+    assert consumer.pull("orders", 1, 0, sysFlag=6) is None
+    for body, level in ((b"later", 3), (b"soon", 1)):
+        answer = send(producer, body, properties=f"DELAY\1{level}\2TAGS\1a\2")
+        assert answer.code == 0
+    dialogue.wait(1000)
+    assert consumer.answers == {}
+    clock.now += 1000
+    dialogue.wait(1000)
+    (found,) = consumer.answers.values()
+    assert b"soon" in found.body
+    saved = dialogue.served.store.root / "config" / "delayOffset.json"
+    assert json_of(saved.read_bytes()) == {"offsetTable": {"1": 1}}
+    clock.now += 9000
+    dialogue.wait(1000)
+    assert json_of(saved.read_bytes()) == {"offsetTable": {"1": 1, "3": 1}}
+    delivered = [one for one in stored(dialogue) if one.topic == "orders"]
+    assert [dialogue.served.store.body(one) for one in delivered] == [b"soon", b"later"]
+    dialogue.wait(5000)
+    assert len(stored(dialogue)) == 4 and dialogue.troubles == []
+
+
+def test_what_cannot_be_delivered_is_told_once_and_harms_no_other_level(
+    delaying: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialogue, clock = delaying
+    producer, find = dialogue.client(), schedule.message_of_unit
+    for level in (1, 2):
+        send(producer, b"x", properties=f"DELAY\1{level}\2")
+
+    def broken(store: Any, unit: Any, encode: Any) -> Any:
+        if unit.tags_code == NOW + 1000:
+            return schedule.Undeliverable("unit-mismatch", False, "no record stands there")
+        return find(store, unit, encode)
+
+    monkeypatch.setattr(schedule, "message_of_unit", broken)
+    clock.now += 10_000
+    dialogue.wait(3000)
+    assert [one.topic for one in stored(dialogue)].count("orders") == 1
+    (told,) = dialogue.troubles
+    assert "level 1 stands still at queue offset 0: unit-mismatch" in told
+
+
+def test_a_disk_that_fails_is_told_once_and_tried_again(
+    delaying: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialogue, clock = delaying
+    send(dialogue.client(), b"x", properties="DELAY\1" + "1\2")
+
+    def fails(*arguments: Any, **named: Any) -> None:
+        raise CannotWrite(path="log", reason="full")
+
+    clock.now += 1000
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableStore, "put_message", fails)
+        dialogue.wait(3000)
+        assert len(dialogue.troubles) == 1
+    dialogue.wait(1000)
+    assert [one.topic for one in stored(dialogue)].count("orders") == 1

@@ -292,3 +292,27 @@ def test_a_port_that_is_taken_is_named(golden: Golden, tmp_path: Path) -> None:
             CannotListen, match=f"cannot listen on 127.0.0.1:{port}: Address already in use\\."
         ):
             asyncio.run(listen())
+
+
+def test_who_asks_at_the_vip_port_is_led_to_the_other(golden: Golden) -> None:
+    """Two ports with one between are free now and then only: some are tried."""
+
+    async def dialogue(store: MessageStore) -> None:
+        server = Server(Broker(Served.of(store)), pytest.fail)
+        for _ in range(50):
+            with socket.create_server(("127.0.0.1", 0)) as one:
+                port = one.getsockname()[1]
+            try:
+                address = await server.listen("127.0.0.1", port, has_vip_port=True)
+                break
+            except CannotListen:
+                continue
+        running = asyncio.create_task(server.run())
+        async with peer("127.0.0.1", port - sockets.VIP_PORT_DISTANCE) as client:
+            answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
+            assert answer is not None and f'{{0:"{address}"}}'.encode() in answer.body
+        server.stop()
+        await asyncio.wait_for(running, 20)
+
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        asyncio.run(dialogue(store))

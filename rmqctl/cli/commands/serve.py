@@ -19,6 +19,7 @@ from rmqctl.cli.settings import Settings
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
+    from rmqctl.serve.broker import Broker
     from rmqctl.serve.hasockets import HaServer
     from rmqctl.serve.processors.request import Served
     from rmqctl.serve.sockets import Server
@@ -101,6 +102,12 @@ class AddressType(click.ParamType[Address]):
     help="Of groups whose offset lies behind the end of its queue: refuse to start, or end: they "
     "go on at the end.",
 )
+@click.option(
+    "--vip-port",
+    is_flag=True,
+    help="Listen at the port two below, too: clients before 4.5.1 and slaves ask there.",
+)
+@click.option("--no-delivery", is_flag=True, help="Leave delayed messages where they wait.")
 @ha_options(AddressType())
 @common
 def command(
@@ -112,6 +119,8 @@ def command(
     broker_name: str | None,
     cluster_name: str | None,
     offsets_beyond_end: str,
+    vip_port: bool,
+    no_delivery: bool,
 ) -> int:
     """Answer RocketMQ's clients from a store, as a broker does.
 
@@ -124,6 +133,8 @@ def command(
     address reads the store.
     """
     from rmqctl.engine.messagestore import system_clock
+    from rmqctl.serve.broker import Broker
+    from rmqctl.serve.processors.delivery import Delivery
     from rmqctl.serve.processors.request import Served
 
     conf = _conf(settings)
@@ -140,23 +151,31 @@ def command(
         )
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:
-            return asyncio.run(_serve(settings, served, listen, ha, writer))
+            delivery = None if read_only or no_delivery else Delivery(store)
+            broker = Broker(served, delivery)
+            return asyncio.run(_serve(settings, broker, listen, ha, writer, has_vip_port=vip_port))
 
 
 async def _serve(
-    settings: Settings, served: Served, listen: Address, ha: HaOptions | None, writer: RowWriter
+    settings: Settings,
+    broker: Broker,
+    listen: Address,
+    ha: HaOptions | None,
+    writer: RowWriter,
+    *,
+    has_vip_port: bool,
 ) -> int:
     """Serves until a signal comes; the exit code."""
-    from rmqctl.serve.broker import Broker
     from rmqctl.serve.sockets import Server, make_room
 
+    served = broker.served
     server = Server(
-        Broker(served),
+        broker,
         lambda text: settings.note(f"note: {text}"),
         make_room(),
         settings.detail,
     )
-    address = await server.listen(*listen)
+    address = await server.listen(*listen, has_vip_port=has_vip_port)
     slaves = None if ha is None else await _feed_slaves(server, ha, address)
     stopped_by: list[int] = []
 

@@ -24,6 +24,13 @@ class Put(NamedTuple):
     then: Callable[[list[PutMessageResult], int], Outcome]
 
 
+class Upkept(NamedTuple):
+    """What came of that: ``troubles`` are sentences for whoever runs the server."""
+
+    stored: list[PutMessageResult]
+    troubles: list[str]
+
+
 PutAnswer = list[PutMessageResult] | Exception
 
 

@@ -1,0 +1,92 @@
+"""``ScheduleMessageService`` of a store that is served: delayed messages go to their topic when
+it is time, and messages that consumers have sent back come again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from formats.constants import RMQ_SYS_SCHEDULE_TOPIC
+from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.services import schedule
+from rmqctl.engine.services.schedule import Due, Undeliverable
+from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.serve.processors.put import Upkept
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.store import Store
+
+#: Messages of a level that are delivered before others have their turn, and producers theirs.
+_MOST_AT_ONCE = 256
+
+
+class Delivery:
+    """What delivers the delayed messages of one store. What was delivered is on disk before
+    ``delayOffset.json`` says so: a kill in between delivers it once more, as a broker does.
+
+    :raises ConfigFileUnreadable: the file and its ``.bak`` are broken: everything that is in the
+        log would be delivered again.
+    """
+
+    name = "delayed messages"
+
+    def __init__(self, store: Store) -> None:
+        offsets = schedule.load_delay_offsets(store.root)
+        self._table = dict(offsets.table)
+        self._saved = dict(offsets.table)
+        self._keep_backup = offsets.is_backup
+        self._encode = PropertyEncoder()
+        #: Levels that stand still, each with the reason that was told.
+        self._standing: dict[int, str] = {}
+
+    def deliver(self, store: WritableStore) -> Upkept:
+        """Puts what is due, by the store's clock. For the thread that writes.
+
+        :raises CannotWrite: the disk failed.
+        """
+        kept = Upkept([], [])
+        now = store.clock()
+        for level, delay in enumerate(store.dispatcher.delay_levels, 1):
+            queue = store.consume_queue(RMQ_SYS_SCHEDULE_TOPIC, schedule.queue_id_of(level))
+            if queue is not None:
+                # The engine's rule for what lies too far ahead, where the levels are known for
+                # sure: with the wrong ones it would deliver hours too early.
+                is_known = store.config.is_explicit("message_delay_level")
+                due = Due(now, now + delay if is_known else None)
+                self._deliver_level(store, level, queue, due, kept)
+        if self._table != self._saved:
+            store.flush_structures(("commitlog",))
+            schedule.save_delay_offsets(store.root, self._table, keep_backup=self._keep_backup)
+            self._saved, self._keep_backup = dict(self._table), False
+        return kept
+
+    def _deliver_level(
+        self, store: WritableStore, level: int, queue: ConsumeQueue, due: Due, kept: Upkept
+    ) -> None:
+        start = schedule.first_to_deliver(self._table.get(level), queue)
+        end = schedule.end_of_due(store, level, queue, start, due)
+        for queue_offset, unit in queue.units(start, min(end, start + _MOST_AT_ONCE)):
+            found = schedule.message_of_unit(store, unit, self._encode)
+            if isinstance(found, Undeliverable):
+                if not found.passes:
+                    self._stand(level, queue_offset, f"{found.reason}: {found.detail}", kept)
+                    return
+            else:
+                result = store.put_message(found[1], flush=False)
+                if result.stored is None:
+                    self._stand(level, queue_offset, _reason(result), kept)
+                    return
+                kept.stored.append(result)
+            self._table[level] = queue_offset + 1
+
+    def _stand(self, level: int, queue_offset: int, reason: str, kept: Upkept) -> None:
+        """A level goes no further than a message, which is told once."""
+        text = f"level {level} stands still at queue offset {queue_offset}: {reason}"
+        if self._standing.get(level) != text:
+            self._standing[level] = text
+            kept.troubles.append(f"{text}. `rmqctl schedule deliver --skip` passes over it")
+
+
+def _reason(result: PutMessageResult) -> str:
+    return f"{result.status.value} {result.reason}".strip()
