@@ -21,6 +21,8 @@ _WINDOW = 16 << 20
 _UNITS_AT_ONCE = 1 << 13
 #: Bytes of lines that are made at once: few at first, for who waits for them.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
+#: Of pulls, whose next call finds it in the processor's cache still.
+_PULL_ROOM = 1 << 18
 #: Where a cell of a line comes from: its name, and what it always says, as the line has it; None:
 #: the record.
 Cell = tuple[str, bytes | None]
@@ -199,7 +201,7 @@ class LinesOfPulls:
             ),
             self._tags,
             most,
-            _MOST_ROOM,
+            _PULL_ROOM,
         )
         return (
             Lines(data, count, mismatches, following, self._columns) if following > offset else None

@@ -78,7 +78,7 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &
         let units = Units { stored, first, file_end: first + 10, queue_end: end };
         let part =
             Part { data, places: usize::from(choice[7])..data.len(), file_from_offset: FILE };
-        let pulled = pull(lines, units, &part, limits, tags, (20, 1 << 12));
+        let pulled = pull(lines, Vec::new(), units, &part, limits, tags, (20, 1 << 12));
         assert!(pulled.next >= first && pulled.count <= 20);
         let parts = ["[", ",", ",", ",", "]"].map(|part| part.as_bytes().to_vec());
         let (_, count, seen) = unit_lines(stored, first, &parts, 9, (Some(0), None));

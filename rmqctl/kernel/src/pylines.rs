@@ -20,6 +20,9 @@ type Made<'py> = (Bound<'py, PyBytes>, usize, usize);
 pub struct PyLines {
     lines: Lines,
     choice: Choice,
+    /// The room of the last lines, which the next ones are made in: fresh memory costs more than
+    /// what is stored into it.
+    room: Vec<u8>,
 }
 
 #[pymethods]
@@ -56,7 +59,7 @@ impl PyLines {
             _ => return Err(PyValueError::new_err(format!("no spelling {body:?}"))),
         };
         let lines = Lines::new(cells, form, spelling, decompresses, checks);
-        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until } })
+        Ok(PyLines { lines, choice: Choice { topic, queue_id, since, until }, room: Vec::new() })
     }
 
     /// Lines of the records that follow each other from `position` on and begin before `limit`,
@@ -80,9 +83,11 @@ impl PyLines {
         let data = &data[..readable.min(data.len())];
         let (lines, choice) = (&mut self.lines, &self.choice);
         lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
         let work = || {
             guarded(|| {
-                let mut out = Vec::with_capacity(room + room / 8);
+                out.reserve(room + room / 8);
                 let (mut at, mut count) = (position, 0);
                 while at < limit && count < most && out.len() < room {
                     let Found::Record(record) = record::read(data, at, readable, file_from_offset)
@@ -101,7 +106,8 @@ impl PyLines {
             })
         };
         let (out, count, at) = py.detach(work)?;
-        Ok(((PyBytes::new(py, &out), count, self.lines.mismatches), at))
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), at))
     }
 
     /// Lines of the messages that pulls of a queue give, answer by answer, as long as nothing is odd
@@ -135,10 +141,13 @@ impl PyLines {
         let tags = tags.map(|(codes, texts)| Tags { codes, texts });
         let lines = &mut self.lines;
         lines.mismatches = 0;
+        let mut out = std::mem::take(&mut self.room);
+        out.clear();
         let work =
-            || guarded(|| Ok(pull(lines, units, &part, limits, tags.as_ref(), (most, room))));
+            || guarded(|| Ok(pull(lines, out, units, &part, limits, tags.as_ref(), (most, room))));
         let Pulled { out, count, next } = py.detach(work)?;
-        Ok(((PyBytes::new(py, &out), count, self.lines.mismatches), next))
+        self.room = out;
+        Ok(((PyBytes::new(py, &self.room), count, self.lines.mismatches), next))
     }
 
     /// Lines of the records at places of a file (this machine's 64-bit numbers), in their order, up
