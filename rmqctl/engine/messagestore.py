@@ -9,8 +9,7 @@ forces everything to disk, removes ``abort`` and writes the checkpoint.
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry
 from rmqctl.engine.log.end import LogEnd
+from rmqctl.engine.settings.clock import system_clock
 from rmqctl.engine.settings.filesizes import (
     check_new_queue_files,
     commit_log_file_size,
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.write.storeflusher import FlushedRange
 
 __all__ = ["KeyMatch", "MessageStore", "Store", "WritableStore", "system_clock"]
-
-
-def system_clock() -> int:
-    """Milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 class MessageStore(Store):
@@ -117,16 +112,16 @@ class MessageStore(Store):
 
     def put_stream(
         self, messages: Iterable[MessageExtBrokerInner | None], *, flush: bool = True
-    ) -> Iterator[list[PutMessageResult]]:
+    ) -> Iterator[Sequence[PutMessageResult]]:
         """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
         in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
         the source has nothing more for now.
 
         When ``messages`` raises, what came before it is stored and yielded first.
         """
-        for bulk in self.append_stream(messages, flush=flush):
-            results = [appended.result() for appended in bulk.stored]
-            yield results if bulk.refused is None else [*results, bulk.refused]
+        from rmqctl.engine.write.appended import Results
+
+        return map(Results, self.append_stream(messages, flush=flush))
 
     def append_stream(
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True

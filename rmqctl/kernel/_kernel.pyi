@@ -1,7 +1,7 @@
 """The compiled module (src/python.rs)."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 INTERFACE: Final[int]
 VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
@@ -114,7 +114,14 @@ def unit_lines(
     end: int | None,
 ) -> tuple[bytes, int, int]: ...
 
-class LineAppender:
+#: What one call of an appender has stored.
+Stored = tuple[
+    bytearray,
+    list[tuple[int, int, int, int, int, bytes]],
+    tuple[bytearray, bytearray, bytearray],
+]
+
+class Appender:
     def __init__(
         self,
         *,
@@ -122,6 +129,7 @@ class LineAppender:
         store_host: tuple[list[int], int],
         shortest_properties: int,
         largest_record: int,
+        classes: tuple[type, type] | None,
     ) -> None: ...
     def admit(self, topic: str, queue_id: int, next: int, limit: int) -> int: ...
     def wanted(self) -> tuple[str, int]: ...
@@ -139,7 +147,20 @@ class LineAppender:
         enough: int,
         born_timestamp: int,
         store_timestamp: int,
-    ) -> tuple[int, int, int, int, int, bytearray, list[tuple[int, int, int]]]: ...
+    ) -> tuple[int, int, int, int, int, Stored]: ...
+    def append_messages(
+        self,
+        buffer: object,
+        source: Iterator[object],
+        first: object | None,
+        *,
+        position: int,
+        end: int,
+        file_from_offset: int,
+        most: int,
+        enough: int,
+        clock: Callable[[], int] | None,
+    ) -> tuple[int, Any, int, int, tuple[bytes, int], Stored]: ...
     def put(
         self,
         message: object,
@@ -169,4 +190,17 @@ def store_items(
     first_diff: int,
     diff: int,
 ) -> int: ...
+def store_item_run(
+    buffer: object,
+    slots: int,
+    slot_count: int,
+    items: int,
+    next: int,
+    keys: tuple[object, object, object],
+    first: int,
+    count: int,
+    begin_timestamp: int,
+    first_diff: int,
+) -> int: ...
+def store_units(buffer: object, position: int, stored: object) -> None: ...
 def panic() -> None: ...

@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def put(store: MessageStore, numbers: range, **more: Any) -> list[Any]:
     return [store.put_message(message(number, **more), flush=False) for number in numbers]
 
 
-def assert_only_full(results: list[Any]) -> list[Any]:
+def assert_only_full(results: Sequence[Any]) -> list[Any]:
     """The refused ones say so; the acknowledged ones."""
     assert {r.status for r in results} <= FULL | {PutMessageStatus.PUT_OK}
     assert all(r.reason for r in results if not r.is_ok)

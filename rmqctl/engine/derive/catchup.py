@@ -6,9 +6,10 @@ a stop that was not clean is said by :mod:`rmqctl.engine.start.plan`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.derive.writer import DerivedWriter, PlainRecord
+from rmqctl.engine.derive.writer import DerivedWriter, PlainRecord, PlainRun
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.log.progress import Progress
@@ -89,6 +90,20 @@ class CatchUp:
         self.failed = True
         self._derived.dispatch_plain(record)
         self.done, self.failed = record.physical_offset + record.size, False
+
+    def appended_runs(self, start: int, runs: Iterable[PlainRun]) -> None:
+        """:meth:`appended` for what was appended from ``start`` on, when something is known of
+        most of it: the log is asked for what lies between."""
+        self.failed = True
+        at = min(start, self.done)
+        for run in runs:
+            self._dispatch(at, run.start, restoring=False)
+            if not self._derived.dispatch_run(run):
+                self._dispatch(run.start, run.end, restoring=False)
+            at = run.end
+        end = self._log.read_offset
+        self._dispatch(at, end, restoring=False)
+        self.done, self.failed = end, False
 
     def complete(self) -> None:
         """Dispatches what was not yet, also what a full disk, or an interrupt, has kept from it.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.index.indexwriter import IndexServiceWriter
+from rmqctl.engine.index.indexwriter import IndexServiceWriter, KeyRun
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.queue.queuewriter import NO_EXT
 from rmqctl.engine.record.record import Record
@@ -40,6 +40,29 @@ class PlainRecord(NamedTuple):
     store_timestamp: int
     tags_code: int
     key_hashes: list[int]
+
+
+class UnitRun(NamedTuple):
+    """Units of one queue that go on by one from a queue offset, of records each behind the one
+    before, the first of them at ``physical_offset``: as they are stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    stored: bytes
+
+
+class PlainRun(NamedTuple):
+    """Records as of :class:`PlainRecord`, one behind the other in the log, and what is derived of
+    them; ``last_record`` is the physical offset of the last one, which has ``store_timestamp``."""
+
+    start: int
+    end: int
+    last_record: int
+    store_timestamp: int
+    units: list[UnitRun]
+    keys: KeyRun
 
 
 class DerivedWriter:
@@ -106,6 +129,28 @@ class DerivedWriter:
             )
             self._note_filled(filled)
         self.logics_msg_timestamp = record.store_timestamp
+
+    def dispatch_run(self, run: PlainRun) -> bool:
+        """:meth:`dispatch` of records whose units and keys are known. False: something about a
+        queue or the index is unusual, and the log is to be asked; what was stored is not stored
+        again. Errors as there."""
+        from rmqctl.kernel import module as compiled
+
+        kernel = compiled()
+        if kernel is None:
+            return False
+        if self.queues is not None:
+            for units in run.units:
+                queue = self.queues.find_or_create(units.topic, units.queue_id)
+                if not queue.put_run(units.queue_offset, units.physical_offset, units.stored):
+                    return False
+        if self.index is not None:
+            filled = self.index.put_run(kernel, run.keys, run.last_record)
+            if filled is None:
+                return False
+            self._note_filled(filled)
+        self.logics_msg_timestamp = run.store_timestamp
+        return True
 
     def dispatch_batch(self, batch: Batch, *, restoring: bool = False, max_gap: int = 0) -> None:
         """A batch of records; ``restoring`` and errors as in :meth:`dispatch`, ``max_gap`` as in

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmqctl.engine.dispatch.batches import KeyBatch
+    from rmqctl.engine.index.indexwriter import KeyRun
 
 _INDEX_COUNT_POSITION = HEADER.size - 4
 _NO_ITEM = 0
@@ -205,6 +206,43 @@ class IndexFile:
             )
         )
         return added
+
+    def put_key_run(self, kernel: ModuleType, keys: KeyRun, start: int) -> int:
+        """:meth:`put_key_batch` by the compiled kernel; errors as there."""
+        header, geometry = self.header, self.geometry
+        count = header.index_count
+        end = min(keys.keys, start + geometry.index_num - count)
+        if end <= start:
+            return start
+        position, size = geometry.item_position(count), (end - start) * ITEM.size
+        self.mapped.reserve(0, geometry.slot_position(geometry.hash_slot_num))
+        self.mapped.reserve(position, size)
+        first_offset, first_time = keys.at(start)
+        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
+        first_diff = time_diff_seconds(first_time, begin_time)
+        if count <= 1:
+            begin_time, begin_offset = first_time, first_offset
+        fresh_slots = kernel.store_item_run(
+            self.mapped.buffer,
+            geometry.slot_position(0),
+            geometry.hash_slot_num,
+            geometry.item_position(0),
+            count,
+            keys,
+            start,
+            end - start,
+            begin_time,
+            first_diff,
+        )
+        self.mapped.mark_dirty(0, position + size)
+        last_offset, last_time = keys.at(end - 1)
+        slot_count = header.hash_slot_count + fresh_slots
+        self.store_header(
+            IndexHeader(
+                begin_time, last_time, begin_offset, last_offset, slot_count, count + end - start
+            )
+        )
+        return end
 
     def _reserve_slots(self) -> bool:
         """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -20,6 +20,26 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.dispatch.batches import KeyBatch
+
+
+class KeyRun(NamedTuple):
+    """Index keys in the order of their items, of records that the compiled kernel has stored: the
+    columns of a ``KeyBatch`` as this machine's numbers, of 32, 64 and 64 bits."""
+
+    key_hash: bytearray
+    physical_offset: bytearray
+    store_timestamp: bytearray
+
+    @property
+    def keys(self) -> int:
+        """How many there are."""
+        return len(self.physical_offset) // 8
+
+    def at(self, number: int) -> tuple[int, int]:
+        """Physical offset and store time of a key."""
+        columns = self.physical_offset, self.store_timestamp
+        offset, stamp = (int(memoryview(column).cast("q")[number]) for column in columns)
+        return offset, stamp
 
 
 class IndexServiceWriter(IndexService):
@@ -171,6 +191,22 @@ class IndexServiceWriter(IndexService):
         while at < len(keys.key_hash):
             file = self.last_or_new()
             at = file.put_key_batch(keys, at)
+            if file.is_full:
+                filled.append(file.header.end_timestamp)
+        if last_record > self._end_phy_offset():
+            self.last_or_new()
+        return filled
+
+    def put_run(self, kernel: ModuleType, keys: KeyRun, last_record: int) -> list[int] | None:
+        """:meth:`put_batch` of keys that all lie behind those that there are; None: some do not,
+        and nothing is stored."""
+        filled: list[int] = []
+        at, count = 0, keys.keys
+        if count and keys.at(0)[0] <= self._end_phy_offset():
+            return None
+        while at < count:
+            file = self.last_or_new()
+            at = file.put_key_run(kernel, keys, at)
             if file.is_full:
                 filled.append(file.header.end_timestamp)
         if last_record > self._end_phy_offset():

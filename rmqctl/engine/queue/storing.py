@@ -30,6 +30,13 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
         buffer[size_at : size_at + _SIZE_BYTES] = data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES]
         mapped.mark_dirty(position, end)
         return
+    from rmqctl.kernel import module as compiled
+
+    kernel = compiled()
+    if kernel is not None:
+        kernel.store_units(mapped.buffer, position, data)
+        mapped.mark_dirty(position, position + len(data))
+        return
     import numpy as np
 
     units = np.frombuffer(data, unit_dtype()).copy()

@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.settings.clock`
 - :mod:`~rmqctl.engine.settings.filesizes`
 - :mod:`~rmqctl.engine.settings.logdirectories`
 - :mod:`~rmqctl.engine.settings.properties`

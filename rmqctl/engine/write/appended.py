@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple, overload
 
+from rmqctl.engine.derive.writer import PlainRun, UnitRun
+from rmqctl.engine.index.indexwriter import KeyRun
 from rmqctl.engine.record.message import AppendMessageResult, Host, PutMessageResult
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
@@ -40,37 +42,83 @@ class Appended(NamedTuple):
 new_appended = partial(tuple.__new__, Appended)
 
 
-#: Bytes of a row of a run: four numbers.
-_ROW_BYTES = 4 * 8
+#: Columns of a run, of eight bytes a row.
+_COLUMNS = 5
+
+
+class OfQueue(NamedTuple):
+    """What of a run went to one queue: how many messages, the bytes of their records, the queue's
+    next offset, the physical offset of the first record, and the units as they are stored."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    size: int
+    next_queue_offset: int
+    physical_offset: int
+    units: bytes
 
 
 class Run(NamedTuple):
-    """Messages that the compiled kernel has stored one after the other in a log file.
+    """Messages that the compiled kernel has stored one after the other in a log file, from one
+    physical offset to another.
 
     ``columns`` are 64-bit numbers of this machine: for each message the place of its queue in
-    ``queues``, its position in the file, its size and its queue offset, column by column.
-    ``totals`` are the place of a queue, and how many messages and bytes went to it.
+    ``queues``, its position in the file, its size, its queue offset and its store time (ms), column
+    by column.
     """
 
     queues: list[tuple[str, int]]
     store_host: Host
     file_from_offset: int
-    store_timestamp: int
+    start: int
+    end: int
     columns: bytearray
-    totals: list[tuple[int, int, int]]
+    of_queues: list[OfQueue]
+    keys: KeyRun
 
-    def __len__(self) -> int:
-        return len(self.columns) // _ROW_BYTES
+    @property
+    def _columns(self) -> list[memoryview]:
+        numbers, count = memoryview(self.columns).cast("q"), self.messages
+        return [numbers[column * count : (column + 1) * count] for column in range(_COLUMNS)]
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are."""
+        return len(self.columns) // (8 * _COLUMNS)
+
+    @property
+    def store_timestamp(self) -> int:
+        """That of the last message."""
+        return int(memoryview(self.columns).cast("q")[-1])
+
+    def row(self, number: int) -> Appended:
+        return self._row(tuple(column[number] for column in self._columns))
 
     def rows(self) -> Iterator[Appended]:
-        numbers, count = memoryview(self.columns).cast("q"), len(self)
-        columns = [numbers[start : start + count].tolist() for start in range(0, 4 * count, count)]
-        host, base, timestamp = self.store_host, self.file_from_offset, self.store_timestamp
-        for place, position, size, queue_offset in zip(*columns, strict=True):
-            topic, queue_id = self.queues[place]
-            yield new_appended(
-                (topic, queue_id, host, base + position, size, queue_offset, timestamp)
+        return map(self._row, zip(*(column.tolist() for column in self._columns), strict=True))
+
+    def _row(self, numbers: tuple[int, ...]) -> Appended:
+        place, position, size, queue_offset, timestamp = numbers
+        topic, queue_id = self.queues[place]
+        offset = self.file_from_offset + position
+        row = (topic, queue_id, self.store_host, offset, size, queue_offset, timestamp)
+        return new_appended(row)
+
+    def derived(self) -> PlainRun:
+        """What dispatch makes of the messages."""
+        last = int(self._columns[1][-1]) + self.file_from_offset
+        units = [
+            UnitRun(
+                queue.topic,
+                queue.queue_id,
+                queue.next_queue_offset - queue.messages,
+                queue.physical_offset,
+                queue.units,
             )
+            for queue in self.of_queues
+        ]
+        return PlainRun(self.start, self.end, last, self.store_timestamp, units, self.keys)
 
 
 class Stored(Sequence[Appended]):
@@ -85,7 +133,7 @@ class Stored(Sequence[Appended]):
         self._before = 0
 
     def add(self, run: Run) -> None:
-        self._before += len(self.newest) + len(run)
+        self._before += len(self.newest) + run.messages
         self.newest = []
         self._parts += [run, self.newest]
 
@@ -93,11 +141,15 @@ class Stored(Sequence[Appended]):
         """Topics, and how many messages and bytes went to each; a topic may come several times."""
         for part in self._parts:
             if isinstance(part, Run):
-                for place, messages, size in part.totals:
-                    yield part.queues[place][0], messages, size
+                for queue in part.of_queues:
+                    yield queue.topic, queue.messages, queue.size
             else:
                 for row in part:
                     yield row.topic, 1, row.wrote_bytes
+
+    def derived(self) -> list[PlainRun]:
+        """What dispatch makes of the runs."""
+        return [part.derived() for part in self._parts if isinstance(part, Run)]
 
     def __len__(self) -> int:
         return self._before + len(self.newest)
@@ -106,10 +158,6 @@ class Stored(Sequence[Appended]):
         return chain.from_iterable(
             part.rows() if isinstance(part, Run) else part for part in self._parts
         )
-
-    def __reversed__(self) -> Iterator[Appended]:
-        for part in reversed(self._parts):
-            yield from reversed([*part.rows()] if isinstance(part, Run) else part)
 
     @overload
     def __getitem__(self, at: int) -> Appended: ...
@@ -121,10 +169,47 @@ class Stored(Sequence[Appended]):
         if isinstance(at, slice):
             return list(self)[at]
         number = range(len(self))[at]
-        from_end = len(self) - 1 - number
-        if from_end < number:
-            return next(islice(reversed(self), from_end, None))
-        return next(islice(self, number, None))
+        # One of those who ask for single ones wants the first, the other the last.
+        if number >= self._before:
+            return self.newest[number - self._before]
+        for part in self._parts:
+            count = part.messages if isinstance(part, Run) else len(part)
+            if number < count:
+                return part.row(number) if isinstance(part, Run) else part[number]
+            number -= count
+        raise IndexError(at)
+
+
+class Results(Sequence[PutMessageResult]):
+    """The answers to the messages of a bulk, as a single put gives them; made as they are looked
+    at."""
+
+    def __init__(self, bulk: Bulk) -> None:
+        self._bulk = bulk
+
+    def __len__(self) -> int:
+        return len(self._bulk.stored) + (self._bulk.refused is not None)
+
+    def __iter__(self) -> Iterator[PutMessageResult]:
+        for appended in self._bulk.stored:
+            yield appended.result()
+        if self._bulk.refused is not None:
+            yield self._bulk.refused
+
+    @overload
+    def __getitem__(self, at: int) -> PutMessageResult: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[PutMessageResult]: ...
+
+    def __getitem__(self, at: int | slice) -> PutMessageResult | list[PutMessageResult]:
+        if isinstance(at, slice):
+            return list(self)[at]
+        number, stored = range(len(self))[at], self._bulk.stored
+        if number < len(stored):
+            return stored[number].result()
+        assert self._bulk.refused is not None
+        return self._bulk.refused
 
 
 class Bulk(NamedTuple):

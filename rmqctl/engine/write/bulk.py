@@ -38,11 +38,9 @@ if TYPE_CHECKING:
 #: subclass that takes less time for them says more.
 BULK_RECORDS = 8192
 _RESERVE = 1 << 20
-_ANY_NUMBER = constants.INT_MAX
+ANY_NUMBER = constants.INT_MAX
 _KNOWN_SHAPES = 4096
 _MAGIC_CODE = constants.MESSAGE_MAGIC_CODE
-#: Why the kernel does not store what it was given: there is no room (``Stop`` in src/append.rs).
-STOP_FOR_ROOM = 3
 _pack = PREFIXES[0].pack
 _pack_length = TAILS[_MAGIC_CODE].properties_length.pack
 #: Bytes of a record without body, topic and properties, but with the length of the properties.
@@ -222,7 +220,7 @@ class BulkAppender:
             )
         return None
 
-    def _fill_plain(self, stored: Stored, limit: int, most: int = _ANY_NUMBER) -> Message | None:
+    def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
         """Appends plain messages until the bulk is full, the source pauses or ends, or there are
         ``most`` (None), or a message needs a closer look, which is returned."""
         log, clock = self._putter.log, self._putter.clock

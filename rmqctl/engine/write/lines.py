@@ -1,37 +1,23 @@
 """The append of a stream that comes as lines of NDJSON: most of them by the compiled kernel.
 
-The kernel makes records of lines right in the map of the log, many in one call. It takes only what
-it is sure of: whatever is special about a message, a field, a line or the room for it goes the way
-of :mod:`rmqctl.engine.write.bulk`, one message at a time, and that one decides about errors too. So
-the answers, and all bytes, are the same with and without a kernel.
+The kernel makes records of lines right in the map of the log, many in one call, as
+:mod:`rmqctl.engine.write.compiled` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.message import LOCALHOST, Host
-from rmqctl.engine.write.appended import Run, Stored
-from rmqctl.engine.write.bulk import (
-    STOP_FOR_ROOM,
-    BulkAppender,
-    Message,
-    record_lengths,
-    reserve_room,
-)
-from rmqctl.kernel import module as compiled
+from rmqctl.engine.write.appended import Stored
+from rmqctl.engine.write.bulk import ANY_NUMBER, Message
+from rmqctl.engine.write.compiled import CompiledAppender, Stop, kernel_host
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from rmqctl.engine.write.put import MessagePutter
-
-#: What a bulk has at most: it takes no longer than a smaller one without the kernel.
-_BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
-#: Why the kernel stopped, where something can be done (``Stop`` in src/append.rs).
-_LINES, _QUEUE = 0, 2
 
 
 class Lines:
@@ -60,33 +46,13 @@ class Lines:
         raise NotImplementedError
 
 
-def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> BulkAppender:
-    """Who appends a stream: the kernel, where it is there and can."""
-    if isinstance(messages, Lines):
-        kernel = compiled()
-        if kernel is not None:
-            return LineAppender(putter, messages, kernel)
-    return BulkAppender(putter, iter(messages))
-
-
-class LineAppender(BulkAppender):
-    """:class:`BulkAppender` for lines, with the kernel."""
+class LineAppender(CompiledAppender):
+    """Appends lines."""
 
     def __init__(self, putter: MessagePutter, lines: Lines, kernel: ModuleType) -> None:
-        super().__init__(putter, iter(lines))
+        hosts = kernel_host(LOCALHOST), kernel_host(lines.store_host)
+        super().__init__(putter, iter(lines), kernel, hosts)
         self._lines = lines
-        self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
-        shortest, _, largest = record_lengths(putter.config)
-        self._kernel = kernel.LineAppender(
-            born_host=_host(LOCALHOST),
-            store_host=_host(lines.store_host),
-            shortest_properties=shortest,
-            largest_record=largest,
-        )
-        #: The queues that the kernel knows now, by their numbers.
-        self._queues: list[tuple[str, int]] = []
-        #: Those of this bulk, with the queue offsets before which their units have disk space.
-        self._limits: dict[tuple[str, int], int] = {}
         self._is_peeked = False
         #: Messages that are taken one by one before the kernel is asked again.
         self._careful = 1
@@ -97,18 +63,17 @@ class LineAppender(BulkAppender):
         self._is_peeked = self._is_peeked or super().wait()
         return self._is_peeked
 
-    def _fill_plain(self, stored: Stored, limit: int, most: int = _BULK_RECORDS) -> Message | None:
+    def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
         """As there; lines that the kernel is sure of are stored by it."""
-        if not stored:
-            self._limits.clear()
-            self._forget()
+        self._begin(stored)
         while not self._pauses and len(stored) < self._most_records:
-            if self._can_ask():
+            if not self._is_peeked and self._lines.has_lines() and self._is_usual:
                 if self._putter.log.write_offset >= limit:
                     break
                 before = len(stored)
                 self._take_lines(stored, limit)
-                self._careful = 1 if len(stored) > before else min(2 * self._careful, most)
+                done = len(stored) > before
+                self._careful = 1 if done else min(2 * self._careful, self._most_records)
                 if len(stored) >= self._most_records or self._putter.log.write_offset >= limit:
                     break
             self._is_peeked = False
@@ -118,84 +83,29 @@ class LineAppender(BulkAppender):
                 return special
         return None
 
-    def _can_ask(self) -> bool:
-        """Whether the next message may be one of the kernel's. What is special about the store, and
-        not about a message, is for a single put."""
-        putter = self._putter
-        is_usual = putter.has_plain_form and not putter.tail.failed
-        is_usual = is_usual and putter.log.write_offset >= putter.log.stale_end
-        return is_usual and not self._is_peeked and self._lines.has_lines()
-
-    def _forget(self) -> None:
-        """The kernel's queue offsets are not those of the table any more."""
-        if self._queues:
-            self._kernel.forget()
-            self._queues = []
-
     def _take_lines(self, stored: Stored, limit: int) -> None:
         """Stores lines until there are none for now, the bulk is full, or one needs a closer
         look."""
-        mapped, buffer, base, end = self._room()
-        if mapped is None:
+        place = self._place()
+        if place is None:
             return
-        log, lines = self._putter.log, self._lines
-        reserved = log.write_offset
+        lines = self._lines
         while lines.has_lines():
             born, timestamp = lines.clock(), self._putter.clock()
             self._putter.before_append(timestamp)
-            position, at, count, stop, needed, columns, totals = self._kernel.append(
-                buffer,
+            position, at, count, stop, needed, answer = self._kernel.append(
+                place.buffer,
                 lines.block,
                 lines.at,
-                position=log.write_offset - base,
-                end=reserved - base,
-                file_from_offset=base,
+                position=self._putter.log.write_offset - place.base,
+                end=place.reserved - place.base,
+                file_from_offset=place.base,
                 most=self._most_records - len(stored),
-                enough=limit - base,
+                enough=limit - place.base,
                 born_timestamp=born,
                 store_timestamp=timestamp,
             )
             lines.taken(at, count)
-            if totals:
-                host = lines.store_host
-                run = Run(self._queues, host, base, timestamp, columns, totals)
-                self._advance(run, mapped, position)
-                stored.add(run)
-            if stop == _LINES or (stop == _QUEUE and self._admit()):
-                continue
-            if stop == STOP_FOR_ROOM and base + needed <= end:
-                reserved = reserve_room(mapped, base + position, needed - position)
-                # Behind the last record there is a blank's place.
-                reserved = min(reserved, end)
-                if reserved:
-                    continue
-            return
-
-    def _advance(self, run: Run, mapped: MappedFile, position: int) -> None:
-        """The log, and the queues' next offsets, behind a run."""
-        base = mapped.file_from_offset
-        self._putter.log.advance(mapped, position, run.store_timestamp, base + position)
-        table = self._putter.topic_queue_table
-        for place, messages, _ in run.totals:
-            table[self._queues[place]] += messages
-
-    def _admit(self) -> bool:
-        """Lets the kernel store into the queue that it asks for; False where a single put has to
-        make it, or finds no disk space for its units."""
-        key: tuple[str, int] = self._kernel.wanted()
-        queue_offset = self._putter.topic_queue_table.get(key)
-        if queue_offset is None:
-            return False
-        if queue_offset >= self._limits.get(key, 0):
-            self._limits[key] = self._putter.reserve_units(key, queue_offset)
-            if queue_offset >= self._limits[key]:
-                return False
-        number = self._kernel.admit(*key, queue_offset, self._limits[key])
-        if number == len(self._queues):
-            self._queues.append(key)
-        return True
-
-
-def _host(host: Host) -> tuple[list[int], int]:
-    address, port = host
-    return list(address), port
+            self._take(stored, place, position, lines.store_host, answer)
+            if stop != Stop.END and not self._can_go_on(place, stop, needed):
+                return

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from formats import constants
 from rmqctl.engine.derive.writer import PlainRecord
 from rmqctl.engine.record.message import (
-    LOCALHOST,
     AppendMessageResult,
     MessageExtBrokerInner,
     PutMessageResult,
 )
 from rmqctl.engine.record.record import offset_msg_id
 from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
-from rmqctl.engine.write.bulk import STOP_FOR_ROOM, record_lengths, reserve_room
+from rmqctl.engine.write.bulk import reserve_room
+from rmqctl.engine.write.compiled import Stop, kernel_appender
 from rmqctl.kernel import module as compiled
 
 if TYPE_CHECKING:
@@ -44,13 +44,7 @@ class QuickPutter:
 
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
-        shortest, _, largest = record_lengths(putter.config)
-        address, port = LOCALHOST
-        # Each message has its own hosts.
-        host = list(address), port
-        self._kernel = kernel.LineAppender(
-            born_host=host, store_host=host, shortest_properties=shortest, largest_record=largest
-        )
+        self._kernel = kernel_appender(putter, kernel)
         #: Queue offsets before which units have disk space.
         self._limits: dict[tuple[str, int], int] = {}
         #: Up to where the log has disk space.
@@ -82,7 +76,7 @@ class QuickPutter:
             if len(answer) == 4:
                 break
             stop, needed = answer
-            if stop != STOP_FOR_ROOM or base + needed > end:
+            if stop != Stop.ROOM or base + needed > end:
                 return None
             self._reserved = reserve_room(mapped, start, needed - position)
             if not self._reserved:

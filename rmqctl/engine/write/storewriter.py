@@ -24,7 +24,7 @@ from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
 from rmqctl.errors import CannotWrite
 
 if TYPE_CHECKING:
-    from rmqctl.engine.derive.writer import PlainRecord
+    from rmqctl.engine.derive.writer import PlainRecord, PlainRun
     from rmqctl.engine.record.pieces import LogPiece
     from rmqctl.engine.write.appended import Bulk
     from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
@@ -185,7 +185,7 @@ class StoreWriter:
     ) -> Iterator[Bulk]:
         """``MessageStore.append_stream``."""
         from rmqctl.engine.write.appended import Bulk, Stored
-        from rmqctl.engine.write.lines import appender_of
+        from rmqctl.engine.write.compiled import appender_of
 
         appender = appender_of(self._putter, messages)
         while appender.failure is None and appender.wait():
@@ -209,7 +209,8 @@ class StoreWriter:
                 return bulk
             self.stats.stored_many(bulk.stored.totals())
             first, last = bulk.stored[0], bulk.stored[-1]
-            failure = self._dispatch(first.wrote_offset, len(bulk.stored))
+            runs = bulk.stored.derived()
+            failure = self._dispatch(first.wrote_offset, len(bulk.stored), runs=runs)
         if failure is None:
             failure = self._flush_up_to(last.wrote_offset + last.wrote_bytes, flush)
         if failure is not None:
@@ -238,23 +239,30 @@ class StoreWriter:
             raise CannotWrite(path=str(self.root), reason=str(error.strerror)) from error
 
     def _dispatch(
-        self, start: int, count: int, record: PlainRecord | None = None
+        self,
+        start: int,
+        count: int,
+        record: PlainRecord | None = None,
+        runs: Iterable[PlainRun] = (),
     ) -> PutMessageResult | None:
         """Dispatches the ``count`` records appended from ``start`` on (and what an error before
         them has left), unless a service does that. The answer when the disk is too full for units
         or index items.
 
-        :param record: what is known of the only one, when all before it is dispatched.
+        :param record: what is known of the only one, when all before it is dispatched. :param runs:
+            what is known of some of them, in order.
         """
         if self.flusher.reput_message.is_running:
             self.flusher.appended()
             return None
         try:
             self._log.commit_all()
-            if record is None:
-                self._tail.appended(start, count)
-            else:
+            if record is not None:
                 self._tail.appended_plain(record)
+            elif runs:
+                self._tail.appended_runs(start, runs)
+            else:
+                self._tail.appended(start, count)
         except (CannotWrite, OSError) as error:
             result = refused(error)
             result.reason += (

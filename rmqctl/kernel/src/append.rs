@@ -1,23 +1,24 @@
-//! Lines of NDJSON as records of a log file: what `BulkAppender` (`rmqctl/engine/write/bulk.py`) does
-//! with the messages that `MessageMaker` makes of them, byte for byte.
+//! Messages, and lines of NDJSON, as records of a log file: what `BulkAppender`
+//! (`rmqctl/engine/write/bulk.py`) does with messages, and with those that `MessageMaker` makes of
+//! lines, byte for byte; and what dispatch makes of those records.
 //!
-//! A line is taken when everything about it is usual, and nothing is left to ask. At any other one
-//! it stops, and says why: the answers to those are Python's.
+//! One is taken when everything about it is usual, and nothing is left to ask. At any other one it
+//! stops, and says why: the answers to those are Python's.
 
 use std::collections::HashMap;
 
 use memchr::memchr;
 
+use crate::derived::{self, Keys};
 use crate::hashmap;
 use crate::jsonline::{self, Line};
-use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::{
-    KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL,
-    PROPERTY_INNER_MULTI_DISPATCH, PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix,
-    VERSIONS,
+    NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, QUEUE_UNIT_BYTES, VERSIONS,
 };
 use crate::mapped::Room;
-use crate::properties;
+use crate::properties::Properties;
+use crate::units::{self, Unit};
 
 /// Properties of a line that is taken, at most: their order takes the square of it.
 const MOST_PROPERTIES: usize = 64;
@@ -36,6 +37,10 @@ pub enum Stop {
     Room = 3,
     /// As much was stored as was asked for.
     Full = 4,
+    /// It names another store host than those before it.
+    Host = 5,
+    /// What gives the messages has failed.
+    Failed = 6,
 }
 
 /// What all messages have in common, and what a store takes.
@@ -56,9 +61,19 @@ pub struct Fixed {
 struct Queue {
     next: i64,
     limit: i64,
+    key_prefix: u32,
     /// What one call has stored into it.
-    messages: i64,
-    bytes: i64,
+    total: Total,
+}
+
+/// What one call has stored into a queue: the bytes of its records, the physical offset of the
+/// first one, the queue offset behind the last, and units.
+#[derive(Debug, Default)]
+pub struct Total {
+    pub bytes: i64,
+    pub physical_offset: i64,
+    pub next: i64,
+    pub units: Vec<u8>,
 }
 
 /// Where records go, all in places of one file.
@@ -87,6 +102,7 @@ pub struct Row {
     pub position: usize,
     pub size: usize,
     pub queue_offset: i64,
+    pub store_timestamp: i64,
 }
 
 /// How far it came: the place of the next record and of the next line, how many lines that were, and
@@ -108,9 +124,11 @@ pub struct Appender {
     template: [u8; PREFIX.size],
     numbers: HashMap<Box<[u8]>, u32>,
     queues: Vec<Queue>,
-    /// The queue of the line at which it stopped, as `numbers` has it.
+    /// The queue of the message at which it stopped, as `numbers` has it.
     pub wanted: Vec<u8>,
     record: Vec<u8>,
+    /// The keys of what one call has stored.
+    pub keys: Keys,
 }
 
 impl Appender {
@@ -129,6 +147,7 @@ impl Appender {
             queues: Vec::new(),
             wanted: Vec::new(),
             record: Vec::new(),
+            keys: Keys::default(),
         }
     }
 
@@ -137,25 +156,23 @@ impl Appender {
         let fresh = self.queues.len() as u32;
         let number =
             *self.numbers.entry(key(&mut Vec::new(), topic, queue_id).into()).or_insert(fresh);
+        let key_prefix = derived::key_prefix(topic);
+        let queue = Queue { next, limit, key_prefix, total: Total::default() };
         if number == fresh {
-            self.queues.push(Queue { next, limit, messages: 0, bytes: 0 });
+            self.queues.push(queue);
         } else {
-            self.queues[number as usize] = Queue { next, limit, messages: 0, bytes: 0 };
+            self.queues[number as usize] = queue;
         }
         number
     }
 
-    /// How many messages and bytes went to which queues since this was asked last.
-    pub fn totals(&mut self, rows: &[Row]) -> Vec<(u32, i64, i64)> {
-        let mut totals = Vec::new();
-        for row in rows {
-            let queue = &mut self.queues[row.queue as usize];
-            if queue.messages > 0 {
-                totals.push((row.queue, queue.messages, queue.bytes));
-                (queue.messages, queue.bytes) = (0, 0);
-            }
-        }
-        totals
+    /// What went to which queues since this was asked last, and the keys of all of it.
+    pub fn totals(&mut self) -> (Vec<(u32, Total)>, Keys) {
+        let queues = self.queues.iter_mut().enumerate();
+        let filled = queues.filter(|(_, queue)| !queue.total.units.is_empty());
+        let totals =
+            filled.map(|(number, queue)| (number as u32, std::mem::take(&mut queue.total)));
+        (totals.collect(), std::mem::take(&mut self.keys))
     }
 
     /// Forgets all queues.
@@ -175,7 +192,6 @@ impl Appender {
         rows: &mut Vec<Row>,
     ) -> Taken {
         put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
-        put(&mut self.template, PREFIX.store_timestamp, times.stored.to_be_bytes());
         let mut taken =
             Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
@@ -186,7 +202,7 @@ impl Appender {
                     taken.stop = Stop::Full;
                     return taken;
                 }
-                match self.take(room, place, taken.position, line) {
+                match self.take(room, place, taken.position, line, times.stored) {
                     Ok(row) => {
                         taken.position += row.size;
                         rows.push(row);
@@ -211,50 +227,60 @@ impl Appender {
         place: Place,
         position: usize,
         line: &[u8],
+        timestamp: i64,
     ) -> Result<Row, (Stop, usize)> {
         let line = jsonline::read(line).ok_or(UNSURE)?;
-        let mut entries = entries_of(&line).ok_or(UNSURE)?;
+        let entries = entries_of(&line).ok_or(UNSURE)?;
         let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
         let (topic, body) = (&*line.topic, line.body.as_bytes());
-        let message = Message { topic, queue_id, body, origin: None };
-        self.put(room, place, position, &message, &mut entries)
+        let properties = Texts::Entries(entries);
+        let mut message = Message { topic, queue_id, body, properties, origin: None };
+        self.put(room, place, position, &mut message, || Ok(timestamp)).map_err(|stop| match stop {
+            Refused::Stopped(stop, needed) => (stop, needed),
+            Refused::NoTime(()) => UNSURE,
+        })
     }
 
-    /// Stores one message at `position`, or says why not.
-    fn put(
+    /// Stores one message at `position`, or says why not. `clock` is asked for its store time (ms)
+    /// when nothing else can go wrong any more.
+    pub fn put<E>(
         &mut self,
         room: &mut Room<'_>,
         place: Place,
         position: usize,
-        message: &Message<'_>,
-        entries: &mut [Entry<'_>],
-    ) -> Result<Row, (Stop, usize)> {
+        message: &mut Message<'_>,
+        clock: impl FnOnce() -> Result<i64, E>,
+    ) -> Result<Row, Refused<E>> {
         let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
-        let number = *self.numbers.get(key).ok_or((Stop::Queue, 0))?;
+        let number = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
         let queue = &self.queues[number as usize];
         let queue_offset = queue.next;
         if queue_offset >= queue.limit {
-            return Err((Stop::Queue, 0));
+            return Err(Refused::Stopped(Stop::Queue, 0));
         }
-        let size = self.encode(place, position, message, entries, queue_offset)?;
-        room.store(position, &self.record);
+        let (size, found) = self
+            .encode(place, position, message, queue_offset)
+            .map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
+        let store_timestamp = clock().map_err(Refused::NoTime)?;
+        self.store(room, position, store_timestamp);
+        let physical_offset = place.file_from_offset + position as i64;
+        let tags_code = derived::tags_code(&self.record, &found);
         let queue = &mut self.queues[number as usize];
         queue.next += 1;
-        queue.messages += 1;
-        queue.bytes += size as i64;
-        Ok(Row { queue: number, position, size, queue_offset })
+        queue.total.add(queue_offset, physical_offset, size, tags_code);
+        self.keys.add(&self.record, &found, queue.key_prefix, physical_offset, store_timestamp);
+        Ok(Row { queue: number, position, size, queue_offset, store_timestamp })
     }
 
     /// Makes the record of a message for `position` and with this queue offset, whatever queues there
-    /// are; its size, or why there is none, and what it needs where that is room.
+    /// are; its size and properties, or why there is none, and what it needs where that is room.
     pub fn encode(
         &mut self,
         place: Place,
         position: usize,
-        message: &Message<'_>,
-        entries: &mut [Entry<'_>],
+        message: &mut Message<'_>,
         queue_offset: i64,
-    ) -> Result<usize, (Stop, usize)> {
+    ) -> Result<(usize, Properties), (Stop, usize)> {
         let (topic, body) = (message.topic.as_bytes(), message.body);
         let record = &mut self.record;
         record.clear();
@@ -269,14 +295,16 @@ impl Appender {
         record.extend_from_slice(topic);
         let start = record.len();
         record.extend_from_slice(&[0; 2]);
-        if !extend_properties(record, entries) {
-            return Err(UNSURE);
+        match &mut message.properties {
+            Texts::Stored(stored) => record.extend_from_slice(stored),
+            Texts::Entries(entries) => extend_properties(record, entries).ok_or(UNSURE)?,
         }
         let (size, length) = (record.len(), record.len() - start - 2);
         let longest = VERSIONS[0].properties_length.limit;
         if length < self.shortest_properties || length > longest || size > self.largest_record {
             return Err(UNSURE);
         }
+        let found = derived::plain_properties(record, start + 2, size).ok_or(UNSURE)?;
         if size > place.end.saturating_sub(position) {
             return Err((Stop::Room, position + size));
         }
@@ -288,7 +316,7 @@ impl Appender {
         put(record, PREFIX.queue_offset, queue_offset.to_be_bytes());
         put(record, PREFIX.physical_offset, offset.to_be_bytes());
         put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
-        Ok(size)
+        Ok((size, found))
     }
 
     /// Stores the record that was made for `position` as one of this store time (ms).
@@ -299,31 +327,41 @@ impl Appender {
 
     /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes
     /// of its keys in the order of their items.
-    pub fn derived(&self, topic: &str) -> (i64, Vec<i32>) {
-        let record = &self.record;
-        let start = PREFIX.size
-            + i32_at(record, PREFIX.body_length) as usize
-            + VERSIONS[0].topic_length.size
-            + topic.len()
-            + VERSIONS[0].properties_length.size;
-        let found = properties::read(record, start, record.len());
-        let tags = hash_code(record, found.tags.0, found.tags.1, 0) as i32;
-        let prefix = hash_code(topic.as_bytes(), 0, topic.len(), 0);
-        let prefix = prefix.wrapping_mul(31).wrapping_add(u32::from(b'#'));
-        let (first, end) = found.keys;
-        let keys =
-            record[first..end].split(|byte| *byte == KEY_SEPARATOR).scan(first, |at, key| {
-                let start = *at;
-                *at += key.len() + 1;
-                Some((start, start + key.len()))
-            });
-        let hashes = std::iter::once(found.uniq_key)
-            .chain(keys)
-            .filter(|(start, end)| start < end)
-            .map(|(start, end)| index_hash(hash_code(record, start, end, prefix)))
-            .collect();
-        (i64::from(tags), hashes)
+    pub fn derived(&self, topic: &str, found: &Properties) -> (i64, Vec<i32>) {
+        let mut hashes = Vec::new();
+        let prefix = derived::key_prefix(topic.as_bytes());
+        derived::add_hashes(&self.record, found, prefix, &mut hashes);
+        (derived::tags_code(&self.record, found), hashes)
     }
+}
+
+impl Total {
+    #[inline]
+    fn add(&mut self, queue_offset: i64, physical_offset: i64, size: usize, tags_code: i64) {
+        if self.units.is_empty() {
+            self.physical_offset = physical_offset;
+        }
+        self.next = queue_offset + 1;
+        self.bytes += size as i64;
+        let size = size as i64;
+        let unit = Unit { topic: 0, queue: 0, queue_offset, physical_offset, size, tags_code };
+        let at = self.units.len();
+        self.units.resize(at + QUEUE_UNIT_BYTES, 0);
+        units::store(&unit, &mut self.units[at..]);
+    }
+
+    /// How many messages there are.
+    pub fn messages(&self) -> i64 {
+        (self.units.len() / QUEUE_UNIT_BYTES) as i64
+    }
+}
+
+/// Why a message was not stored.
+pub enum Refused<E> {
+    /// It is not to be taken; and what it needs where that is room.
+    Stopped(Stop, usize),
+    /// The clock has failed.
+    NoTime(E),
 }
 
 const UNSURE: (Stop, usize) = (Stop::Unsure, 0);
@@ -333,7 +371,14 @@ pub struct Message<'a> {
     pub topic: &'a str,
     pub queue_id: i32,
     pub body: &'a [u8],
+    pub properties: Texts<'a>,
     pub origin: Option<Origin>,
+}
+
+/// Properties: in the order in which they were set, or as they are to be stored.
+pub enum Texts<'a> {
+    Entries(Vec<Entry<'a>>),
+    Stored(&'a [u8]),
 }
 
 /// Where and when a message was born, and what its producer and broker say of it.
@@ -396,19 +441,19 @@ fn has(entries: &[Entry<'_>], name: &[u8]) -> bool {
     entries.iter().any(|(_, (own, _))| own.as_bytes() == name)
 }
 
-/// Adds properties as they are stored (`PropertyEncoder`); false where they take a closer look: one
+/// Adds properties as they are stored (`PropertyEncoder`); None where they take a closer look: one
 /// does more than to be stored, or could not be read back.
-fn extend_properties(record: &mut Vec<u8>, entries: &mut [Entry<'_>]) -> bool {
+fn extend_properties(record: &mut Vec<u8>, entries: &mut [Entry<'_>]) -> Option<()> {
     if has(entries, PROPERTY_DELAY_TIME_LEVEL) || has(entries, PROPERTY_INNER_MULTI_DISPATCH) {
-        return false;
+        return None;
     }
     let many = entries.len() > MOST_PROPERTIES;
     if many || !hashmap::sort(entries, |(name, _)| name.as_bytes()) {
-        return false;
+        return None;
     }
     for (number, (_, (name, value))) in entries.iter().enumerate() {
         if name.is_empty() || is_marked(name) || is_marked(value) {
-            return false;
+            return None;
         }
         if number > 0 {
             record.push(PROPERTY_SEPARATOR);
@@ -417,7 +462,7 @@ fn extend_properties(record: &mut Vec<u8>, entries: &mut [Entry<'_>]) -> bool {
         record.push(NAME_VALUE_SEPARATOR);
         record.extend_from_slice(value.as_bytes());
     }
-    true
+    Some(())
 }
 
 /// Whether a text holds a separator or a NUL.
@@ -428,11 +473,4 @@ fn is_marked(text: &str) -> bool {
 #[inline]
 fn put<const N: usize>(record: &mut [u8], at: usize, bytes: [u8; N]) {
     record[at..at + N].copy_from_slice(&bytes);
-}
-
-#[inline]
-fn i32_at(record: &[u8], at: usize) -> i32 {
-    let mut bytes = [0; 4];
-    bytes.copy_from_slice(&record[at..at + 4]);
-    i32::from_be_bytes(bytes)
 }

@@ -1,5 +1,5 @@
-//! The items of one message, stored into an index file: `IndexFile.put_keys`
-//! (`rmqctl/engine/index/indexfile.py`) without its header.
+//! The items of a message, or of many, stored into an index file: `IndexFile.put_keys` and
+//! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
 
 use crate::layouts::{
     INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
@@ -42,17 +42,56 @@ pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common
         fresh += i32::from(previous == 0);
         newest.push((slot, number));
         let diff = if number == places.next { common.first_diff } else { common.diff };
-        let mut item = [0; INDEX_ITEM_BYTES];
-        put(&mut item, INDEX_ITEM_KEY_HASH, hash.to_be_bytes());
-        put(&mut item, INDEX_ITEM_PHYSICAL_OFFSET, common.physical_offset.to_be_bytes());
-        put(&mut item, INDEX_ITEM_TIME_DIFF_SECONDS, diff.to_be_bytes());
-        put(&mut item, INDEX_ITEM_PREV_INDEX_NO, previous.to_be_bytes());
+        let item = item_of(hash, common.physical_offset, diff, previous);
         room.write(places.items + INDEX_ITEM_BYTES * number as usize, &item);
     }
     for (slot, number) in newest {
         room.write(slot, &number.to_be_bytes());
     }
     fresh
+}
+
+/// Stores the items of consecutive keys behind those that there are, each before its slot; how many
+/// slots had none before. `keys` are hashes, physical offsets and store times (ms), which count from
+/// `begin_timestamp`, but that of the first item.
+pub fn store_run(
+    room: &mut Room<'_>,
+    places: Places,
+    keys: impl Iterator<Item = (i32, i64, i64)>,
+    begin_timestamp: i64,
+    first_diff: i32,
+) -> i32 {
+    let mut fresh = 0;
+    for (number, (hash, physical_offset, stamp)) in (places.next..).zip(keys) {
+        let slot = places.slots + 4 * (hash.max(0) as u32 % places.slot_count) as usize;
+        let stored = i32::from_be_bytes(room.read(slot));
+        let previous = if (1..=number).contains(&stored) { stored } else { 0 };
+        fresh += i32::from(previous == 0);
+        let is_first = number == places.next;
+        let diff = if is_first { first_diff } else { time_diff_seconds(stamp, begin_timestamp) };
+        let item = item_of(hash, physical_offset, diff, previous);
+        room.write(places.items + INDEX_ITEM_BYTES * number as usize, &item);
+        room.write(slot, &number.to_be_bytes());
+    }
+    fresh
+}
+
+/// `time_diff_seconds` of `rmqctl/engine/index/header.py`.
+fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
+    if begin_timestamp <= 0 {
+        return 0;
+    }
+    let seconds = store_timestamp.saturating_sub(begin_timestamp) / 1000;
+    i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+}
+
+fn item_of(hash: i32, physical_offset: i64, diff: i32, previous: i32) -> [u8; INDEX_ITEM_BYTES] {
+    let mut item = [0; INDEX_ITEM_BYTES];
+    put(&mut item, INDEX_ITEM_KEY_HASH, hash.to_be_bytes());
+    put(&mut item, INDEX_ITEM_PHYSICAL_OFFSET, physical_offset.to_be_bytes());
+    put(&mut item, INDEX_ITEM_TIME_DIFF_SECONDS, diff.to_be_bytes());
+    put(&mut item, INDEX_ITEM_PREV_INDEX_NO, previous.to_be_bytes());
+    item
 }
 
 fn put<const N: usize>(item: &mut [u8], at: usize, bytes: [u8; N]) {

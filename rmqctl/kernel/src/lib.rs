@@ -10,6 +10,7 @@
 
 mod append;
 mod columns;
+mod derived;
 mod hashmap;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;
@@ -20,6 +21,7 @@ mod keyhash;
 mod layouts;
 mod links;
 mod mapped;
+mod newunits;
 mod parts;
 mod properties;
 mod pull;
@@ -37,6 +39,8 @@ mod pyappend;
 mod pyderived;
 #[cfg(feature = "python")]
 mod pylines;
+#[cfg(feature = "python")]
+mod pymessage;
 #[cfg(feature = "python")]
 mod python;
 

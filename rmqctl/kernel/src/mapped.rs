@@ -66,6 +66,13 @@ impl<'a> Room<'a> {
         unsafe { self.start.add(position).cast::<[u8; N]>().read_unaligned() }
     }
 
+    /// Stores bytes after everything that was stored before.
+    #[inline]
+    pub fn publish(&mut self, position: usize, bytes: &[u8]) {
+        fence(Ordering::Release);
+        self.write(position, bytes);
+    }
+
     /// Stores bytes.
     #[inline]
     pub fn write(&mut self, position: usize, bytes: &[u8]) {

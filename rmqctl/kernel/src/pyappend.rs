@@ -1,57 +1,84 @@
-//! What Python sees of the append of a stream: lines become records right in the map of a log file,
-//! many in one call, without the interpreter's lock.
+//! What Python sees of the append: messages and lines become records right in the map of a log file,
+//! many in one call; lines without the interpreter's lock.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
+use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
-use crate::append::{Appender, Entry, Fixed, Message, Origin, Place, Row, Stop, Times};
+use crate::append::{self, Fixed, Place, Refused, Row, Stop, Times};
 use crate::items::{self, Common, Places};
 use crate::mapped::Room;
-use crate::python::{guarded, longs};
+use crate::newunits;
+use crate::pyderived::numbers;
+use crate::pymessage::{Fields, Host, Reader, host_of, reader_of};
+use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+
+/// What one call has stored: the columns `queue`, `position`, `size`, `queue_offset` and
+/// `store_timestamp`, one after the other; of each queue its number, the bytes of its records, its next
+/// queue offset, the physical offset of its first record, and units; and the columns of keys.
+type Stored<'py> = (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>);
+type OfQueue<'py> = (u32, i64, i64, i64, i64, Bound<'py, PyBytes>);
+/// Hashes of keys, and the physical offsets and store times (ms) of their records.
+type Columns<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>);
 
 /// `(place of the next record, place of the next line, lines, why it stopped, what the next record
-/// needs, rows, totals)`; rows are the columns `queue`, `position`, `size` and `queue_offset`, one
-/// after the other, totals how many messages and bytes went to which queue.
-type Answer<'py> = (usize, usize, usize, u8, usize, Bound<'py, PyByteArray>, Vec<(u32, i64, i64)>);
+/// needs, what was stored)`.
+type OfLines<'py> = (usize, usize, usize, u8, usize, Stored<'py>);
 
-/// The lines of `put --from` on their way into a store.
+/// `(place of the next record, the message that was not stored or the error of what gives them, why
+/// it stopped, what the next record needs, the store host, what was stored)`.
+type OfMessages<'py> =
+    (usize, Option<Bound<'py, PyAny>>, u8, usize, Bound<'py, PyTuple>, Stored<'py>);
+
+/// Messages on their way into a store.
 #[pyclass]
-pub struct LineAppender(Appender);
+pub struct Appender {
+    records: append::Appender,
+    reader: Option<Reader>,
+}
 
 #[pymethods]
-impl LineAppender {
-    /// Hosts are IPv4 addresses and ports.
+impl Appender {
+    /// Hosts are IPv4 addresses and ports, those of lines; `classes` are those of messages,
+    /// `MessageExtBrokerInner` and `PlainMessage`.
     #[new]
-    #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record))]
+    #[pyo3(signature = (*, born_host, store_host, shortest_properties, largest_record, classes))]
     fn new(
+        py: Python<'_>,
         born_host: ([u8; 4], i32),
         store_host: ([u8; 4], i32),
         shortest_properties: usize,
         largest_record: usize,
-    ) -> Self {
+        classes: Option<(Py<PyType>, Py<PyType>)>,
+    ) -> PyResult<Self> {
         let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
-        LineAppender(Appender::new(Fixed {
+        let records = append::Appender::new(Fixed {
             born_address,
             born_port,
             store_address,
             store_port,
             shortest_properties,
             largest_record,
-        }))
+        });
+        let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
+        Ok(Appender { records, reader })
     }
 
     /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
     fn admit(&mut self, topic: &str, queue_id: i32, next: i64, limit: i64) -> u32 {
-        self.0.admit(topic.as_bytes(), queue_id, next, limit)
+        self.records.admit(topic.as_bytes(), queue_id, next, limit)
     }
 
     /// The topic and queue id of the line at which it stopped for its queue.
     fn wanted(&self) -> PyResult<(&str, i32)> {
-        let (queue_id, topic) =
-            self.0.wanted.split_first_chunk().ok_or_else(|| PyValueError::new_err("no line"))?;
+        let (queue_id, topic) = self
+            .records
+            .wanted
+            .split_first_chunk()
+            .ok_or_else(|| PyValueError::new_err("no line"))?;
         let topic =
             std::str::from_utf8(topic).map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok((topic, i32::from_be_bytes(*queue_id)))
@@ -59,7 +86,7 @@ impl LineAppender {
 
     /// Forgets all queues.
     fn forget(&mut self) {
-        self.0.forget();
+        self.records.forget();
     }
 
     /// Stores one message (`MessageExtBrokerInner`) into the buffer at `position`, not beyond `end`.
@@ -78,19 +105,19 @@ impl LineAppender {
         queue_offset: i64,
         clock: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let fields = Fields::of(message)?;
-        let (mut room, own) = (room_of(&buffer)?, &mut self.0);
+        let fields = reader_of(&mut self.reader)?.read(message);
+        let (mut room, own) = (room_of(&buffer)?, &mut self.records);
         let place = Place { position, end, file_from_offset, most: 1, enough: end };
         let stored = match fields.as_ref().and_then(Fields::message) {
             None => Err((Stop::Unsure, 0)),
-            Some((message, mut entries)) => guarded(|| {
-                let size = match own.encode(place, position, &message, &mut entries, queue_offset) {
-                    Ok(size) => size,
+            Some(mut message) => guarded(|| {
+                let (size, found) = match own.encode(place, position, &mut message, queue_offset) {
+                    Ok(encoded) => encoded,
                     Err(stop) => return Ok(Err(stop)),
                 };
                 let timestamp: i64 = clock.call0()?.extract()?;
                 own.store(&mut room, position, timestamp);
-                Ok(Ok((size, own.derived(message.topic), timestamp)))
+                Ok(Ok((size, own.derived(message.topic, &found), timestamp)))
             })?,
         };
         match stored {
@@ -119,112 +146,145 @@ impl LineAppender {
         enough: usize,
         born_timestamp: i64,
         store_timestamp: i64,
-    ) -> PyResult<Answer<'py>> {
+    ) -> PyResult<OfLines<'py>> {
         let place = Place { position, end, file_from_offset, most, enough };
         let times = Times { born: born_timestamp, stored: store_timestamp };
-        let (lines, own, mut room) = (lines.as_bytes(), &mut self.0, room_of(&buffer)?);
-        let (taken, rows, totals) = py.detach(|| {
+        let (lines, own, mut room) = (lines.as_bytes(), &mut self.records, room_of(&buffer)?);
+        let (taken, rows) = py.detach(|| {
             guarded(|| {
                 let mut rows = Vec::new();
                 let taken = own.append(&mut room, place, lines, at, times, &mut rows);
-                let totals = own.totals(&rows);
-                Ok((taken, rows, totals))
+                Ok((taken, rows))
             })
         })?;
-        let column = |value: fn(&Row) -> i64| rows.iter().map(value);
-        let columns: Vec<i64> = column(|row| i64::from(row.queue))
-            .chain(column(|row| row.position as i64))
-            .chain(column(|row| row.size as i64))
-            .chain(column(|row| row.queue_offset))
-            .collect();
-        let stop: Stop = taken.stop;
-        let columns = longs(py, &columns)?;
-        Ok((taken.position, taken.at, taken.lines, stop as u8, taken.needed, columns, totals))
+        let stored = stored(py, own, &rows)?;
+        Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed, stored))
+    }
+
+    /// Stores `first` and the messages of `source`, an iterator, as :meth:`append` does lines, until
+    /// one is not to be taken; None among them, and the end of it, end that. `clock` gives store
+    /// times (ms); None: the system's.
+    #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
+    #[pyo3(signature = (buffer, source, first, *, position, end, file_from_offset, most, enough,
+        clock))]
+    fn append_messages<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        source: &Bound<'py, PyIterator>,
+        first: Option<Bound<'py, PyAny>>,
+        position: usize,
+        end: usize,
+        file_from_offset: i64,
+        most: usize,
+        enough: usize,
+        clock: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<OfMessages<'py>> {
+        let place = Place { position, end, file_from_offset, most, enough };
+        let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
+        let mut work = Messages { room: room_of(&buffer)?, place, own, reader, clock, host: None };
+        let mut taken = Taken { position, rows: Vec::new(), held: first };
+        let (stop, needed) = guarded(|| Ok(work.take(source, &mut taken)))?;
+        let host = host_of(py, work.host.unwrap_or_default())?;
+        let Taken { position, rows, held } = taken;
+        Ok((position, held, stop as u8, needed, host, stored(py, own, &rows)?))
     }
 }
 
-/// A message as Python has it, held while it is looked at.
-struct Fields<'py> {
-    topic: Bound<'py, PyString>,
-    queue_id: i32,
-    body: Bound<'py, PyBytes>,
-    properties: Vec<(Bound<'py, PyString>, Bound<'py, PyString>)>,
-    origin: (i32, i64, i32, i64),
-    born_host: (Bound<'py, PyBytes>, u16),
-    store_host: (Bound<'py, PyBytes>, u16),
+/// Messages of an iterator on their way into a file.
+struct Messages<'a, 'py> {
+    room: Room<'a>,
+    place: Place,
+    own: &'a mut append::Appender,
+    reader: &'a mut Reader,
+    clock: Option<Bound<'py, PyAny>>,
+    /// The store host of those that were stored.
+    host: Option<Host>,
 }
 
-impl<'py> Fields<'py> {
-    /// None where one is of another type, or beyond its limits, or the message is no plain one.
-    fn of(message: &Bound<'py, PyAny>) -> PyResult<Option<Self>> {
-        let py = message.py();
-        let get = |name| message.getattr(name);
-        if !get(intern!(py, "properties_bytes"))?.is_none() {
-            return Ok(None);
+/// Where the next record goes, what was stored, and what is at hand: the next message, or an error.
+struct Taken<'py> {
+    position: usize,
+    rows: Vec<Row>,
+    held: Option<Bound<'py, PyAny>>,
+}
+
+impl<'py> Messages<'_, 'py> {
+    fn take(&mut self, source: &Bound<'py, PyIterator>, taken: &mut Taken<'py>) -> (Stop, usize) {
+        let (py, mut source) = (source.py(), source.clone());
+        loop {
+            if taken.rows.len() >= self.place.most || taken.position >= self.place.enough {
+                return (Stop::Full, 0);
+            }
+            if taken.held.is_none() {
+                taken.held = match source.next() {
+                    None => return (Stop::Lines, 0),
+                    Some(Err(error)) => {
+                        taken.held = Some(error.into_value(py).into_bound(py).into_any());
+                        return (Stop::Failed, 0);
+                    }
+                    Some(Ok(message)) if message.is_none() => return (Stop::Lines, 0),
+                    Some(Ok(message)) => Some(message),
+                };
+            }
+            let Some(message) = &taken.held else { continue };
+            match self.put(message, taken.position) {
+                Ok(row) => {
+                    taken.position += row.size;
+                    taken.rows.push(row);
+                    taken.held = None;
+                }
+                Err(Refused::Stopped(stop, needed)) => return (stop, needed),
+                Err(Refused::NoTime(error)) => {
+                    taken.held = Some(error.into_value(py).into_bound(py).into_any());
+                    return (Stop::Failed, 0);
+                }
+            }
         }
-        let properties = get(intern!(py, "properties"))?;
-        let Ok(properties) = properties.cast_into_exact::<PyDict>() else {
-            return Ok(None);
-        };
-        let pairs = properties.iter().map(|(name, value)| {
-            Some((name.cast_into_exact().ok()?, value.cast_into_exact().ok()?))
-        });
-        let Some(properties) = pairs.collect() else {
-            return Ok(None);
-        };
-        let fields = || {
-            let int = |name| get(name).ok()?.extract::<i32>().ok();
-            let long = |name| get(name).ok()?.extract::<i64>().ok();
-            let host = |name| {
-                let host = get(name).ok()?.cast_into_exact::<PyTuple>().ok()?;
-                let (address, port) = (host.get_item(0).ok()?, host.get_item(1).ok()?);
-                Some((address.cast_into_exact().ok()?, port.extract().ok()?))
-            };
-            Some(Fields {
-                topic: get(intern!(py, "topic")).ok()?.cast_into_exact().ok()?,
-                queue_id: int(intern!(py, "queue_id"))?,
-                body: get(intern!(py, "body")).ok()?.cast_into_exact().ok()?,
-                properties,
-                origin: (
-                    int(intern!(py, "flag"))?,
-                    long(intern!(py, "born_timestamp"))?,
-                    int(intern!(py, "reconsume_times"))?,
-                    long(intern!(py, "prepared_transaction_offset"))?,
-                ),
-                born_host: host(intern!(py, "born_host"))?,
-                store_host: host(intern!(py, "store_host"))?,
-            })
-            .filter(|_| int(intern!(py, "sys_flag")) == Some(0))
-        };
-        Ok(fields())
     }
 
-    /// None where a text is no Unicode, or a host has another length.
-    fn message(&self) -> Option<(Message<'_>, Vec<Entry<'_>>)> {
-        let (flag, born_timestamp, reconsume_times, prepared_transaction_offset) = self.origin;
-        let host = |(address, port): &(Bound<'py, PyBytes>, u16)| {
-            Some((<[u8; 4]>::try_from(address.as_bytes()).ok()?, *port))
+    fn put(&mut self, message: &Bound<'py, PyAny>, position: usize) -> Result<Row, Refused<PyErr>> {
+        let fields = self.reader.read(message);
+        let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
+        let host = *self.host.get_or_insert(fields.store_host);
+        if host != fields.store_host {
+            return Err(Refused::Stopped(Stop::Host, 0));
+        }
+        let Some(mut message) = fields.message() else {
+            return Err(Refused::Stopped(Stop::Unsure, 0));
         };
-        let origin = Origin {
-            flag,
-            born_timestamp,
-            born_host: host(&self.born_host)?,
-            store_host: host(&self.store_host)?,
-            reconsume_times,
-            prepared_transaction_offset,
+        let clock = || match &self.clock {
+            Some(clock) => clock.call0()?.extract(),
+            None => system_clock(),
         };
-        let (topic, body) = (self.topic.to_str().ok()?, self.body.as_bytes());
-        let message = Message { topic, queue_id: self.queue_id, body, origin: Some(origin) };
-        let entries = self.properties.iter().map(|pair| entry_of(&pair.0, &pair.1));
-        Some((message, entries.collect::<Option<Vec<_>>>()?))
+        self.own.put(&mut self.room, self.place, position, &mut message, clock)
     }
 }
 
-fn entry_of<'a>(
-    name: &'a Bound<'_, PyString>,
-    value: &'a Bound<'_, PyString>,
-) -> Option<Entry<'a>> {
-    Some((0, (name.to_str().ok()?, value.to_str().ok()?)))
+/// Milliseconds since the epoch.
+fn system_clock() -> PyResult<i64> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.map(|since| since.as_millis());
+    let millis = millis.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    i64::try_from(millis).map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+fn stored<'py>(py: Python<'py>, own: &mut append::Appender, rows: &[Row]) -> PyResult<Stored<'py>> {
+    let (totals, keys) = own.totals();
+    let column = |value: fn(&Row) -> i64| rows.iter().map(value);
+    let columns: Vec<i64> = column(|row| i64::from(row.queue))
+        .chain(column(|row| row.position as i64))
+        .chain(column(|row| row.size as i64))
+        .chain(column(|row| row.queue_offset))
+        .chain(column(|row| row.store_timestamp))
+        .collect();
+    let totals = totals.iter().map(|(number, total)| {
+        let units = PyBytes::new(py, &total.units);
+        (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
+    });
+    let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
+    let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
+    Ok((longs(py, &columns)?, totals.collect(), keys))
 }
 
 /// Stores the items of one message into an index file, behind the `next` - 1 ones that it has, and
@@ -246,6 +306,45 @@ pub fn store_items(
     let places = Places { slots, slot_count, items, next };
     let common = Common { physical_offset, first_diff, diff };
     guarded(|| Ok(items::store(&mut room, places, &key_hashes, common)))
+}
+
+/// Stores the items of the keys of many messages, from number `first` on in their columns, `count` of
+/// them, behind the `next` - 1 items that an index file has; how many slots had none before. Hashes
+/// are 32-bit, offsets and times 64-bit numbers of this machine.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "where to, and what")]
+pub fn store_item_run(
+    py: Python<'_>,
+    buffer: PyBuffer<u8>,
+    slots: usize,
+    slot_count: u32,
+    items: usize,
+    next: i32,
+    keys: (PyBuffer<u8>, PyBuffer<u8>, PyBuffer<u8>),
+    first: usize,
+    count: usize,
+    begin_timestamp: i64,
+    first_diff: i32,
+) -> PyResult<i32> {
+    let mut room = room_of(&buffer)?;
+    let places = Places { slots, slot_count, items, next };
+    let hashes = bytes_of(&keys.0).chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
+    let keys = hashes.zip(numbers(bytes_of(&keys.1))).zip(numbers(bytes_of(&keys.2)));
+    let keys = keys.skip(first).take(count).map(|((hash, offset), stamp)| (hash, offset, stamp));
+    py.detach(|| {
+        guarded(|| Ok(items::store_run(&mut room, places, keys, begin_timestamp, first_diff)))
+    })
+}
+
+/// Stores whole units at a position of a queue's file where nothing stands.
+#[pyfunction]
+pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) -> PyResult<()> {
+    let mut room = room_of(&buffer)?;
+    let units = bytes_of(&stored);
+    guarded(|| {
+        newunits::store_all(&mut room, position, units);
+        Ok(())
+    })
 }
 
 /// The bytes of a buffer that records are stored into, while it is held.

@@ -123,6 +123,6 @@ pub fn units_by_queue<'py>(
     (queues, longs(py, &found.rows)?, PyByteArray::new(py, &found.stored)).into_pyobject(py)
 }
 
-fn numbers(bytes: &[u8]) -> impl ExactSizeIterator<Item = i64> + Clone {
+pub fn numbers(bytes: &[u8]) -> impl ExactSizeIterator<Item = i64> + Clone {
     bytes.chunks_exact(8).map(|number| i64::from_ne_bytes(array_of(number)))
 }

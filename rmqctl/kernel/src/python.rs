@@ -16,7 +16,7 @@ use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
-use crate::pyappend::{LineAppender, store_items};
+use crate::pyappend::{Appender, store_item_run, store_items, store_units};
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pylines::{PyLines, unit_lines};
 use crate::rows::COLUMNS;
@@ -31,7 +31,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 9;
+const INTERFACE: u32 = 10;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -262,9 +262,11 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PySlots>()?;
     module.add_class::<PyLines>()?;
     module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
-    module.add_class::<LineAppender>()?;
+    module.add_class::<Appender>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
+    module.add_function(wrap_pyfunction!(store_item_run, module)?)?;
+    module.add_function(wrap_pyfunction!(store_units, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(panic, module)?)

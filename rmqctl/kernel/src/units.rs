@@ -99,8 +99,9 @@ impl Ends {
     }
 }
 
+/// A unit as it stands in a queue's file.
 #[inline]
-fn store(unit: &Unit, stored: &mut [u8]) {
+pub fn store(unit: &Unit, stored: &mut [u8]) {
     let mut put = |at: usize, bytes: &[u8]| stored[at..at + bytes.len()].copy_from_slice(bytes);
     put(QUEUE_UNIT_PHYSICAL_OFFSET, &unit.physical_offset.to_be_bytes());
     put(QUEUE_UNIT_SIZE, &(unit.size as i32).to_be_bytes());

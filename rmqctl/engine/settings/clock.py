@@ -1,0 +1,10 @@
+"""The clock that store times are taken from, unless somebody brings another."""
+
+from __future__ import annotations
+
+import time
+
+
+def system_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

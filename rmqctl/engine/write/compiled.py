@@ -1,0 +1,183 @@
+"""The append of a stream by the compiled kernel: what lines and messages have in common.
+
+The kernel makes records right in the map of the log, many in one call, and of each record what
+dispatch makes of it: so nothing has to be read back. It takes only what it is sure of: whatever is
+special about a message, a field, a line or the room for it goes the way of
+:mod:`rmqctl.engine.write.bulk`, one message at a time, and that one decides about errors too. So
+the answers, and all bytes, are the same with and without a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexwriter import KeyRun
+from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner
+from rmqctl.engine.write.appended import OfQueue, Run, Stored
+from rmqctl.engine.write.bulk import (
+    BulkAppender,
+    Message,
+    PlainMessage,
+    record_lengths,
+    reserve_room,
+)
+from rmqctl.kernel import module as compiled
+
+if TYPE_CHECKING:
+    from rmqctl.engine.write.put import MessagePutter
+
+#: What a bulk has at most: it takes no longer than a smaller one without the kernel.
+_BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
+#: A host as the kernel takes it.
+KernelHost = tuple[list[int], int]
+
+
+class Stop(IntEnum):
+    """Why the kernel took no further message (``Stop`` in src/append.rs)."""
+
+    END = 0
+    UNSURE = 1
+    QUEUE = 2
+    ROOM = 3
+    FULL = 4
+    HOST = 5
+    FAILED = 6
+
+
+def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> BulkAppender:
+    """Who appends a stream: the kernel, where there is one."""
+    from rmqctl.engine.write.lines import LineAppender, Lines
+    from rmqctl.engine.write.messages import MessageAppender
+
+    kernel = compiled()
+    if kernel is None:
+        return BulkAppender(putter, iter(messages))
+    if isinstance(messages, Lines):
+        return LineAppender(putter, messages, kernel)
+    return MessageAppender(putter, iter(messages), kernel)
+
+
+class Place:
+    """The file at the log's end: its buffer, the physical offsets at which it begins and before
+    which its records end, and the one up to which there is disk space."""
+
+    def __init__(self, mapped: MappedFile, buffer: Any, base: int, end: int, start: int) -> None:
+        self.mapped, self.buffer = mapped, buffer
+        self.base, self.end, self.reserved = base, end, start
+
+
+class CompiledAppender(BulkAppender):
+    """:class:`BulkAppender` with the kernel."""
+
+    def __init__(
+        self,
+        putter: MessagePutter,
+        source: Iterator[Message | None],
+        kernel: ModuleType,
+        hosts: tuple[KernelHost, KernelHost] | None = None,
+    ) -> None:
+        """:param hosts: born and store host of lines."""
+        super().__init__(putter, source)
+        self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
+        self._kernel = kernel_appender(putter, kernel, hosts)
+        #: The queues that the kernel knows now, by their numbers.
+        self._queues: list[tuple[str, int]] = []
+        #: Those of this bulk, with the queue offsets before which their units have disk space.
+        self._limits: dict[tuple[str, int], int] = {}
+
+    def _begin(self, stored: Stored) -> None:
+        """A bulk begins where nothing is stored of it."""
+        if not stored:
+            self._limits.clear()
+            self._forget()
+
+    @property
+    def _is_usual(self) -> bool:
+        """Whether the next message may be one of the kernel's. What is special about the store, and
+        not about a message, is for a single put."""
+        putter = self._putter
+        is_usual = putter.has_plain_form and not putter.tail.failed
+        return is_usual and putter.log.write_offset >= putter.log.stale_end
+
+    def _forget(self) -> None:
+        """The kernel's queue offsets are not those of the table any more."""
+        if self._queues:
+            self._kernel.forget()
+            self._queues = []
+
+    def _place(self) -> Place | None:
+        """Where the next records go; None where a single put makes that file."""
+        mapped, buffer, base, end = self._room()
+        if mapped is None:
+            return None
+        return Place(mapped, buffer, base, end, self._putter.log.write_offset)
+
+    def _take(
+        self, stored: Stored, place: Place, position: int, host: Host, answer: tuple[Any, ...]
+    ) -> None:
+        """What one call has stored: the log, and the queues' next offsets, are behind it."""
+        columns, totals, keys = answer
+        if not totals:
+            return
+        base, log, table = place.base, self._putter.log, self._putter.topic_queue_table
+        of_queues = [OfQueue(*self._queues[total[0]], *total[1:]) for total in totals]
+        start = log.write_offset
+        end, of_keys = base + position, KeyRun(*keys)
+        run = Run(self._queues, host, base, start, end, columns, of_queues, of_keys)
+        log.advance(place.mapped, position, run.store_timestamp, end)
+        for queue in of_queues:
+            table[queue.topic, queue.queue_id] = queue.next_queue_offset
+        stored.add(run)
+
+    def _can_go_on(self, place: Place, stop: int, needed: int) -> bool:
+        """Does what the kernel needs to take the message at which it stopped; False where that one
+        is for a single put."""
+        if stop == Stop.QUEUE:
+            return self._admit()
+        if stop == Stop.ROOM and place.base + needed <= place.end:
+            start = self._putter.log.write_offset
+            # Behind the last record there is a blank's place.
+            reserved = reserve_room(place.mapped, start, place.base + needed - start)
+            place.reserved = max(min(reserved, place.end), start)
+            return bool(reserved)
+        return stop == Stop.HOST
+
+    def _admit(self) -> bool:
+        """Lets the kernel store into the queue that it asks for; False where a single put has to
+        make it, or finds no disk space for its units."""
+        key: tuple[str, int] = self._kernel.wanted()
+        queue_offset = self._putter.topic_queue_table.get(key)
+        if queue_offset is None:
+            return False
+        if queue_offset >= self._limits.get(key, 0):
+            self._limits[key] = self._putter.reserve_units(key, queue_offset)
+            if queue_offset >= self._limits[key]:
+                return False
+        number = self._kernel.admit(*key, queue_offset, self._limits[key])
+        if number == len(self._queues):
+            self._queues.append(key)
+        return True
+
+
+def kernel_appender(
+    putter: MessagePutter, kernel: ModuleType, hosts: tuple[KernelHost, KernelHost] | None = None
+) -> Any:
+    """The kernel's part of an append to a store."""
+    born, store = hosts or (kernel_host(LOCALHOST),) * 2
+    shortest, _, largest = record_lengths(putter.config)
+    return kernel.Appender(
+        born_host=born,
+        store_host=store,
+        shortest_properties=shortest,
+        largest_record=largest,
+        classes=(MessageExtBrokerInner, PlainMessage),
+    )
+
+
+def kernel_host(host: Host) -> KernelHost:
+    address, port = host
+    return list(address), port

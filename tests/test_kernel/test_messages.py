@@ -1,0 +1,156 @@
+"""The kernel stores what the pure engine stores of a stream of messages: every byte and answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqctl import kernel
+from rmqctl.engine.derive.catchup import CatchUp
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.write import messages as engine_messages
+from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
+from rmqctl.errors import TopicNotAllowed
+from tests.seeds import times
+from tests.test_kernel.test_single import CONFIG, NOW, OTHERS, odd, usual
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+ROOMY = parse_broker_conf("mappedFileSizeCommitLog=8388608\nmaxHashSlotNum=100\nmaxIndexNum=50000")
+encode = PropertyEncoder()
+
+
+def as_plain(message: MessageExtBrokerInner) -> Message:
+    """The same message as ``put --from`` has it."""
+    return plain(message, encode) or message
+
+
+class Broken(Exception):
+    """What a source of messages raises."""
+
+
+def source(given: list[Any]) -> Iterator[Any]:
+    for one in given:
+        if one is Broken:
+            raise Broken("it ends here")
+        yield one
+
+
+def run(choice: str, given: list[Any], config: MessageStoreConfig) -> Any:
+    ticks = iter(range(NOW, NOW + 1_000_000, 7))
+    answers: list[Any] = []
+    with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(kernel.VARIABLE, choice)
+        root = Path(directory) / "store"
+        now = NOW
+
+        def clock() -> int:
+            return now
+
+        with MessageStore(root, config, writable=True, create=True, clock=clock) as store:
+            for part in range(0, len(given), 20):
+                now = next(ticks) + 900 * part
+                try:
+                    for bulk in store.put_stream(source(given[part : part + 20]), flush=False):
+                        assert len(bulk) == len([*bulk])
+                        assert [asdict(bulk[at]) for at in range(len(bulk))] == [
+                            asdict(result) for result in bulk
+                        ]
+                        answers += [asdict(result) for result in bulk]
+                        store.put_message(MessageExtBrokerInner("between", b""), flush=False)
+                except (TopicNotAllowed, Broken) as error:
+                    answers.append(str(error))
+            for answer in answers:
+                if not isinstance(answer, str) and answer["append"] is not None:
+                    answer["append"]["page_cache_rt"] = 0
+            assert store.dispatch_behind_bytes == 0
+            stats = store.writer.stats
+            answers.append((stats.put_message_topic_size_total, stats.put_message_failed_times))
+        # The index's files have their names from the clock of the machine.
+        files = [
+            (str(path.relative_to(root)) if path.parent.name != "index" else "", path.read_bytes())
+            for path in sorted(root.rglob("*"))
+            if path.is_file()
+        ]
+    return answers, files
+
+
+def assert_equal(given: list[Any], config: MessageStoreConfig) -> None:
+    answers, files = run("compiled", given, config)
+    expected, stored = run("pure", given, config)
+    assert answers == expected
+    assert [name for name, _ in files] == [name for name, _ in stored]
+    assert files == stored
+
+
+either = usual | usual.map(as_plain)
+#: None: there is no more for now.
+any_one = st.one_of(either, either, odd, odd.map(as_plain), st.none(), st.just(Broken))
+
+
+@settings(max_examples=times(20), deadline=None)
+@given(st.lists(either, max_size=60))
+def test_usual_messages(messages: list[Any]) -> None:
+    assert_equal(messages, CONFIG)
+
+
+@settings(max_examples=times(25), deadline=None)
+@given(st.lists(any_one, max_size=25), st.sampled_from([CONFIG, *OTHERS]))
+def test_any_messages(messages: list[Any], config: MessageStoreConfig) -> None:
+    assert_equal([*messages, *messages], config)
+
+
+def test_more_than_a_bulk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The kernel takes all but the first of each queue and of each file of the log, and what it
+    has dispatched is not read back."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    singly: list[Any] = []
+    read_back: list[int] = []
+    put_special, dispatch = engine_messages.MessageAppender._put_special, CatchUp._dispatch
+
+    def noted(appender: Any, message: Any, stored: Any) -> Any:
+        singly.append(message)
+        return put_special(appender, message, stored)
+
+    def noted_dispatch(tail: Any, start: int, end: int, *, restoring: bool) -> None:
+        read_back.append(end - start)
+        dispatch(tail, start, end, restoring=restoring)
+
+    monkeypatch.setattr(engine_messages.MessageAppender, "_put_special", noted)
+    monkeypatch.setattr(CatchUp, "_dispatch", noted_dispatch)
+    sent = [
+        MessageExtBrokerInner(
+            f"t{n % 7}",
+            b"x" * (n % 900),
+            n % 5,
+            properties={"KEYS": f"k{n}", "TAGS": f"g{n % 3}"},
+            store_host=(bytes((10, 0, 0, n // 10_000)), 10911),
+        )
+        for n in range(40_000)
+    ]
+    with MessageStore(tmp_path / "store", ROOMY, writable=True, create=True) as store:
+        begin = system_clock()
+        bulks = list(store.put_stream(sent, flush=False))
+        end = system_clock()
+        results = [result for bulk in bulks for result in bulk]
+        assert len(results) == 40_000 and len(bulks) > 1
+        assert bulks[0][0] == results[0] and bulks[-1][-1] == results[-1]
+        assert bulks[0][3:5] == results[3:5]
+        assert len(singly) < 50 and sum(read_back) < 50_000
+        for number in (0, 9_999, 10_000, 39_999):
+            result = results[number].stored
+            assert result is not None and begin <= result.store_timestamp <= end
+            record = store.commit_log.record_at(result.wrote_offset)
+            assert record.store_timestamp == result.store_timestamp
+            assert record.store_host == f"10.0.0.{number // 10_000}:10911"
+            found = store.query_message(f"t{number % 7}", f"k{number}")
+            assert [one.hit.item.physical_offset for one in found] == [result.wrote_offset]
