@@ -23,7 +23,7 @@ _BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 _CHANGING = [
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}([+-]\d\d:\d\d)?)?"), "<time>"),
     (re.compile(r"\b127\.0\.0\.1:[1-9]\d{4}\b"), "<address>"),
-    (re.compile(r"rmqctl-old-\d{20}"), "<kept>"),
+    (re.compile(r"rmqctl-(old|backup)-\d{20}"), "<kept>"),
     (re.compile(r"\b20\d{15}\b"), "<index file>"),
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<sha256>"),

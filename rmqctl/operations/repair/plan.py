@@ -288,7 +288,7 @@ class _Gathered:
         if rebuilds_index and self._store.had_abort:
             # Else a broker's start throws the new index away (`IndexService#load`).
             codes.setdefault((model.SET_CHECKPOINT,), {"unclean-shutdown": None})
-        if (model.SET_CHECKPOINT,) in codes and not self._store.obstacle.store_timestamp:
+        if (model.SET_CHECKPOINT,) in codes and self._store.obstacle.store_timestamp <= 0:
             self._give_up((model.SET_CHECKPOINT,), "The log has no record that could be its time.")
 
     def _give_up(self, key: _Key, why: str) -> None:

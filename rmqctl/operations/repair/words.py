@@ -69,7 +69,7 @@ def _rebuild_index(store: MessageStore, step: Step) -> tuple[str, str]:
 
 def _restore_config(store: MessageStore, step: Step) -> tuple[str, str]:
     copy = (store.root / (step.path + brokerjson.BACKUP)).stat()
-    when = datetime.fromtimestamp(int(copy.st_mtime), UTC).isoformat()
+    when = _time(copy.st_mtime_ns // 1_000_000)
     changes = f"Puts the content of {step.path}.bak, of {when}, into {step.path}."
     lost = "What a broker wrote after that"
     if step.path.rpartition("/")[2] in brokerjson.OFFSET_TABLES:
@@ -91,9 +91,22 @@ def _set_offset(store: MessageStore, step: Step) -> tuple[str, str]:
 
 
 def _set_checkpoint(store: MessageStore, step: Step) -> tuple[str, str]:
-    times = ", ".join(f"{name} {time}" for name, time in step.what.items())
-    why = "the latest times that hold when the other steps are done"
-    return f"Stores the checkpoint {times}: {why}.", _NOTHING
+    log, queues, index = map(_time, step.what.values())
+    changes = (
+        f"Stores the checkpoint: the log is on disk up to {log}, queues up to {queues}, the index "
+        f"up to {index}. These are the latest times that hold when the other steps are done."
+    )
+    return changes, _NOTHING
+
+
+def _time(milliseconds: int) -> str:
+    """A time as people read it; one that no calendar has as its number."""
+    try:
+        when = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return f"{milliseconds} ms"
+    when = when.replace(microsecond=milliseconds % 1000 * 1000)
+    return when.isoformat(timespec="milliseconds")
 
 
 _SAID = {
