@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
@@ -54,9 +54,19 @@ class FindingsReport:
     """Takes findings as they come. Use as a context manager: what was found before an interruption
     or an error is printed all the same, and the verdict says so."""
 
-    def __init__(self, writer: RowWriter, *, is_table: bool) -> None:
+    def __init__(
+        self,
+        writer: RowWriter,
+        *,
+        is_table: bool,
+        also: Callable[[Finding, str | None], None] | None = None,
+    ) -> None:
+        """:param also: takes each finding as well, and the command line that is next."""
         self._writer = writer
         self._is_table = is_table
+        self._also = also
+        #: What came out, in one line, once it is finished.
+        self.verdict = ""
         self._files = ExitStack()
         self._waiting = {
             name: self._files.enter_context(SpooledTemporaryFile(_HELD_BYTES))  # noqa: SIM115
@@ -74,6 +84,8 @@ class FindingsReport:
         self._severities[found.severity] += 1
         code = self._codes.setdefault(found.code, _Code(found.severity, found.advice))
         code.add(command)
+        if self._also is not None:
+            self._also(found, command)
         if not self._is_table:
             self._writer.row(row)
             return
@@ -96,14 +108,15 @@ class FindingsReport:
         if counts:
             limited = ", ".join([*only, *([part] if part else [])])
             limits = f" (only {limited} checked)" if limited else ""
-            self._print(f"{counts}: {self._named()}{limits}")
+            self.verdict = f"{counts}: {self._named()}{limits}"
         else:
             sound = f"{looked_at} agree"
             if only:
                 sound = f"nothing wrong in {', '.join(only)}; nothing else was checked"
             if part:
                 sound = f"{sound}; only {part} was read"
-            self._print(f"OK: {sound}" + (f" ({_some(infos, 'info')})" if infos else ""))
+            self.verdict = f"OK: {sound}" + (f" ({_some(infos, 'info')})" if infos else "")
+        self._print(self.verdict)
         self._writer.summary(**summary)
         for severity in _SEVERITIES:
             for name, code in self._codes.items():

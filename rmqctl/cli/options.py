@@ -303,6 +303,15 @@ def jobs_option(function: F) -> F:
     )(function)
 
 
+#: ``--report``: a page of :mod:`rmqctl.cli.storepage` beside the rows.
+report_option = click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write one HTML page, too: log, queues, index, what to do.",
+)
+
+
 def jobs_of(options: dict[str, Any]) -> int:
     """How many threads were asked for.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
@@ -21,13 +19,13 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests import golden_data
+from tests.browser import find_browser, opened, with_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark")
 HOSTILE = "<script>document.title='owned'</script>"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _HOUR = 3_600_000
 NOW = 1_795_132_800_000  # 2026-11-20 00:00 UTC
 HERE = Path(statspage.__file__).parent
@@ -289,36 +287,7 @@ def test_the_logs_reach_is_beside_its_retention() -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    """Where the browser is. Where there is none, its tests are skipped; with
-    RMQCTL_BROWSER=require (as in CI) they fail."""
-    found = [path for name in BROWSERS if (path := shutil.which(name))]
-    if not found:
-        reason = f"there is no browser to open the page with: {', '.join(BROWSERS)}"
-        if os.environ.get("RMQCTL_BROWSER") == "require":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found[0]
-
-
-def opened(chromium: str, path: Path, *options: str) -> str:
-    """What the browser has made of a page."""
-    command = [
-        chromium,
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        f"--user-data-dir={path.parent / 'profile'}",
-        *options,
-    ]
-    # It keeps settings in a home directory, and without one in the working directory.
-    environment = os.environ | {"HOME": str(path.parent)}
-    done = subprocess.run(
-        [*command, "--dump-dom", path.as_uri()],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    return done.stdout
+    return find_browser()
 
 
 #: These scripts are the tests': what is wider than the window or its card, how light the ground is,
@@ -357,12 +326,6 @@ const pause = () => new Promise((done) => setTimeout(done, 60));
   document.title = told.join(' | ');
 })();
 """
-
-
-def with_script(text: str, script: str) -> str:
-    """The page with a script of the test's, which its policy would refuse."""
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-    return text.replace("</body>", f"<script>{script}</script></body>")
 
 
 @pytest.mark.parametrize(

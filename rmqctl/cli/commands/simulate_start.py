@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common
+from rmqctl.cli.options import common, report_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @make(
@@ -17,6 +22,7 @@ from rmqctl.cli.types import Time
         "rmqctl simulate-start --store DIR --broker-conf broker.conf --as 5.3.3",
         "rmqctl simulate-start --store DIR --now '04:30' --format ndjson",
         "rmqctl simulate-start --store DIR -q && echo harmless",
+        "rmqctl simulate-start --store DIR --report start.html",
     ],
     exits={1: "the broker would not start, or messages would be lost"},
 )
@@ -30,8 +36,9 @@ from rmqctl.cli.types import Time
     help="Start as RocketMQ 4.9.3 or 5.3.3 does.",
 )
 @click.option("--now", "at", metavar="TIME", type=Time(), help="Judge retention by this time.")
+@report_option
 @common
-def command(settings: Settings, version: str, at: int | None) -> int:
+def command(settings: Settings, version: str, at: int | None, report: Path | None) -> int:
     """Show what a broker's start would do, without doing it.
 
     Load and recovery are played as the broker does them: the file that the recovery reads from and
@@ -39,10 +46,16 @@ def command(settings: Settings, version: str, at: int | None) -> int:
     retention takes at once. Prints rows of type step, deleted, truncated and queue (each queue as
     it is after the start), then a summary. Nothing is changed. An index file that goes is no
     message lost, and does not count for the exit status; nor does what the retention takes.
+    --report writes a page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line
     from rmqctl.operations.doctor import simulatestart
 
+    making = None
+    if report is not None:
+        from rmqctl.cli.storepage.making import Making
+
+        making = Making(settings, report, "simulate-start")
     with settings.writer("queue") as writer:
         total = sum(
             path.stat().st_size
@@ -63,4 +76,6 @@ def command(settings: Settings, version: str, at: int | None) -> int:
         if command:
             writer.remark("Next, while the broker is down:")
             writer.command(command)
+        if making is not None:
+            making.after_start(done)
     return 0 if done.is_harmless else 1

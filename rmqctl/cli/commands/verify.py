@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import jobs_of, jobs_option
+from rmqctl.cli.options import jobs_of, jobs_option, report_option
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.spark_options import (
     SparkSettings,
@@ -20,6 +20,9 @@ from rmqctl.cli.spark_options import (
 from rmqctl.cli.types import OFFSET, Length
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.cli.storepage.making import Making
     from rmqctl.errors import RmqctlError
     from rmqctl.operations.verify import Finding, Summary
 
@@ -36,6 +39,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
         "rmqctl verify --store DIR -q && echo sound",
         "rmqctl verify --store DIR --only queues --only index",
         "rmqctl verify --store DIR --max-duration 1h30m --format ndjson",
+        "rmqctl verify --store DIR --report store.html",
         "rmqctl verify --store DIR --master 'local[*]' --output /tmp/findings",
         "rmqctl verify --store '/data/*/store' --master spark://HOST:7077 --format ndjson",
     ],
@@ -61,6 +65,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
     type=OFFSET,
     help="Begin at this physical offset: where --max-duration has stopped.",
 )
+@report_option
 @jobs_option
 @spark_options()
 @output_options
@@ -76,6 +81,8 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     wrong elsewhere is not told.
     A log that takes hours is checked in stretches, with --max-duration and --resume-from; the last
     one tells what needs its end: units and items that point behind it, and the checkpoint.
+    --report writes a page for a browser that needs no network: the log as a strip with what is
+    wrong and what a start would delete, the queues, the index, and the commands to go on with.
     With --master the same findings are sorted by place, and there may be several stores: findings
     then say which, and each store has a row of type store. One that cannot be checked is told
     there, and ends the command with its error when the others are done.
@@ -84,18 +91,15 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
     from rmqctl.operations.verify import Finding, Summary
 
     stores = settings.mapped_stores("verify", format, options["master"])
-    if output is not None and options["master"] is None:
-        raise click.UsageError("--output needs --master.")
-    for name in ("only", "max_duration", "resume_from"):
-        if options[name] not in (None, ()) and options["master"] is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{option} and --master exclude each other: Spark checks all.")
+    _check_master(output, options)
     part = Part(options["max_duration"], options["resume_from"])
     jobs = jobs_of(options)
+    making = _page(stores, options["report"])
+    also = None if making is None else making.add
     total, failure = Summary(), None
     with (
         settings.writer(format, "finding") as writer,
-        FindingsReport(writer, is_table=format == "table") as report,
+        FindingsReport(writer, is_table=format == "table", also=also) as report,
         stores[0].progress("verify", sum(map(_log_bytes, stores)), writer) as advance,
     ):
         if options["master"] is None:
@@ -113,18 +117,47 @@ def command(settings: SparkSettings, format: str, output: str | None, **options:
             else:
                 failure = failure or found
                 report.row({"type": "store", **named, "error": str(found)})
-        shown = total.row()
-        if len(stores) > 1:
-            shown = {"stores": len(stores), **shown}
-            del shown["min_offset"], shown["max_offset"]
         asked = options["only"]
         some = set(asked) < set(_STRUCTURES)
         only = [name for name in _STRUCTURES if some and name in asked]
-        report.finish(shown, _looked_at(total), only, part.named(total))
+        report.finish(_summary(total, stores), _looked_at(total), only, part.named(total))
         part.note(stores[0], total)
+        if making is not None:
+            with making.progress(writer) as read:
+                making.after_check(report.verdict, total.records, read)
     if failure is not None:
         raise failure
     return int(not total.is_clean)
+
+
+def _check_master(output: str | None, options: dict[str, Any]) -> None:
+    """:raises click.UsageError: an option is given that is not for this way of checking."""
+    if output is not None and options["master"] is None:
+        raise click.UsageError("--output needs --master.")
+    for name in ("only", "max_duration", "resume_from"):
+        if options[name] not in (None, ()) and options["master"] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and --master exclude each other: Spark checks all.")
+
+
+def _summary(total: Summary, stores: list[Settings]) -> dict[str, object]:
+    """The summary's fields; of several logs offsets say nothing."""
+    shown = total.row()
+    if len(stores) > 1:
+        shown = {"stores": len(stores), **shown}
+        del shown["min_offset"], shown["max_offset"]
+    return shown
+
+
+def _page(stores: list[Settings], path: Path | None) -> Making | None:
+    """What makes the page; None where none is wanted."""
+    if path is None:
+        return None
+    if len(stores) > 1:
+        raise click.UsageError("--report is of one store: name one with --store.")
+    from rmqctl.cli.storepage.making import Making
+
+    return Making(stores[0], path, "verify")
 
 
 class Part(NamedTuple):

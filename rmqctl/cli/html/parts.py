@@ -5,7 +5,7 @@ Every word of a store is text: it is escaped, and control characters are shown a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import TYPE_CHECKING
@@ -50,11 +50,30 @@ def bar_lines(rows: list[Row], label: Callable[[Row], object], measures: tuple[s
     return f'<div class="bars {measures[0]}">{"".join(lines)}</div>'
 
 
+def table(names: Sequence[str], rows: Iterable[Sequence[str]], wrapped: Sequence[str] = ()) -> str:
+    """A table of cells that are HTML; in a narrow window each row is a block, with the name of a
+    column before its cell. :param wrapped: columns whose cells are broken into lines."""
+    kinds = [' class="wrap"' if name in wrapped else "" for name in names]
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f'<td data-name="{name}"{kind}>{cell}</td>'
+            for name, kind, cell in zip(names, kinds, row, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    head = "".join(f"<th>{name}</th>" for name in names)
+    return f'<div class="scroll"><table class="places"><tr>{head}</tr>{lines}</table></div>'
+
+
 def text(value: object) -> str:
     """A value as text of the page; what is no character to show is shown as its escape."""
-    shown = "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(value)
-    )
+    shown = str(value)
+    if not shown.isprintable():
+        shown = "".join(
+            c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown
+        )
     return escape(shown)
 
 
@@ -76,7 +95,16 @@ def is_moment(milliseconds: int | None) -> bool:
     return milliseconds is not None and 0 <= milliseconds < _LATEST
 
 
-def moment(milliseconds: int) -> str:
+def moment(milliseconds: int, *, seconds: bool = False) -> str:
     if not is_moment(milliseconds):
         return f"{milliseconds} ms"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    shown = "%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime(shown)
+
+
+def sentences(words: str) -> str:
+    """Words of ours, or a store's, as text; what stands between backticks is code."""
+    parts = text(words).split("`")
+    if len(parts) % 2 == 0:
+        return "`".join(parts)
+    return "".join(f"<code>{one}</code>" if n % 2 else one for n, one in enumerate(parts))

@@ -5,5 +5,6 @@ Other rooms use:
 - :mod:`~rmqctl.operations.doctor.checkpoint`
 - :mod:`~rmqctl.operations.doctor.corrupt`
 - :mod:`~rmqctl.operations.doctor.lint`
+- :mod:`~rmqctl.operations.doctor.portrait`
 - :mod:`~rmqctl.operations.doctor.simulatestart`
 """

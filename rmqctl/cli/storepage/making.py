@@ -1,0 +1,64 @@
+"""A store's page in the making: what goes before a check, with it, and behind it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.cli.html.document import write
+from rmqctl.cli.storepage import Collected, Report, log_range, page
+from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.state.laterversions import is_of_5
+from rmqctl.errors import CannotWrite, RmqctlError
+from rmqctl.operations.doctor import simulatestart
+from rmqctl.operations.doctor.portrait import portrait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from rmqctl.cli.output import RowWriter
+    from rmqctl.cli.settings import Settings
+
+
+class Making:
+    """Takes findings (``add``) and writes the page to ``path`` at the end."""
+
+    def __init__(self, settings: Settings, path: Path, by: str) -> None:
+        """Looks at the store.
+
+        :raises CannotWrite: there is no directory for the file: that is told before a long check.
+        :raises StoreNotFound, NotAStore, FileLengthContradiction: it cannot be opened.
+        """
+        if not path.absolute().parent.is_dir():
+            raise CannotWrite(path=str(path), reason="there is no directory for it")
+        self._settings, self._path, self._by = settings, path, by
+        self.store = portrait(settings.root, settings.config)
+        self._found = Collected(*log_range(self.store))
+        self.add = self._found.add
+
+    def progress(self, writer: RowWriter) -> AbstractContextManager[Callable[[int], None]]:
+        """The bar of a start that is played."""
+        begin, end = log_range(self.store)
+        return self._settings.progress("start", end - begin, writer)
+
+    def after_check(self, verdict: str, records: int, read: Callable[[int], None]) -> None:
+        """Plays a start, and writes the page. ``read`` is told of bytes that the start reads."""
+        settings, start, why = self._settings, None, ""
+        if is_locked(settings.root):
+            why = "a broker, or an rmqctl that writes, has the store open"
+        else:
+            version = "5.3.3" if is_of_5(settings.root) else "4.9.3"
+            try:
+                start = simulatestart.simulate_start(
+                    settings.root, settings.config, version=version, read=read
+                )
+            except RmqctlError as error:
+                why = str(error)
+        told = Report(self._by, verdict, self.store, self._found, start, why, records)
+        write(self._path, page(told))
+
+    def after_start(self, start: simulatestart.Simulation) -> None:
+        """Writes the page of a start alone."""
+        told = Report(self._by, simulatestart.verdict(start), self.store, None, start)
+        write(self._path, page(told))
