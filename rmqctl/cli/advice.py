@@ -102,6 +102,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "delay-not-a-number": _SALVAGE,
     "message-not-decodable": _DUMP,
     "dispatch-stops": _DUMP,
+    "store-time-implausible": _DUMP,
     "topic-not-allowed": _DUMP,
     "commitlog-file-missing": _SALVAGE,
     "file-length-mismatch": _of_length,

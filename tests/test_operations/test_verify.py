@@ -331,3 +331,27 @@ def test_what_stands_in_place_of_a_directory_is_named(store: Path, name: str, ki
     found = {row.code: row for row in findings_of(store)[0]}
     assert found["not-a-directory"].path == name
     assert found["not-a-directory"].severity == ERROR
+
+
+@pytest.mark.parametrize(
+    ("time", "is_named"),
+    [
+        *((0, True), (-1, True), (1 << 30, True), (1 << 62, True), (4_102_444_800_000, True)),
+        *((1_325_376_000_000, False), (4_102_444_799_999, False)),
+    ],
+)
+def test_a_store_time_that_no_clock_shows_is_named(store: Path, time: int, is_named: bool) -> None:
+    """Of a message without keys nothing else tells."""
+    with MessageStore(store, CONFIG) as opened:
+        records = [entry for entry in opened.commit_log.walk() if isinstance(entry, Record)]
+        bare = next(r for r in records if not {"KEYS", "UNIQ_KEY"} & r.properties.keys())
+        mapped, position = opened.commit_log.locate(bare.physical_offset)
+    fields = layouts.RECORD_PREFIX[bare.sys_flag & HOSTS_V6_MASK].fields
+    at = position + next(field.offset for field in fields if field.name == "store_timestamp")
+    with mapped.path.open("r+b") as file:
+        file.seek(at)
+        file.write(time.to_bytes(8, "big", signed=True))
+    found = [one for one in findings_of(store)[0] if one.structure == "commitlog"]
+    assert [(one.code, one.physical_offset, one.found) for one in found] == (
+        [("store-time-implausible", bare.physical_offset, f"{time} ms")] if is_named else []
+    )

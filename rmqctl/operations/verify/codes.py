@@ -102,6 +102,15 @@ LOG_CODES: dict[str, Code] = {
         "Nothing behind it reaches a queue once a broker dispatches it, and after a crash 4.9.3 "
         "does not start. Start it with enableMultiDispatch=false until the record is deleted.",
     ),
+    "store-time-implausible": Code(
+        WARNING,
+        "commitlog",
+        "no clock of a broker shows the time at which the message is said to be stored: from "
+        "before there was RocketMQ, or from 2100 or later",
+        "Consumers get the message; offsets by time near it may be wrong, and a start after a "
+        "crash may read from another file. Either the broker's clock was, or bytes have changed: "
+        "`rmqctl diff` compares with a replica.",
+    ),
     "topic-not-allowed": Code(
         ERROR,
         "commitlog",

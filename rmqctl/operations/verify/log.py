@@ -33,6 +33,8 @@ from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
+#: Store times (ms) between which a clock of a broker may be: RocketMQ is of 2012.
+_EARLIEST, _LATEST = 1_325_376_000_000, 4_102_444_800_000
 _BODY_LENGTH = np.dtype(f">{layouts.RECORD_PREFIX[0].fields[-1].code}")
 _PROPERTIES_LENGTHS = {
     magic_code: np.dtype(f">{tail.properties_length.code}")
@@ -110,6 +112,10 @@ class LogChecker:
             yield bad._replace(expected="a number in DELAY", found=level[:100])
         for row in batch.malformed.tolist():
             yield self._record_finding("properties-malformed", batch, row)
+        time = batch.store_timestamp
+        for row in np.flatnonzero((time < _EARLIEST) | (time >= _LATEST)).tolist():
+            bad = self._record_finding("store-time-implausible", batch, row)
+            yield bad._replace(expected="a time from 2012 to 2099", found=f"{int(time[row])} ms")
         allowed = batch.topics.allowed_array()
         if not allowed.all():
             for row in np.flatnonzero(~allowed[batch.topic_id]).tolist():
