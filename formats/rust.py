@@ -46,6 +46,12 @@ _PROPERTIES = (
     "PROPERTY_INNER_MULTI_DISPATCH",
     "PROPERTY_CRC32",
 )
+_FLAGS = (
+    "COMPRESSED_FLAG",
+    "TRANSACTION_TYPE_MASK",
+    "TRANSACTION_PREPARED_TYPE",
+    "TRANSACTION_ROLLBACK_TYPE",
+)
 _CHARACTERS = ("NAME_VALUE_SEPARATOR", "PROPERTY_SEPARATOR", "KEY_SEPARATOR")
 
 
@@ -77,6 +83,7 @@ def layouts_rs(
     parts += [f"pub const RECORD_MAGIC_HEAD: &[u8] = &[{head}];\n\n"]
     parts += [f"pub const {name}: u8 = {ord(getattr(constants, name))};\n" for name in _CHARACTERS]
     parts += [f'pub const {name}: &[u8] = b"{getattr(constants, name)}";\n' for name in _PROPERTIES]
+    parts += ["\n", *(f"pub const {name}: i32 = {getattr(constants, name)};\n" for name in _FLAGS)]
     for name, layout in structures.items():
         parts += [f"\npub const {name}_BYTES: usize = {layout.size};\n"]
         parts += [

@@ -26,6 +26,21 @@ Taken = tuple[
     list[tuple[int, bytes]],
 ]
 
+class Runs: ...
+
+#: A part's plain records: start and end, thread, new topics, numbers of records and units, newest
+#: store time and the last one's offset, units, and three columns of keys.
+PlainPart = tuple[
+    tuple[int, int],
+    int,
+    list[bytes],
+    tuple[int, int, int, int],
+    Runs,
+    bytearray,
+    bytearray,
+    bytearray,
+]
+
 class Scanner:
     def __init__(self, *, check: bool, properties: bool, threads: int) -> None: ...
     def starts(
@@ -46,6 +61,17 @@ class Scanner:
         file_from_offset: int,
         most: int,
     ) -> tuple[int, int, bool, bytearray, list[Taken]]: ...
+    def plain(
+        self,
+        buffer: object,
+        starts: list[int],
+        limit: int,
+        readable: int,
+        file_from_offset: int,
+        *,
+        units: bool,
+        keys: bool,
+    ) -> list[PlainPart]: ...
 
 class Lines:
     def __init__(
@@ -172,6 +198,9 @@ class Appender:
         clock: Callable[[], int],
     ) -> tuple[int, int] | tuple[int, int, list[int], int]: ...
 
+def join_runs(
+    parts: list[tuple[Runs, object]],
+) -> tuple[list[tuple[int, int, int, int]], bytearray]: ...
 def units_by_queue(
     batches: list[list[object]],
 ) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...

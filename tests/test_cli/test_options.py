@@ -170,7 +170,7 @@ def test_a_filter_by_one_of_several_keys_is_told_of(
         ("-V", "'--version'"),
         ("check", "'verify'"),
         ("lag", "'groups'"),
-        ("repair", "'rebuild'"),
+        ("mend", "'rebuild'"),
         ("pul", "'pull'"),
     ],
 )

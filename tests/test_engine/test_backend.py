@@ -13,6 +13,7 @@ from rmqctl import kernel
 from rmqctl.engine.scan.backend import PURE, WindowReader, backends, chosen
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.compiled import CompiledBackend
+from rmqctl.engine.scan.plain import PlainWanted
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import ScanTuning
@@ -29,8 +30,15 @@ class Recorder:
         self.asked: list[Any] = []
 
     def reader(
-        self, topics: TopicTable, tuning: ScanTuning, *, check: bool, properties: bool
+        self,
+        topics: TopicTable,
+        tuning: ScanTuning,
+        *,
+        check: bool,
+        properties: bool,
+        plain: PlainWanted | None = None,
     ) -> WindowReader:
+        assert plain is None
         self.asked.append((topics, tuning, check, properties))
         return PURE.reader(topics, tuning, check=check, properties=properties)
 

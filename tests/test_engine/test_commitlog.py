@@ -19,6 +19,7 @@ from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, 
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record
 from rmqctl.engine.scan.backend import ScanBackend, WindowReader, backends
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.pure import PureReader
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import DamagedStore, ReadersDisagree
@@ -94,13 +95,13 @@ class Watched:
         self._reader = self._backend.reader(*args, **kwargs)
         return self
 
-    def batches(self, *args: Any) -> Iterator[Batch]:
+    def batches(self, *args: Any) -> Iterator[Batch | Plain]:
         assert self._reader is not None
         found = list(self._reader.batches(*args))
         self._act()
         yield from found
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: Batch | Plain) -> None:
         assert self._reader is not None
         self._reader.settle(batch)
 

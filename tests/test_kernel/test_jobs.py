@@ -41,6 +41,8 @@ ENGINES = [("pure", 1), ("compiled", 3)]
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of some records, so that a golden store has many of them."""
     monkeypatch.setattr(backend, "_PART_BYTES", 8000)
+    monkeypatch.setattr(backend, "_PASSED_BYTES", 3000)
+    monkeypatch.setattr(backend, "_CLOSELY", 700)
 
 
 def said(root: Path, config: MessageStoreConfig, patch: pytest.MonkeyPatch) -> list[list[Any]]:

@@ -220,7 +220,7 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
         if path.parent.name != "kernel"
         and any(used.startswith("rmqctl.kernel") for used in imports(path))
     ]
-    scan = ["rmqctl.engine.scan.backend", "rmqctl.engine.scan.compiled"]
+    scan = [f"rmqctl.engine.scan.{name}" for name in ("backend", "compiled", "plain")]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.dispatch.byqueue"]
     index = ["rmqctl.engine.index.links", "rmqctl.engine.index.newslots"]
     queue, read = ["rmqctl.engine.queue.storing"], ["rmqctl.engine.read.lines"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
     from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.plain import Plain
     from rmqctl.engine.scan.scanner import TopicTable
 
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
@@ -176,36 +177,36 @@ class DerivedWriter:
 
     def put_units(
         self,
-        batches: Sequence[UnitBatch],
+        batches: Sequence[UnitBatch | Plain],
         topics: TopicTable,
         ext_timestamps: NDArray[np.int64] | None = None,
         *,
         restoring: bool = False,
         max_gap: int = 0,
     ) -> int:
-        """Units of some batches in log order; to how many queues they went.
+        """Units of some batches, or plain records, in log order; to how many queues they went.
 
         :param max_gap: units that damage may have swallowed: so long a gap in a queue is filled.
         """
-        from rmqctl.engine.dispatch.byqueue import units_by_queue
+        from rmqctl.engine.dispatch.byqueue import UnitsOfQueue, units_by_queue
 
-        count = 0
+        count, last = 0, (-1, -1)
         if self.queues is None:
             return count
         for units in units_by_queue(batches):
             queue = self.queues.find_or_create(topics.names[units.topic_id], units.queue_id)
-            count += 1
+            count += last != (last := (units.topic_id, units.queue_id))
             if not restoring and units.is_run and queue.put_run(*units.first, units.stored):
                 continue
             column = units.columns()
             columns = column.physical_offset, column.size, column.tags_code, column.queue_offset
             if restoring:
                 queue.restore_units(*columns)
-            queue.put_units(
-                *columns,
-                max_gap=max_gap,
-                store_timestamp=None if ext_timestamps is None else ext_timestamps[units.rows],
-            )
+            stamps = None
+            if ext_timestamps is not None:
+                assert isinstance(units, UnitsOfQueue), "plain records have no times for extensions"
+                stamps = ext_timestamps[units.rows]
+            queue.put_units(*columns, max_gap=max_gap, store_timestamp=stamps)
         return count
 
     def put_keys(self, keys: KeyBatch, last_record: int) -> None:

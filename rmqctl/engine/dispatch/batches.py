@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.plain import Plain
 
 
 class UnitBatch(NamedTuple):
@@ -105,8 +106,13 @@ def _delayed(batch: Batch) -> dict[int, str]:
     return {row: level for row, level in batch.delay_levels.items() if topic_id[row] == schedule}
 
 
-def key_batch(batch: Batch) -> KeyBatch:
-    """:meth:`Dispatcher.keys` for every record of a batch."""
+def key_batch(batch: Batch | Plain) -> KeyBatch:
+    """:meth:`Dispatcher.keys` for every record of a batch, or of plain records whose keys were
+    noted."""
+    from rmqctl.engine.scan.plain import Plain
+
+    if isinstance(batch, Plain):
+        return KeyBatch(batch.key_hash, batch.key_offset, batch.key_timestamp)
     kind = batch.sys_flag & constants.TRANSACTION_TYPE_MASK
     rows, hashes = batch.key_row, batch.key_hash
     rolled_back = kind[rows] == constants.TRANSACTION_ROLLBACK_TYPE

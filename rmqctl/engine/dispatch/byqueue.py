@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from formats import layouts
 from formats.derive import dtype_of
 from rmqctl.engine.dispatch.batches import UnitBatch
+from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.sorting import stable_order
 from rmqctl.kernel import module as compiled
 
@@ -54,6 +56,30 @@ class UnitsOfQueue:
         return UnitBatch(*(column[self.rows] for column in self._bulk.columns))
 
 
+class UnitRun:
+    """:class:`UnitsOfQueue` of plain records: always a run."""
+
+    __slots__ = ("queue_id", "queue_offset", "stored", "topic_id")
+    is_run = True
+
+    def __init__(self, topic_id: int, queue_id: int, queue_offset: int, stored: memoryview) -> None:
+        self.topic_id, self.queue_id = topic_id, queue_id
+        self.queue_offset, self.stored = queue_offset, stored
+
+    def __len__(self) -> int:
+        return len(self.stored) // _SIZE
+
+    @property
+    def first(self) -> tuple[int, int]:
+        """Queue offset and physical offset of the first unit."""
+        units = np.frombuffer(self.stored, dtype_of(layouts.QUEUE_UNIT), 1)
+        return self.queue_offset, int(units["physical_offset"][0])
+
+    def columns(self) -> UnitBatch:
+        """The units as columns, of shape ``(len(self),)``."""
+        return _columns([(self.topic_id, self.queue_id, self.queue_offset, 0)], self.stored)
+
+
 class _Bulk:
     """Batches of units one after the other; they are joined when somebody wants columns."""
 
@@ -80,10 +106,20 @@ class _Sorted(NamedTuple):
     stored: memoryview
 
 
-def units_by_queue(batches: Sequence[UnitBatch]) -> Iterator[UnitsOfQueue]:
-    """The units of batches in log order, by topic number and queue id. Topics and queue ids are not
-    negative."""
-    filled = [batch for batch in batches if len(batch.size)]
+def units_by_queue(batches: Sequence[UnitBatch | Plain]) -> Iterator[UnitsOfQueue | UnitRun]:
+    """The units of batches, and of plain records, in log order, by topic number and queue id; a
+    queue's may come in several runs. Topics and queue ids are not negative."""
+    if not batches:
+        return
+    plain = [one for one in batches if isinstance(one, Plain)]
+    if len(plain) == len(batches):
+        queues, joined = _joined(plain)
+        bounds = [*(_SIZE * queue[3] for queue in queues), len(joined)]
+        for queue, (low, high) in zip(queues, pairwise(bounds), strict=True):
+            yield UnitRun(*queue[:3], joined[low:high])
+        return
+    every = [_columns(*_joined([one])) if isinstance(one, Plain) else one for one in batches]
+    filled = [batch for batch in every if len(batch.size)]
     if not filled:
         return
     bulk, kernel = _Bulk(filled), compiled()
@@ -92,6 +128,32 @@ def units_by_queue(batches: Sequence[UnitBatch]) -> Iterator[UnitsOfQueue]:
     for (topic_id, queue_id, start, is_run), end in zip(found.queues, ends, strict=True):
         stored = found.stored[_SIZE * start : _SIZE * end]
         yield UnitsOfQueue(bulk, topic_id, queue_id, found.rows[start:end], stored, is_run)
+
+
+#: Topic number, queue id, queue offset of the first unit, and which unit of all that is.
+_Queue = tuple[int, int, int, int]
+
+
+def _joined(plain: Sequence[Plain]) -> tuple[list[_Queue], memoryview]:
+    """The units of plain records by topic number and queue id, each followed by what goes on."""
+    kernel = compiled()
+    assert kernel is not None
+    queues, stored = kernel.join_runs([(one.runs, one.numbers.view(np.uint8)) for one in plain])
+    return queues, memoryview(stored)
+
+
+def _columns(queues: Sequence[_Queue], stored: memoryview) -> UnitBatch:
+    """Units of queues, one after the other, as columns."""
+    units = np.frombuffer(stored, dtype_of(layouts.QUEUE_UNIT))
+    numbers = np.array(queues, np.int64).reshape(-1, 4)
+    start = numbers[:, 3]
+    counts = np.diff(start, append=len(units))
+    topic_id, queue_id, begin = (
+        np.repeat(column, counts) for column in (*numbers[:, :2].T, numbers[:, 2] - start)
+    )
+    offset = begin + np.arange(len(units))
+    values = (units[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
+    return UnitBatch(topic_id, queue_id, offset, *values)
 
 
 def _sorted_by_kernel(batches: Sequence[UnitBatch]) -> _Sorted:

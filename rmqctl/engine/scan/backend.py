@@ -14,6 +14,7 @@ from rmqctl import kernel
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.compiled import CompiledBackend
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.pure import PureBackend
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import ScanTuning
@@ -25,12 +26,12 @@ class WindowReader(Protocol):
 
     runs_ahead: bool
 
-    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
+    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
         """Batches of the sound records that stand behind each other from ``position`` on: those
         that begin before ``limit``, up to the first that is none. What is wrong there is not said;
         the walk says it."""
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: Batch | Plain) -> None:
         """Gives the batch's topics their numbers. Called once for each batch, in their order, by
         who takes them: so a topic's number does not depend on how far another thread is ahead."""
 
@@ -42,10 +43,17 @@ class ScanBackend(Protocol):
     def name(self) -> str: ...
 
     def reader(
-        self, topics: TopicTable, tuning: ScanTuning, *, check: bool, properties: bool
+        self,
+        topics: TopicTable,
+        tuning: ScanTuning,
+        *,
+        check: bool,
+        properties: bool,
+        plain: PlainWanted | None = None,
     ) -> WindowReader:
         """A reader for one scan, that numbers topics by ``topics``; ``check`` and ``properties``
-        as of :class:`~rmqctl.engine.scan.scanner.Scanner`."""
+        as of :class:`~rmqctl.engine.scan.scanner.Scanner`. With ``plain`` it may pass over plain
+        records."""
 
 
 PURE = PureBackend()

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from formats.text import decode_utf8
+from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.properties import delays_to_look_at
 from rmqctl.engine.scan.seen import window_seen, with_last_record
 from rmqctl.engine.scan.topics import TopicTable
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 #: Bytes of a part of a window, and parts that are read at once, at most.
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
+#: The same where records are only passed over.
+_PASSED_BYTES, _MOST_PASSED = 1 << 21, 8
+#: Bytes that are read in full behind a record that is not plain, at least.
+_CLOSELY = 1 << 18
 
 
 class CompiledBackend:
@@ -36,9 +42,15 @@ class CompiledBackend:
         self._kernel = kernel
 
     def reader(
-        self, topics: TopicTable, tuning: ScanTuning, *, check: bool, properties: bool
+        self,
+        topics: TopicTable,
+        tuning: ScanTuning,
+        *,
+        check: bool,
+        properties: bool,
+        plain: PlainWanted | None = None,
     ) -> CompiledReader:
-        return CompiledReader(self._kernel, topics, tuning, check, properties)
+        return CompiledReader(self._kernel, topics, tuning, check, properties, plain)
 
 
 class CompiledReader:
@@ -58,7 +70,10 @@ class CompiledReader:
         tuning: ScanTuning,
         check: bool,
         properties: bool,
+        plain: PlainWanted | None,
     ) -> None:
+        self._plain = plain
+        self._closely = _CLOSELY
         self._scanner = kernel(check=check, properties=properties, threads=tuning.threads)
         self._topics = topics
         self._most_rows = tuning.batch_records
@@ -72,7 +87,52 @@ class CompiledReader:
         #: Bytes of a record, on an average; 0: not known yet.
         self._record_bytes = 0
 
-    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
+    def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
+        if self._plain is None:
+            yield from self._columns(mapped, position, limit)
+            return
+        while position < limit:
+            begin = position
+            for stretch in self._passed(mapped, position, limit, self._plain):
+                yield stretch
+                position = stretch.end_offset - mapped.file_from_offset
+            if position - begin > self._closely:
+                self._closely = _CLOSELY
+            # Something is not plain here: some records in full, and more where that goes on.
+            end = min(position + self._closely, limit)
+            for batch in self._columns(mapped, position, end):
+                yield batch
+                position = batch.end_offset - mapped.file_from_offset
+            if position < end:
+                return
+            self._closely = min(2 * self._closely, _PART_BYTES)
+
+    def _passed(
+        self, mapped: MappedFile, position: int, limit: int, wanted: PlainWanted
+    ) -> Iterator[Plain]:
+        """The plain records from ``position`` on, up to the first that is none or begins behind
+        ``limit``. The map is looked at as far as it has no hole."""
+        mapped.load(position, limit)
+        is_whole(mapped, position, limit)
+        first, hole = mapped.whole
+        if not first <= position < hole:
+            return
+        limit = min(limit, hole)
+        places = limit, hole, mapped.file_from_offset
+        parts = min(max((limit - position) // _PASSED_BYTES, 1), _MOST_PASSED)
+        starts = [position]
+        if parts > 1:
+            starts = self._scanner.starts(mapped.buffer, position, *places, parts)
+        found = self._scanner.plain(
+            mapped.buffer, starts, *places, units=wanted.units, keys=wanted.keys
+        )
+        for taken in found:
+            stretch = Plain.of(self._topics, mapped.file_from_offset, taken)
+            if stretch.records:
+                yield stretch
+
+    def _columns(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:
+        """Batches of all records, as of :class:`~rmqctl.engine.scan.backend.WindowReader`."""
         mapped.load(position, limit)
         seen, readable = window_seen(mapped, position, limit), limit
         while position < limit:
@@ -140,13 +200,16 @@ class CompiledReader:
             **dict(zip(_NAMES, ints, strict=True)),
         )
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: Batch | Plain) -> None:
         """See :class:`~rmqctl.engine.scan.backend.WindowReader`."""
         assert batch.new_topics is not None
         thread, new = batch.new_topics
         if new:
             numbers = [self._topics.number_of(topic) for topic in new]
             self._numbers[thread] = np.append(self._numbers[thread], np.array(numbers, np.int64))
+        if isinstance(batch, Plain):
+            batch.numbers, batch.new_topics = self._numbers[thread], None
+            return
         batch.topic_id = self._numbers[thread][batch.topic_id]
         batch.new_topics = None
         if self._looks_at_delays:

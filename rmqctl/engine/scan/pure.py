@@ -13,6 +13,7 @@ from rmqctl.engine.scan import bodycrc, properties
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.chain import chain, read_fields
 from rmqctl.engine.scan.columns import Bytes, Ints
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.properties import PropertyColumns, delays_to_look_at
 from rmqctl.engine.scan.seen import window_seen, with_last_record
 from rmqctl.engine.scan.topics import TopicTable
@@ -29,7 +30,13 @@ class PureBackend:
     body_crcs = staticmethod(bodycrc.body_crcs)
 
     def reader(
-        self, topics: TopicTable, tuning: ScanTuning, *, check: bool, properties: bool
+        self,
+        topics: TopicTable,
+        tuning: ScanTuning,
+        *,
+        check: bool,
+        properties: bool,
+        plain: PlainWanted | None = None,
     ) -> PureReader:
         return PureReader(self, topics, tuning, check=check, properties=properties)
 
@@ -76,7 +83,7 @@ class PureReader:
             if len(fields["position"]) < len(chained):
                 return
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: Batch | Plain) -> None:
         """Topics have got their numbers with the batch."""
 
     def _batch(self, mapped: MappedFile, data: Bytes, fields: dict[str, Ints]) -> Batch:

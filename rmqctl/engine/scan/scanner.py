@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
+from typing import cast
 
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End, Record
@@ -17,12 +18,13 @@ from rmqctl.engine.scan.ahead import ahead
 from rmqctl.engine.scan.backend import ScanBackend, WindowReader, chosen
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.seen import window_end
 from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.engine.scan.tuning import DEFAULT, ScanTuning
 from rmqctl.errors import ReadersDisagree
 
-__all__ = ["Batch", "ScanEntry", "Scanner", "TopicTable", "gather"]
+__all__ = ["Batch", "Plain", "PlainWanted", "ScanEntry", "Scanner", "TopicTable", "gather"]
 
 
 ScanEntry = Batch | Blank | Damage | End
@@ -55,21 +57,36 @@ class Scanner:
 
         :raises ReadersDisagree: the backend passes over what the walk takes for a record.
         """
+        return cast(Generator[ScanEntry], self._entries(None, start, end))
+
+    def scan_plain(
+        self, wanted: PlainWanted, start: int | None = None, end: int | None = None
+    ) -> Generator[ScanEntry | Plain]:
+        """:meth:`scan`, but plain records may come as :class:`Plain`, from a backend that can."""
+        return self._entries(wanted, start, end)
+
+    def _entries(
+        self, plain: PlainWanted | None, start: int | None, end: int | None
+    ) -> Generator[ScanEntry | Plain]:
         reader = self._backend.reader(
-            self.topics, self._tuning, check=self._check, properties=self._properties
+            self.topics,
+            self._tuning,
+            check=self._check,
+            properties=self._properties,
+            plain=plain,
         )
         entries = self._scan(reader, start, end)
         if self._tuning.threads > 1 and reader.runs_ahead:
             entries = ahead(entries)
         with closing(entries):
             for entry in entries:
-                if isinstance(entry, Batch):
+                if isinstance(entry, Batch | Plain):
                     reader.settle(entry)
                 yield entry
 
     def _scan(
         self, reader: WindowReader, start: int | None, end: int | None
-    ) -> Generator[ScanEntry]:
+    ) -> Generator[ScanEntry | Plain]:
         """:meth:`scan`, but for the topics' numbers."""
         entries = self.log.files.entries
         number = 0 if start is None else self.log.files.index_of(start)

@@ -4,6 +4,7 @@
 use crate::columns::{Ints, ROW_BYTES};
 use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::parts;
+use crate::plain::{self, Asked};
 use crate::pull::{Limits, Part, Tags, Units, pull};
 use crate::record::{Found, read};
 use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
@@ -23,6 +24,7 @@ pub fn read_all(given: &[u8]) {
     let Some((choice, data)) = given.split_first_chunk::<8>() else { return };
     let number = |at: usize| usize::from(choice[at]);
     scan(data, number(0), 1 + number(1) % 3, 1 + number(2) % 6, choice[3]);
+    pass_plain(data, number(0), 1 + number(1) % 3, 1 + number(2) % 6, choice[3]);
     let form = FORMS[number(4) % FORMS.len()];
     let spelling = SPELLINGS[number(5) % SPELLINGS.len()];
     let cells = COLUMNS.map(|(name, column)| (name.to_owned(), Cell::Of(column)));
@@ -52,6 +54,22 @@ fn scan(data: &[u8], position: usize, threads: usize, parts: usize, wanted: u8) 
     let mut numbers = vec![0; starts.len() * MOST * ROW_BYTES];
     let rooms = numbers.chunks_exact_mut(MOST * ROW_BYTES).map(Ints::new).collect();
     parts::fill(&mut topics, data, window, &starts, wanted, rooms);
+}
+
+fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked: u8) {
+    let window =
+        Window { position, limit: data.len(), readable: data.len(), file_from_offset: FILE };
+    let asked = Asked { check: asked & 1 != 0, units: asked & 2 != 0, keys: asked & 4 != 0 };
+    let mut topics: Vec<_> = (0..threads).map(|_| Topics::default()).collect();
+    let starts = parts::starts(data, window, parts);
+    let parts = plain::read(&mut topics, data, window, &starts, asked);
+    assert!(parts.windows(2).all(|pair| pair[0].reached == pair[1].start));
+    let numbers: Vec<Vec<i64>> =
+        parts.iter().map(|part| (0..topics[part.thread].len() as i64).collect()).collect();
+    let runs = parts.iter().zip(&numbers).map(|(part, numbers)| (&part.runs[..], &numbers[..]));
+    let (_, stored) = plain::join(runs);
+    let units: usize = parts.iter().map(|part| part.units).sum();
+    assert_eq!(stored.len(), if asked.units { units * QUEUE_UNIT_BYTES } else { 0 });
 }
 
 /// Pulls of a queue that is the data itself, and of one that has a unit of each record.

@@ -168,6 +168,11 @@ pub const PROPERTY_DELAY_TIME_LEVEL: &[u8] = b"DELAY";
 pub const PROPERTY_INNER_MULTI_DISPATCH: &[u8] = b"INNER_MULTI_DISPATCH";
 pub const PROPERTY_CRC32: &[u8] = b"__CRC32#";
 
+pub const COMPRESSED_FLAG: i32 = 1;
+pub const TRANSACTION_TYPE_MASK: i32 = 12;
+pub const TRANSACTION_PREPARED_TYPE: i32 = 4;
+pub const TRANSACTION_ROLLBACK_TYPE: i32 = 12;
+
 pub const QUEUE_UNIT_BYTES: usize = 20;
 pub const QUEUE_UNIT_PHYSICAL_OFFSET: usize = 0;
 pub const QUEUE_UNIT_SIZE: usize = 8;

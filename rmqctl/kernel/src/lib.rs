@@ -23,6 +23,7 @@ mod links;
 mod mapped;
 mod newunits;
 mod parts;
+mod plain;
 mod properties;
 mod pull;
 mod record;
@@ -41,6 +42,8 @@ mod pyderived;
 mod pylines;
 #[cfg(feature = "python")]
 mod pymessage;
+#[cfg(feature = "python")]
+mod pyplain;
 #[cfg(feature = "python")]
 mod python;
 

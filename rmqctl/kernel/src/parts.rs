@@ -54,42 +54,69 @@ pub fn fill(
     wanted: Wanted,
     rooms: Vec<Ints<'_>>,
 ) -> Filled {
+    let work = windows_of(window, starts).into_iter().zip(rooms);
+    let mut parts = spread(threads, work.collect(), |thread, topics, (window, mut ints)| {
+        read(data, window, wanted, thread, topics, &mut ints)
+    });
+    parts.sort_unstable_by_key(|part| part.start);
+    let count = believed(parts.iter().map(|part| (part.start, part.reached)));
+    for part in parts.drain(count..) {
+        threads[part.thread].forget_from(part.new_topics.start);
+    }
+    let last = &parts[count - 1];
+    let (reached, stop) = (last.reached, last.stop);
+    let goes_on = last.is_full || reached >= last.limit;
+    Filled { parts, reached, stop, goes_on }
+}
+
+/// The windows of parts that begin at `starts`, one at least.
+pub fn windows_of(window: Window, starts: &[usize]) -> Vec<Window> {
     let ends = starts[1..].iter().copied().chain([window.limit]);
     let windows = starts.iter().zip(ends);
-    let windows = windows.map(|(&position, limit)| Window { position, limit, ..window });
-    let work = Mutex::new(windows.zip(rooms));
+    windows.map(|(&position, limit)| Window { position, limit, ..window }).collect()
+}
+
+/// Does pieces of work, one at least, by as many threads as there are tables of topics; what comes
+/// of them in any order.
+pub fn spread<W: Send, T: Send>(
+    threads: &mut [Topics],
+    work: Vec<W>,
+    read: impl Fn(usize, &mut Topics, W) -> T + Sync,
+) -> Vec<T> {
+    let count = threads.len().min(work.len());
+    let work = Mutex::new(work.into_iter());
     let next = || work.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let read_all = |thread: usize, topics: &mut Topics| -> Vec<Part> {
-        let mut parts = Vec::new();
-        while let Some((window, mut ints)) = next() {
-            parts.push(read(data, window, wanted, thread, topics, &mut ints));
+    let read_all = |thread: usize, topics: &mut Topics| -> Vec<T> {
+        let mut done = Vec::new();
+        while let Some(piece) = next() {
+            done.push(read(thread, topics, piece));
         }
-        parts
+        done
     };
-    let count = threads.len().min(starts.len());
     let (first, others) = threads[..count].split_at_mut(1);
-    let mut parts = thread::scope(|scope| {
+    thread::scope(|scope| {
         let read_all = &read_all;
         let others = others.iter_mut().enumerate();
         let others: Vec<_> = others
             .map(|(number, topics)| scope.spawn(move || read_all(number + 1, topics)))
             .collect();
-        let mut parts = read_all(0, &mut first[0]);
+        let mut done = read_all(0, &mut first[0]);
         for other in others {
-            parts.extend(other.join().unwrap_or_else(|cause| resume_unwind(cause)));
+            done.extend(other.join().unwrap_or_else(|cause| resume_unwind(cause)));
         }
-        parts
-    });
-    parts.sort_unstable_by_key(|part| part.start);
-    let met = parts.windows(2).take_while(|pair| pair[0].reached == pair[1].start);
-    let believed = 1 + met.count();
-    for part in parts.drain(believed..) {
-        threads[part.thread].forget_from(part.new_topics.start);
-    }
-    let last = &parts[believed - 1];
-    let (reached, stop) = (last.reached, last.stop);
-    let goes_on = last.is_full || reached >= last.limit;
-    Filled { parts, reached, stop, goes_on }
+        done
+    })
+}
+
+/// How many parts are believed, given the start and the end of each, in order: those before which
+/// all have arrived where the next one begins; the first one always is.
+pub fn believed(parts: impl Iterator<Item = (usize, usize)>) -> usize {
+    let mut arrived = None;
+    let is_met = |&(start, reached): &(usize, usize)| {
+        let before = arrived.replace(reached);
+        before.is_none_or(|before| before == start)
+    };
+    parts.take_while(is_met).count()
 }
 
 fn read(

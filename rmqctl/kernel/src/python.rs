@@ -16,9 +16,11 @@ use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
+use crate::plain::{self, Asked};
 use crate::pyappend::{Appender, store_item_run, store_items, store_units};
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pylines::{PyLines, unit_lines};
+use crate::pyplain::{self, Runs, join_runs};
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
 use crate::topics::Topics;
@@ -134,6 +136,30 @@ impl Scanner {
         let columns = filled.parts.iter().map(|part| others(py, part, &self.threads[part.thread]));
         let columns = columns.collect::<PyResult<Vec<_>>>()?;
         (filled.reached, needed, filled.goes_on, ints, columns).into_pyobject(py)
+    }
+
+    /// Reads the plain records of a window in parts that begin at `starts`, up to the first that is
+    /// none: what each part has that is believed (`pyplain::taken`). With `units` and `keys` they
+    /// are noted.
+    #[expect(clippy::too_many_arguments, reason = "a window's, its buffer, and what is wanted")]
+    #[pyo3(signature = (buffer, starts, limit, readable, file_from_offset, *, units, keys))]
+    fn plain<'py>(
+        &mut self,
+        py: Python<'py>,
+        buffer: PyBuffer<u8>,
+        starts: Vec<usize>,
+        limit: usize,
+        readable: usize,
+        file_from_offset: i64,
+        units: bool,
+        keys: bool,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let window = Window { position: starts[0], limit, readable, file_from_offset };
+        let asked = Asked { check: self.wanted.check, units, keys };
+        let (data, threads) = (bytes_of(&buffer), &mut self.threads);
+        let parts =
+            py.detach(|| guarded(|| Ok(plain::read(threads, data, window, &starts, asked))))?;
+        parts.into_iter().map(|part| pyplain::taken(py, part, &self.threads)).collect()
     }
 }
 
@@ -263,6 +289,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyLines>()?;
     module.add_function(wrap_pyfunction!(unit_lines, module)?)?;
     module.add_class::<Appender>()?;
+    module.add_class::<Runs>()?;
+    module.add_function(wrap_pyfunction!(join_runs, module)?)?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
     module.add_function(wrap_pyfunction!(store_item_run, module)?)?;

@@ -98,18 +98,11 @@ impl Batch<'_, '_> {
 
     #[inline]
     fn add_properties(&mut self, data: &[u8], row: i64, found: &Properties, key_prefix: u32) {
-        if found.uniq_key != (0, 0) {
-            self.add_key(data, row, found.uniq_key.0, found.uniq_key.1, key_prefix);
-        }
-        if found.keys != (0, 0) {
-            let (mut start, end) = found.keys;
-            for space in memchr::memchr_iter(KEY_SEPARATOR, &data[start..end]) {
-                let space = found.keys.0 + space;
-                self.add_key(data, row, start, space, key_prefix);
-                start = space + 1;
-            }
-            self.add_key(data, row, start, end, key_prefix);
-        }
+        let extras = &mut *self.extras;
+        each_key(data, found, key_prefix, |hash| {
+            extras.key_row.push(row);
+            extras.key_hash.push(hash);
+        });
         if found.delay != (0, 0) {
             let level = data[found.delay.0..found.delay.1].to_vec();
             self.extras.delay_levels.push((row, level));
@@ -121,19 +114,29 @@ impl Batch<'_, '_> {
             self.extras.malformed.push(row);
         }
     }
+}
 
-    #[inline]
-    fn add_key(&mut self, data: &[u8], row: i64, start: usize, end: usize, key_prefix: u32) {
+/// The hashes of a record's index keys, in the order of their items.
+#[inline]
+pub fn each_key(data: &[u8], found: &Properties, key_prefix: u32, mut take: impl FnMut(i32)) {
+    let mut add = |start: usize, end: usize| {
         if start < end {
-            self.extras.key_row.push(row);
-            self.extras.key_hash.push(index_hash(hash_code(data, start, end, key_prefix)));
+            take(index_hash(hash_code(data, start, end, key_prefix)));
         }
+    };
+    add(found.uniq_key.0, found.uniq_key.1);
+    let (mut start, end) = found.keys;
+    for space in memchr::memchr_iter(KEY_SEPARATOR, &data[start..end]) {
+        let space = found.keys.0 + space;
+        add(start, space);
+        start = space + 1;
     }
+    add(start, end);
 }
 
 /// Whether the body is what was stored; an empty one is not checked, as in the engine.
 #[inline]
-fn body_matches(data: &[u8], record: &Record) -> bool {
+pub fn body_matches(data: &[u8], record: &Record) -> bool {
     let start = record.body_position;
     record.body_length == 0 || {
         let code = crc32fast::hash(&data[start..start + record.body_length]);

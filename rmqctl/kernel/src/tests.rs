@@ -14,6 +14,7 @@ use crate::units::{Queue, Unit, by_queue};
 
 mod hostile;
 mod lines;
+mod plain;
 
 /// Where a file of these tests lies in its log.
 const FILE: i64 = 1 << 30;

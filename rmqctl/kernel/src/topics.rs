@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::keyhash::hash_code;
+use crate::layouts::VERSIONS;
 
 const SLOT_BITS: u32 = 12;
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What is known of a topic: its number, and `hashCode` of `topic#`.
+/// What is known of a topic: its number, `hashCode` of `topic#`, and whether nothing is special about
+/// it: it is a text, and can be a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Topic {
     pub number: i64,
     pub key_prefix: u32,
+    pub is_plain: bool,
 }
 
 /// Topics by their bytes. A slot is a guess whose bytes are compared, so no choice of topics can
@@ -50,7 +53,8 @@ impl Topics {
                 let place = self.known.len() as u32;
                 let before = hash_code(topic, 0, topic.len(), 0);
                 let key_prefix = before.wrapping_mul(31).wrapping_add(u32::from(b'#'));
-                let known = Topic { number: i64::from(place), key_prefix };
+                let number = i64::from(place);
+                let known = Topic { number, key_prefix, is_plain: is_plain(topic) };
                 self.known.push((topic.into(), known));
                 self.by_bytes.insert(topic.into(), place);
                 place
@@ -76,6 +80,15 @@ impl Topics {
             self.by_bytes.remove(&topic);
         }
     }
+}
+
+/// Whether a topic is a text that `topic_directory_problem` (`rmqctl/engine/files/paths.py`) lets be
+/// a directory; one that is longer than any broker allows is left to others.
+fn is_plain(topic: &[u8]) -> bool {
+    let separates = |byte: &u8| matches!(byte, b'/' | b'\\' | 0);
+    let is_above = matches!(topic, b"" | b"." | b"..");
+    let is_long = topic.len() > VERSIONS[0].topic_length.limit;
+    !is_above && !is_long && !topic.iter().any(separates) && std::str::from_utf8(topic).is_ok()
 }
 
 #[inline]

@@ -8,7 +8,7 @@ behind it keep their queue offsets and consumers their progress.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rmqctl.engine.dispatch.batches import UnitBatch
+    from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
     from rmqctl.engine.scan.batch import Batch
-    from rmqctl.engine.scan.scanner import Scanner
+    from rmqctl.engine.scan.plain import Plain
+    from rmqctl.engine.scan.scanner import ScanEntry, Scanner
     from rmqctl.rows.structures import DamageRow
 
 __all__ = [
@@ -222,7 +223,7 @@ class _Builder:
             )
         self._queues, self._index = queues, index
         self._derived = DerivedWriter(self._dispatcher, queues, index)
-        self._pending: list[UnitBatch] = []
+        self._pending: list[UnitBatch | Plain] = []
         self._pending_ext: list[NDArray[np.int64]] = []
         self._pending_units = 0
         self._queue_count = 0
@@ -231,14 +232,17 @@ class _Builder:
 
     def run(self, progress: Progress | None) -> RebuildSummary:
         from rmqctl.engine.scan.batch import Batch
+        from rmqctl.engine.scan.plain import Plain
         from rmqctl.engine.scan.scanner import Scanner
         from rmqctl.engine.scan.tuning import ScanTuning
 
         scanner = Scanner(self._log, tuning=ScanTuning(threads=self._jobs))
-        entries, lost = scanner.scan(), 0
+        entries, lost = self._entries(scanner), 0
         try:
             for entry in entries:
-                if isinstance(entry, Batch):
+                if isinstance(entry, Plain):
+                    self._plain(entry, scanner)
+                elif isinstance(entry, Batch):
                     lost += filled_bytes(entry)
                     self._max_gap = self._gap_of(lost)
                     self._batch(entry, scanner)
@@ -249,7 +253,10 @@ class _Builder:
                     # A file's name may claim a gap of any size: no disk holds such a queue.
                     self._max_gap = self._gap_of(lost)
                 if progress is not None and not isinstance(entry, End):
-                    done = entry.end_offset if isinstance(entry, Batch) else entry.physical_offset
+                    if isinstance(entry, Batch | Plain):
+                        done = entry.end_offset
+                    else:
+                        done = entry.physical_offset
                     progress(done - self._plan.log_min_offset)
             self._put_pending(scanner)
             self._derived.flush()
@@ -259,6 +266,18 @@ class _Builder:
             self._derived.close()
             self._log.close()
         return self._finish(scanner)
+
+    def _entries(self, scanner: Scanner) -> Generator[ScanEntry | Plain]:
+        """The whole log; plain records in full where units are chosen among, or get their store
+        times, too."""
+        from rmqctl.engine.scan.plain import PlainWanted
+
+        if self._plan.topic is not None or self._plan.queue_id is not None:
+            return scanner.scan()
+        if self._queues is not None and self._queues.writes_ext:
+            return scanner.scan()
+        wanted = PlainWanted(units=self._queues is not None, keys=self._index is not None)
+        return scanner.scan_plain(wanted)
 
     def _gap_of(self, lost: int) -> int:
         """How many units so many bytes may have been."""
@@ -274,13 +293,29 @@ class _Builder:
             ext_timestamps = self._derived.ext_timestamps(batch, units)
             if ext_timestamps is not None:
                 self._pending_ext.append(ext_timestamps)
-            self._pending_units += len(units.size)
-            if self._pending_units >= bulk_units(self._queue_count):
-                self._put_pending(scanner)
+            self._note_pending(len(units.size), scanner)
         if self._index is not None:
-            keys = key_batch(batch)
-            self._derived.put_keys(keys, int(batch.physical_offset[-1]))
-            self._summary.index_items += len(keys.key_hash)
+            self._put_keys(key_batch(batch), int(batch.physical_offset[-1]))
+
+    def _plain(self, plain: Plain, scanner: Scanner) -> None:
+        from rmqctl.engine.dispatch.batches import key_batch
+
+        self._summary.records += plain.records
+        if self._queues is not None:
+            self._pending.append(plain)
+            self._note_pending(plain.units, scanner)
+        if self._index is not None:
+            self._put_keys(key_batch(plain), plain.last_offset)
+
+    def _note_pending(self, count: int, scanner: Scanner) -> None:
+        """So many more units are to be put, which they are when there are enough of them."""
+        self._pending_units += count
+        if self._pending_units >= bulk_units(self._queue_count):
+            self._put_pending(scanner)
+
+    def _put_keys(self, keys: KeyBatch, last_record: int) -> None:
+        self._derived.put_keys(keys, last_record)
+        self._summary.index_items += len(keys.key_hash)
 
     def _wanted(self, units: UnitBatch, scanner: Scanner) -> UnitBatch:
         """The units of the queues that were asked for."""

@@ -23,6 +23,7 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Bytes, Ints, take
+from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.recordcrc import property_crc_mismatches
 from rmqctl.engine.scan.scanner import ScanEntry
 from rmqctl.operations.verify.damageranges import Ranges
@@ -60,13 +61,16 @@ class LogChecker:
         self.log = log
         self._damaged = damaged
 
-    def add(self, entry: ScanEntry) -> Iterator[Finding]:
+    def add(self, entry: ScanEntry | Plain) -> Iterator[Finding]:
         """Takes an entry."""
         if isinstance(entry, End):
             yield from self._end(entry)
             return
         yield from self.release_suspect()
-        if isinstance(entry, Batch):
+        if isinstance(entry, Plain):
+            self.records += entry.records
+            self.newest_timestamp = max(self.newest_timestamp, entry.newest_timestamp)
+        elif isinstance(entry, Batch):
             yield from self._batch(entry)
         elif isinstance(entry, Blank):
             self.blanks += 1

@@ -19,6 +19,7 @@ from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
+from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.scanner import TopicTable
 from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
@@ -49,7 +50,7 @@ class QueueChecker:
         self._unread = queues_not_understood(snapshot.path)
         self._orphans = OrphanUnits(snapshot, log, damaged)
         self._states: dict[tuple[str, int], QueueState] = {}
-        self._pending: list[UnitBatch] = []
+        self._pending: list[UnitBatch | Plain] = []
         self._pending_units = 0
         self._waits = Waits()
         self._records = UnitChecker(self._orphans, self._waits, snapshot.waiting_from)
@@ -61,10 +62,10 @@ class QueueChecker:
         """Units looked at so far."""
         return self._records.units + self._orphans.units
 
-    def add(self, batch: UnitBatch) -> Iterator[Finding]:
-        """Takes the units that a batch of records asks for."""
+    def add(self, batch: UnitBatch | Plain) -> Iterator[Finding]:
+        """Takes the units that a batch of records, or plain ones, ask for."""
         self._pending.append(batch)
-        self._pending_units += len(batch.size)
+        self._pending_units += batch.units if isinstance(batch, Plain) else len(batch.size)
         if self._pending_units >= bulk_units(len(self._states)):
             yield from self._check_pending()
 

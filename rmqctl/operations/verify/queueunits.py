@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
-from rmqctl.engine.dispatch.byqueue import UnitsOfQueue
+from rmqctl.engine.dispatch.byqueue import UnitRun, UnitsOfQueue
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
@@ -51,7 +51,7 @@ class UnitChecker:
         self._waits = waits
         self._waiting_from = waiting_from
 
-    def check(self, state: QueueState, wanted: UnitsOfQueue) -> Iterator[Finding]:
+    def check(self, state: QueueState, wanted: UnitsOfQueue | UnitRun) -> Iterator[Finding]:
         """Compares one queue's wanted units, in log order, with those in its files."""
         if state.queue is not None and self._are_stored(state, wanted):
             state.proven_end += len(wanted)
@@ -77,7 +77,7 @@ class UnitChecker:
         state.queue.close()
 
     @staticmethod
-    def _are_stored(state: QueueState, wanted: UnitsOfQueue) -> bool:
+    def _are_stored(state: QueueState, wanted: UnitsOfQueue | UnitRun) -> bool:
         """Whether units that go on where the queue is proven stand there byte for byte, as all of a
         sound queue do."""
         assert state.queue is not None

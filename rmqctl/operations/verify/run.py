@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.geometry import Geometry
-from rmqctl.engine.dispatch.batches import key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import UnitBatch, key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import ScanEntry, Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.services.multiqueues import as_written
@@ -235,22 +236,24 @@ def _run(
         queues.log_begins(log, begin)
         index.log_begins(begin)
     try:
-        for entry in _entries(snapshot, scanner, log_begins, begin):
+        wanted = PlainWanted(units="queues" in plan.only, keys=checks_index)
+        for entry in _entries(snapshot, scanner, log_begins, begin, wanted):
             if isinstance(entry, Finding):
                 yield entry
                 continue
             for found in records.add(entry):
                 if "commitlog" in plan.only:
                     yield found
-            if isinstance(entry, Batch) and "queues" in plan.only:
-                yield from queues.add(unit_batch(entry, dispatcher))
-            if isinstance(entry, Batch) and checks_index:
-                yield from index.add(key_batch(entry))
+            if isinstance(entry, Batch | Plain):
+                if "queues" in plan.only:
+                    yield from queues.add(_units(entry, dispatcher))
+                if checks_index:
+                    yield from index.add(key_batch(entry))
             done = _end_of(entry) - summary.min_offset
             progress(done)
             if isinstance(entry, End):
                 summary.max_offset = entry.physical_offset
-            elif isinstance(entry, Batch) and plan.is_over() and _goes_on(scanner, entry):
+            elif isinstance(entry, Batch | Plain) and plan.is_over() and _goes_on(scanner, entry):
                 summary.max_offset = summary.next_offset = _end_of(entry)
                 break
         checkers = _Checkers(records, queues, index if checks_index else None, checkpoint)
@@ -261,6 +264,11 @@ def _run(
         index.close()
         queues.close()
         scanner.log.close()
+
+
+def _units(entry: Batch | Plain, dispatcher: Dispatcher) -> UnitBatch | Plain:
+    """The units that records ask for; of plain ones they are noted."""
+    return entry if isinstance(entry, Plain) else unit_batch(entry, dispatcher)
 
 
 class _Checkers(NamedTuple):
@@ -287,15 +295,19 @@ def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Fi
 
 
 def _entries(
-    snapshot: Snapshot, scanner: Scanner, log_begins: Callable[[], None], start: int | None
-) -> Iterator[ScanEntry | Finding]:
+    snapshot: Snapshot,
+    scanner: Scanner,
+    log_begins: Callable[[], None],
+    start: int | None,
+    wanted: PlainWanted,
+) -> Iterator[ScanEntry | Plain | Finding]:
     """The log from ``start`` on (None: its first record), in order. Where a broker's retention has
     removed the files that are to be read next it goes on with the first one that is left, when
     ``log_begins`` has opened the log anew."""
     done = scanner.log.min_offset if start is None else start
     while True:
         try:
-            with closing(scanner.scan(start)) as entries:
+            with closing(scanner.scan_plain(wanted, start)) as entries:
                 for entry in entries:
                     yield entry
                     done = _end_of(entry)
@@ -312,14 +324,14 @@ def _entries(
             yield finding("file-removed-meanwhile", path=shown(snapshot.path, removed))
 
 
-def _goes_on(scanner: Scanner, batch: Batch) -> bool:
+def _goes_on(scanner: Scanner, batch: Batch | Plain) -> bool:
     """Whether a record or a blank follows: units that point into damage are told with what comes
     behind it."""
     log, offset = scanner.log, batch.end_offset
     return log.files.index_of(offset) >= 0 and isinstance(log.entry_at(offset), Record | Blank)
 
 
-def _end_of(entry: ScanEntry) -> int:
-    if isinstance(entry, Batch):
+def _end_of(entry: ScanEntry | Plain) -> int:
+    if isinstance(entry, Batch | Plain):
         return entry.end_offset
     return entry.physical_offset + (entry.length if isinstance(entry, Damage) else 0)
