@@ -1,7 +1,10 @@
-"""Ctrl-C is heard between two calls of the kernel: so none of them may take long."""
+"""Ctrl-C is heard between two calls of the kernel: so none of them may take long, and a command
+ends soon after."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,8 +28,10 @@ from rmqctl.kernel import Kernel
 from rmqctl.operations.look.export import StoreToExport, export
 from rmqctl.operations.look.lines import wanted_lines
 from rmqctl.operations.look.walk import Selection, commit_log_lines
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from rmqctl.rows.columns import Source
 from rmqctl.rows.exported import exported_columns
+from tests.processes import Process
 from tests.test_engine import test_scanner as logs
 
 #: Seconds of CPU time, which what else runs on the machine does not lengthen.
@@ -45,12 +50,12 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
         if isinstance(found, type):
-            return lambda *given, **named: self._object(found(*given, **named))
-        return self._timed(found) if callable(found) else found
+            return lambda *given, **named: _TimedObject(self, found(*given, **named))
+        return self.of(found)
 
-    def _object(self, one: Any) -> Any:
-        names = [name for name in dir(one) if not name.startswith("_")]
-        return SimpleNamespace(**{name: self._timed(getattr(one, name)) for name in names})
+    def of(self, found: Any) -> Any:
+        """What a name of the kernel's stands for, timed when it can be called."""
+        return self._timed(found) if callable(found) else found
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*given: Any, **named: Any) -> Any:
@@ -64,6 +69,16 @@ class Timed:
         return timed
 
 
+class _TimedObject:
+    """An object of the kernel's whose methods are timed."""
+
+    def __init__(self, timed: Timed, one: Any) -> None:
+        self._all, self._one = timed, one
+
+    def __getattr__(self, name: str) -> Any:
+        return self._all.of(getattr(self._one, name))
+
+
 @pytest.fixture
 def timed(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Timed:
     timed = Timed(compiled)
@@ -72,20 +87,27 @@ def timed(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Timed:
     return timed
 
 
+def small_records(body: bytes, properties: bytes, file_size: int) -> tuple[bytes, int]:
+    """A file of records of one queue, and how long each of them is."""
+    spec = {"topic": b"t", "body": body, "properties": properties, "sys_flag": 0, "v2": False,
+            "queue_id": 0, "queue_offset": 0, "store_timestamp": 1, "crc_error": 0}  # fmt: skip
+    record = np.frombuffer(logs.encode(0, spec), np.uint8)
+    data = np.tile(record, (file_size // len(record) - 1, 1))
+    numbers = np.arange(len(data), dtype=np.int64)
+    for at, column in ((20, numbers), (28, numbers * len(record))):
+        data[:, at : at + 8] = column.astype(">i8").view(np.uint8).reshape(-1, 8)
+    return data.tobytes().ljust(file_size, b"\0"), len(record)
+
+
 @pytest.fixture(scope="module")
 def dense(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommitLog, ConsumeQueue]:
     """A log of the smallest records that there are, and a queue of all of them."""
     root = tmp_path_factory.mktemp("dense")
-    spec = {"topic": b"t", "body": b"", "properties": b"", "sys_flag": 0, "v2": False,
-            "queue_id": 0, "queue_offset": 0, "store_timestamp": 1, "crc_error": 0}  # fmt: skip
-    record = np.frombuffer(logs.encode(0, spec), np.uint8)
-    count = FILE_SIZE // len(record) - 1
-    data = np.tile(record, (count, 1))
-    places = np.arange(count, dtype=np.int64) * len(record)
-    data[:, 28:36] = places.astype(">i8").view(np.uint8).reshape(-1, 8)
-    log = logs.write(root, {0: data.tobytes().ljust(FILE_SIZE, b"\0")}, FILE_SIZE)
+    data, size = small_records(b"", b"", FILE_SIZE)
+    log = logs.write(root, {0: data}, FILE_SIZE)
+    count = FILE_SIZE // size - 1
     units = np.zeros(count, [("place", ">i8"), ("size", ">i4"), ("code", ">i8")])
-    units["place"], units["size"] = places, len(record)
+    units["place"], units["size"] = np.arange(count) * size, size
     queue = root / "queue"
     queue.mkdir()
     (queue / f"{0:020d}").write_bytes(units.tobytes())
@@ -129,3 +151,61 @@ def test_an_export(dense: tuple[CommitLog, ConsumeQueue], timed: Timed, tmp_path
     one = StoreToExport(store, Source("/store", "broker"))
     export([one], exported_columns("queue_offset,body"), tmp_path / "to", "csv", Choice())
     assert timed.calls > 20 and timed.longest < LONGEST_CALL
+
+
+def store_of(root: Path, properties: bytes, file_size: int) -> Path:
+    """A store of small records with a log and nothing else."""
+    (root / "commitlog").mkdir(parents=True)
+    data, _ = small_records(b"b", properties, file_size)
+    (root / "commitlog" / f"{0:020d}").write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize("properties", [b"KEYS\1k", b"DELAY\13"], ids=["plain", "not-plain"])
+def test_a_rebuild(properties: bytes, timed: Timed, tmp_path: Path) -> None:
+    root = store_of(tmp_path / "store", properties, FILE_SIZE)
+    plan = plan_rebuild(root, MessageStoreConfig(mapped_file_size_commit_log=FILE_SIZE), "all")
+    summary = rebuild_to(plan, tmp_path / "new")
+    assert summary.records == summary.units > 350_000
+    assert timed.calls > 10 and timed.longest < LONGEST_CALL
+
+
+#: Bytes of a log that takes any of the commands a second and more, and CPU seconds after which one
+#: is in the middle of it, and after which it must have ended.
+LONG_LOG, IN_THE_MIDDLE, SOON = 120 << 20, 0.1, 0.3
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_of(tmp_path_factory.mktemp("long") / "store", b"a\1b", LONG_LOG)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verify", "--jobs", "2"),
+        ("verify", "--jobs", "1", "--only", "commitlog"),
+        ("rebuild", "all", "--output", "new"),
+        ("walk", "commitlog", "--topic", "other", "--format", "ndjson"),
+    ],
+    ids=["verify", "verify-log", "rebuild", "walk"],
+)
+@pytest.mark.usefixtures("compiled")
+def test_ctrl_c(command: tuple[str, ...], long: Path, tmp_path: Path) -> None:
+    process = Process("rmqctl", *command, "--store", str(long), cwd=tmp_path)
+    while cpu_seconds(process.pid) < IN_THE_MIDDLE:
+        time.sleep(0.005)
+    before = cpu_seconds(process.pid)
+    os.kill(process.pid, signal.SIGINT)
+    while Path(f"/proc/{process.pid}/stat").read_text().rsplit(")")[1].split()[0] != "Z":
+        time.sleep(0.005)
+    spent = cpu_seconds(process.pid) - before
+    assert process.wait() == 130
+    assert spent < SOON
+    assert not list(tmp_path.iterdir())
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has taken of all processors, so long as nobody has waited for it."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
