@@ -119,7 +119,8 @@ def _record_prefixes() -> dict[int, Layout]:
 def kernel_layouts() -> str:
     """Return the text of `rmqctl/kernel/src/layouts.rs`."""
     tails = {magic_code: tail_of(version) for magic_code, version in commitlog.VERSIONS.items()}
-    structures = {name: layout_of(_LAYOUTS[name], name) for name in ("QUEUE_UNIT", "INDEX_ITEM")}
+    names = ("QUEUE_UNIT", "INDEX_HEADER", "INDEX_SLOT", "INDEX_ITEM")
+    structures = {name: layout_of(_LAYOUTS[name], name) for name in names}
     return layouts_rs(_record_prefixes(), tails, _magic_head(), structures)
 
 

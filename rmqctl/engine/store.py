@@ -31,6 +31,7 @@ from rmqctl.engine.state.laterversions import is_of_5, record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.index.keyrows import KeyRows, RowMaker
     from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.read.getmessage import GetMessageResult
     from rmqctl.engine.record.form import RecordForm
@@ -275,6 +276,14 @@ class Store:
                 and key in message_keys(record.properties)
             )
             yield KeyMatch(hit, record, matches)
+
+    def key_rows(self, maker: RowMaker, topic: str, key: str, most: int) -> KeyRows | None:
+        """The messages that :meth:`query_message` finds, as rows, where the kernel makes all of
+        them (:func:`~rmqctl.engine.index.keyrows.rows_of_key`)."""
+        from rmqctl.engine.index.keyrows import rows_of_key
+
+        self._check_open()
+        return rows_of_key(self.index, self.commit_log, maker, topic, key, most)
 
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result with which it would be refused for

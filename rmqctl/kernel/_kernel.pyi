@@ -1,7 +1,7 @@
 """The compiled module (src/python.rs)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 INTERFACE: Final[int]
 VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
@@ -201,6 +201,40 @@ class Appender:
 def join_runs(
     parts: list[tuple[Runs, object]],
 ) -> tuple[list[tuple[int, int, int, int]], bytearray]: ...
+
+#: A key hash, the first and the last store time, and whether the file is growing.
+WantedItems = tuple[int, int, int, bool]
+#: The header's begin and count, and the number of the next item; 0: there is none.
+ReachedItem = tuple[int, int, int]
+#: Number, physical offset, seconds, number of the item before.
+Hit = tuple[int, int, int, int]
+
+class IndexReader:
+    def __init__(self, descriptor: int, slots: int, items: int) -> None: ...
+    def select(
+        self, wanted: WantedItems, reached: ReachedItem | None, most: int
+    ) -> tuple[ReachedItem, list[Hit]]: ...
+
+class Rows:
+    def __init__(self, cells: Sequence[tuple[str, object]]) -> None: ...
+    def of_key(
+        self,
+        buffer: object,
+        position: int,
+        readable: int,
+        file_from_offset: int,
+        topic: str,
+        key: str,
+    ) -> dict[str, Any] | Literal[False] | None: ...
+
+#: Offsets of the rows; of the names, and these; of the values, and these; tags codes; odd rows.
+PropertyMaps = tuple[bytearray, bytearray, bytes, bytearray, bytes, bytearray, bytearray]
+
+def index_key_hash(topic: str, key: str) -> int: ...
+def record_at(
+    type: type, buffer: object, position: int, readable: int, file_from_offset: int
+) -> object: ...
+def property_maps(buffer: object, starts: object, lengths: object) -> PropertyMaps | None: ...
 def units_by_queue(
     batches: list[list[object]],
 ) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...

@@ -222,10 +222,11 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
     ]
     scan = [f"rmqctl.engine.scan.{name}" for name in ("backend", "compiled", "plain")]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.dispatch.byqueue"]
-    index = ["rmqctl.engine.index.links", "rmqctl.engine.index.newslots"]
-    queue, read = ["rmqctl.engine.queue.storing"], ["rmqctl.engine.read.lines"]
+    index = [f"rmqctl.engine.index.{name}" for name in ("indexservice", "links", "newslots")]
+    log, queue = ["rmqctl.engine.log.commitlog"], ["rmqctl.engine.queue.storing"]
+    read = ["rmqctl.engine.read.lines"]
     write = ["rmqctl.engine.write.compiled", "rmqctl.engine.write.single"]
-    assert asking == ["rmqctl.cli.main", *derived, *index, *queue, *read, *scan, *write]
+    assert asking == ["rmqctl.cli.main", *derived, *index, *log, *queue, *read, *scan, *write]
 
 
 def test_modules_and_functions_stay_short() -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, Any
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import HEADER, ITEM, SLOT, IndexHeader, IndexItem, time_diff_seconds
-from rmqctl.errors import FileLengthContradiction
+from rmqctl.errors import CannotRead, FileLengthContradiction
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,6 +30,8 @@ _INDEX_COUNT_POSITION = HEADER.size - 4
 _NO_ITEM = 0
 #: So many zeros in a row end a search for items.
 _ZERO_RUN = 1 << 16
+#: Why a file cannot be read that has been cut meanwhile.
+SHORTER = "it has become shorter while it was read"
 #: Items that are looked at together.
 ITEMS_AT_ONCE = 1 << 20
 
@@ -57,7 +60,14 @@ class IndexFile:
         self._has_slots = False
 
     def _stored_header(self) -> IndexHeader:
-        return IndexHeader._make(HEADER.unpack(self.mapped.read(0, HEADER.size)))
+        return IndexHeader._make(self._unpacked(HEADER, 0))
+
+    def _unpacked(self, layout: Struct, position: int) -> tuple[Any, ...]:
+        """:raises CannotRead: somebody has cut the file since it was opened."""
+        data = self.mapped.read(position, layout.size)
+        if len(data) < layout.size:
+            raise CannotRead(path=str(self.path), reason=SHORTER)
+        return layout.unpack(data)
 
     @property
     def path(self) -> Path:
@@ -78,13 +88,11 @@ class IndexFile:
         return self.header.index_count >= self.geometry.index_num
 
     def item(self, index_no: int) -> IndexItem:
-        data = self.mapped.read(self.geometry.item_position(index_no), ITEM.size)
-        return IndexItem._make(ITEM.unpack(data))
+        return IndexItem._make(self._unpacked(ITEM, self.geometry.item_position(index_no)))
 
     def slot(self, slot: int) -> int:
         """Number of the slot's newest item, 0 when it is empty."""
-        data = self.mapped.read(self.geometry.slot_position(slot), SLOT.size)
-        value: int = SLOT.unpack(data)[0]
+        value: int = self._unpacked(SLOT, self.geometry.slot_position(slot))[0]
         return value
 
     def is_time_matched(self, begin: int, end: int) -> bool:

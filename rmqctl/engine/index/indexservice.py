@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.index.header import IndexHeader, IndexItem
 from rmqctl.engine.index.indexfile import IndexFile
 
 if TYPE_CHECKING:
-    pass
+    from types import ModuleType
+
+    from rmqctl.engine.index.lookup import Lookup
+
+#: Files that stay open from one lookup to the next.
+_KEPT = 16
 
 
 class QueryItem(NamedTuple):
@@ -27,7 +33,11 @@ class QueryItem(NamedTuple):
 
 
 class IndexService:
-    """The files of ``index/`` in order of their names, for reading: opened when they are needed."""
+    """The files of ``index/`` in order of their names, for reading: opened when they are needed.
+
+    Lookups leave those open that were looked into last, and what is open is what they look into,
+    whatever became of its name. Any thread may ask.
+    """
 
     #: Whether messages may be indexed while an item is looked for.
     is_growing = False
@@ -43,6 +53,10 @@ class IndexService:
                 self.paths.append(path)
             else:
                 self.foreign.append(name)
+        self._lookups: OpenCache[str, Lookup] = OpenCache(_KEPT)
+        self._queries = 0
+        #: What looks keys up from the second one on: who asks once does not wait for it to load.
+        self.compiled: ModuleType | None = None
         self._irregular: dict[Path, int] | None = None
         self._is_of_other_geometry = False
 
@@ -93,20 +107,54 @@ class IndexService:
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         """Items of a key hash, newest file first (``IndexService#queryOffset``). Of a message that
         is indexed meanwhile there may be none."""
+        self._queries += 1
+        if self._queries == 2:
+            self._load()
         for path in reversed(self.paths):
             if path in self.irregular:
                 continue
-            file = self.open(path)
-            try:
-                if file.is_time_matched(begin, end):
-                    items = file.select(key_hash, begin, end, is_growing=self.is_growing)
-                    for index_no, item in items:
-                        time = file.header.begin_timestamp + item.time_diff_seconds * 1000
-                        yield QueryItem(path, index_no, item, time)
-                if file.header.begin_timestamp < begin:
-                    return
-            finally:
-                file.close()
+            found = self._lookup(path)(key_hash, begin, end, is_growing=self.is_growing)
+            first = found.begin_timestamp
+            for index_no, item in found.items:
+                yield QueryItem(path, index_no, item, first + item.time_diff_seconds * 1000)
+            if first < begin:
+                return
+
+    def few_offsets(self, topic: str, key: str, begin: int) -> list[int] | None:
+        """Physical offsets of a key's items from a time (ms) on, newest first. None where they are
+        more than a few, or the kernel is not there: :meth:`query` gives them. Topic and key have no
+        lone surrogates."""
+        if self.compiled is None:
+            return None
+        offsets: list[int] = []
+        key_hash, irregular = self.compiled.index_key_hash(topic, key), self.irregular
+        for path in reversed(self.paths):
+            if irregular and path in irregular:
+                continue
+            found = self._lookup(path).few_offsets(key_hash, begin, is_growing=self.is_growing)
+            if found is None:
+                return None
+            offsets += found[1]
+            if found[0] < begin:
+                break
+        return offsets
+
+    def _load(self) -> None:
+        from rmqctl import kernel
+
+        self.compiled = kernel.module()
+        self._lookups.clear()
+
+    def _lookup(self, path: Path) -> Lookup:
+        found = self._lookups.get(path.name)
+        if found is None:
+            from rmqctl.engine.index.lookup import lookup_of
+
+            def open_one() -> Lookup:
+                return lookup_of(path, self.geometry, self.compiled)
+
+            found = self._lookups.get(path.name, open_one)
+        return found
 
     def unsafe_since(self, index_timestamp: int) -> int | None:
         """Begin (store time, ms) of the oldest file that a start after a crash throws away, when
@@ -139,7 +187,8 @@ class IndexService:
         return file.header
 
     def close(self) -> None:
-        """Lets go of the files: between two looks a reader has none open."""
+        """Lets go of the files; what somebody looks into lives on with him."""
+        self._lookups.clear()
 
 
 def is_index_name(name: str) -> bool:

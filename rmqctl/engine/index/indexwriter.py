@@ -223,6 +223,7 @@ class IndexServiceWriter(IndexService):
             self._last.flush()
 
     def close(self) -> None:
+        super().close()
         if self._last is not None:
             self._last.close()
             self._last = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from formats import layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue
@@ -17,7 +17,12 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 _WINDOW = 16 << 20
+#: Single records after which the kernel is worth its loading.
+_MANY_FOUND = 64
 #: Looks at a place that changes under them, before what the last one saw is told.
 _LOOKS = 16
 #: Size and magic code: what makes bytes a record.
@@ -65,6 +70,10 @@ class CommitLog:
             files = MappedFileQueue(directory, file_size, keep=4)
         self.files = files
         self.file_size = file_size
+        self._found = 0
+        #: What reads single records when they are many; None: too few were asked for, or it is not
+        #: there.
+        self._compiled: ModuleType | None = None
 
     @property
     def min_offset(self) -> int:
@@ -108,10 +117,28 @@ class CommitLog:
 
     def find_record(self, physical_offset: int) -> Record | None:
         """The record that starts at an offset, or None."""
-        if physical_offset < 0 or self.files.index_of(physical_offset) < 0:
+        mapped = self.files.find(physical_offset)
+        if mapped is None:
             return None
-        entry = self.entry_at(physical_offset)
+        position = physical_offset - mapped.file_from_offset
+        self._found += 1
+        if self._found == _MANY_FOUND:
+            self._load()
+        if self._compiled is not None:
+            mapped.load_entry(position)
+            low, high = mapped.whole
+            if low <= position < high:
+                readable, start = min(high, mapped.size), mapped.file_from_offset
+                record = self._compiled.record_at(Record, mapped.buffer, position, readable, start)
+                if record is not None:
+                    return cast(Record, record)
+        entry = read_entry_of(mapped, position)
         return entry if isinstance(entry, Record) else None
+
+    def _load(self) -> None:
+        from rmqctl import kernel
+
+        self._compiled = kernel.module()
 
     def holds(self, physical_offset: int, size: int) -> bool:
         """Whether a range lies in one file, so that a broker gives out its bytes, whatever they are

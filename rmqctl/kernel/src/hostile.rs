@@ -2,7 +2,9 @@
 //! ends, and not by a panic.
 
 use crate::columns::{Ints, ROW_BYTES};
+use crate::keychain::{self, Geometry};
 use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::maps::maps;
 use crate::parts;
 use crate::plain::{self, Asked};
 use crate::pull::{Limits, Part, Tags, Units, pull};
@@ -43,6 +45,34 @@ pub fn read_all(given: &[u8]) {
     assert!(std::str::from_utf8(&out).is_ok());
     pull_all(data, &places, &mut lines, choice);
     Slots::new(1 + number(7)).wrong_links(data, 1);
+    look_up(data, choice);
+    let size = data.len() as i64;
+    let pieces = (0..size).step_by(7).map(|start| (start, (start % 50).min(size - start)));
+    let pieces: Vec<_> = pieces.collect();
+    let rows = pieces.len();
+    let made = maps(data, pieces.into_iter()).expect("they fit");
+    assert!(made.rows.len() == rows + 1 && made.names.ends.len() == made.values.ends.len());
+}
+
+/// A key in what may be an index file: a search ends, and behind every item that it gives is another
+/// one.
+fn look_up(data: &[u8], choice: &[u8; 8]) {
+    let geometry = Geometry { slots: u32::from(choice[0]) % 9, items: i32::from(choice[1]) };
+    let wanted = keychain::Wanted {
+        key_hash: i32::from(choice[2]),
+        begin: i64::MIN,
+        end: i64::MAX,
+        is_growing: choice[3] & 1 != 0,
+    };
+    let Ok(mut reached) = keychain::start(data, geometry, wanted) else { return };
+    for _ in 0..=geometry.items {
+        let before = reached.index_no;
+        let Ok(hits) = keychain::select(data, geometry, wanted, &mut reached, (1, 1)) else {
+            return;
+        };
+        assert!(hits.len() <= 1 && reached.index_no < before.max(1));
+    }
+    assert!(reached.index_no == 0);
 }
 
 fn scan(data: &[u8], position: usize, threads: usize, parts: usize, wanted: u8) {

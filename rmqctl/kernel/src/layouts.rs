@@ -178,6 +178,17 @@ pub const QUEUE_UNIT_PHYSICAL_OFFSET: usize = 0;
 pub const QUEUE_UNIT_SIZE: usize = 8;
 pub const QUEUE_UNIT_TAGS_CODE: usize = 12;
 
+pub const INDEX_HEADER_BYTES: usize = 40;
+pub const INDEX_HEADER_BEGIN_TIMESTAMP: usize = 0;
+pub const INDEX_HEADER_END_TIMESTAMP: usize = 8;
+pub const INDEX_HEADER_BEGIN_PHY_OFFSET: usize = 16;
+pub const INDEX_HEADER_END_PHY_OFFSET: usize = 24;
+pub const INDEX_HEADER_HASH_SLOT_COUNT: usize = 32;
+pub const INDEX_HEADER_INDEX_COUNT: usize = 36;
+
+pub const INDEX_SLOT_BYTES: usize = 4;
+pub const INDEX_SLOT_INDEX_NO: usize = 0;
+
 pub const INDEX_ITEM_BYTES: usize = 20;
 pub const INDEX_ITEM_KEY_HASH: usize = 0;
 pub const INDEX_ITEM_PHYSICAL_OFFSET: usize = 4;

@@ -16,11 +16,14 @@ mod hashmap;
 pub mod hostile;
 mod items;
 mod jsonline;
+mod keychain;
 mod keyhash;
 #[rustfmt::skip] // Generated.
+#[allow(dead_code)] // Whole structures.
 mod layouts;
 mod links;
 mod mapped;
+mod maps;
 mod newunits;
 mod parts;
 mod plain;
@@ -39,11 +42,17 @@ mod pyappend;
 #[cfg(feature = "python")]
 mod pyderived;
 #[cfg(feature = "python")]
+mod pykeys;
+#[cfg(feature = "python")]
 mod pylines;
+#[cfg(feature = "python")]
+mod pymaps;
 #[cfg(feature = "python")]
 mod pymessage;
 #[cfg(feature = "python")]
 mod pyplain;
+#[cfg(feature = "python")]
+mod pyrecords;
 #[cfg(feature = "python")]
 mod python;
 

@@ -457,7 +457,7 @@ pub fn unit_lines(
 
 /// The properties that count (`formats.text.decode_properties`): those with a name and a value, and
 /// of a repeated name the last value at the place of the first; None: there are too many.
-fn pairs_of(properties: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+pub fn pairs_of(properties: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
     let mut pairs: Vec<(&[u8], &[u8])> = Vec::with_capacity(8);
     let mut rest = properties;
     while !rest.is_empty() {
@@ -486,7 +486,7 @@ pub fn value_of<'a>(properties: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     values.into_iter().find(|value| !value.is_empty())
 }
 
-fn tags_code(pairs: &[(&[u8], &[u8])]) -> i64 {
+pub fn tags_code(pairs: &[(&[u8], &[u8])]) -> i64 {
     let tags = pairs.iter().find(|(name, _)| *name == PROPERTY_TAGS);
     tags.map_or(0, |(_, tags)| i64::from(hash_code(tags, 0, tags.len(), 0) as i32))
 }

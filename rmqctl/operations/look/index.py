@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from formats.constants import LONG_MAX
 from rmqctl.operations.look.rows import bodies_counted, index_item_row, message_row_with_body
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rmqctl.engine.index.keyrows import KeyRows, RowMaker
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import IndexFileRow, IndexItemRow, MessageRow
@@ -37,26 +41,69 @@ def query(
     same key twice is two hits, as with the engine. ``collisions`` are hits of another
     topic or key with the same hash, ``missing`` hits where the log has no record.
     """
+    is_plain = body == "none" and since is None and until is None
+    made = _quick_rows(store, topic, key, max_messages) if is_plain else None
+    if made is not None:
+        messages, collisions, missing = len(made.rows), made.collisions, 0
+        yield from cast("list[MessageRow]", made.rows)
+    else:
+        times = since or 0, LONG_MAX if until is None else until
+        found, collisions, missing = _matches(store, topic, key, times, max_messages)
+        messages = len(found)
+        for record in found:
+            yield message_row_with_body(store, record, body, decompress_limit)
+    yield {
+        "type": "summary",
+        "messages": messages,
+        "collisions": collisions,
+        "missing": missing,
+        "index_files": len(store.index.paths),
+    }
+
+
+def _matches(
+    store: MessageStore, topic: str, key: str, times: tuple[int, int], most: int
+) -> tuple[list[Record], int, int]:
+    """The newest ``most`` hits in log order, collisions, and items without a record."""
     found: list[Record] = []
     collisions = missing = 0
-    for match in store.query_message(topic, key, since or 0, LONG_MAX if until is None else until):
+    for match in store.query_message(topic, key, *times):
         if match.record is None:
             missing += 1
         elif not match.matches:
             collisions += 1
         else:
             found.append(match.record)
-        if len(found) == max_messages:
+        if len(found) == most:
             break
-    for record in sorted(found, key=itemgetter(0)):
-        yield message_row_with_body(store, record, body, decompress_limit)
-    yield {
-        "type": "summary",
-        "messages": len(found),
-        "collisions": collisions,
-        "missing": missing,
-        "index_files": len(store.index.paths),
-    }
+    return sorted(found, key=itemgetter(0)), collisions, missing
+
+
+def _quick_rows(store: MessageStore, topic: str, key: str, most: int) -> KeyRows | None:
+    """The rows of a key where the kernel makes all of them."""
+    compiled = store.index.compiled
+    if compiled is None or not _is_utf8(topic + key):
+        return None
+    return store.key_rows(_row_maker(compiled), topic, key, most)
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text has no lone surrogates, which are what an argument has of other bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@functools.cache
+def _row_maker(compiled: ModuleType) -> RowMaker:
+    """What makes rows; once, for who asks again and again."""
+    from rmqctl.operations.look.lines import REQUIRED
+
+    cells = [(name, "message" if name == "type" else None) for name in REQUIRED]
+    maker: RowMaker = compiled.Rows(cells)
+    return maker
 
 
 def query_items(

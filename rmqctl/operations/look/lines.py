@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.read.lines import Cell, UnitParts
     from rmqctl.operations.look.walk import Selection
 
-_REQUIRED = tuple(
+#: The fields of a message without its body.
+REQUIRED = tuple(
     name for name in MessageRow.__annotations__ if name in MessageRow.__required_keys__
 )
 #: Of a topic (``TopicValidator``): nothing in it is escaped.
@@ -31,9 +32,9 @@ def wanted_lines(
     :param form: ``ndjson`` or ``csv``. :param what: of a selection topic, queue and times.
     """
     always = {"type": "message"}
-    names: tuple[str, ...] = _REQUIRED
+    names: tuple[str, ...] = REQUIRED
     if body != "none":
-        names = _REQUIRED + _WITH_BODY
+        names = REQUIRED + _WITH_BODY
         if decompress_limit is not None:
             always |= _AS_STORED
             names += tuple(_AS_STORED)

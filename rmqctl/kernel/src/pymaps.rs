@@ -1,0 +1,43 @@
+//! What Python sees of properties as Arrow maps.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::maps::{Maps, maps};
+use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+
+/// The properties at places of a buffer, and of lengths (this machine's 64-bit numbers), as an Arrow
+/// map: `(offsets of the rows, offsets of the names, names, offsets of the values, values, tags
+/// codes, odd rows)`, offsets 32-bit numbers, the last two 64-bit ones. None where one array does
+/// not hold them.
+#[pyfunction]
+pub fn property_maps<'py>(
+    py: Python<'py>,
+    buffer: PyBuffer<u8>,
+    starts: PyBuffer<u8>,
+    lengths: PyBuffer<u8>,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let (data, starts, lengths) = (bytes_of(&buffer), bytes_of(&starts), bytes_of(&lengths));
+    let number = |bytes: &[u8]| i64::from_ne_bytes(array_of(bytes));
+    let work = || {
+        guarded(|| {
+            let starts = starts.chunks_exact(8).map(number);
+            Ok(maps(data, starts.zip(lengths.chunks_exact(8).map(number))))
+        })
+    };
+    let Some(Maps { rows, names, values, tags_codes, odd }) = py.detach(work)? else {
+        return Ok(None);
+    };
+    let offsets = |numbers: &[i32]| numbers_of(py, numbers, i32::to_ne_bytes);
+    let told = (
+        offsets(&rows)?,
+        offsets(&names.ends)?,
+        PyBytes::new(py, &names.bytes),
+        offsets(&values.ends)?,
+        PyBytes::new(py, &values.bytes),
+        longs(py, &tags_codes)?,
+        longs(py, &odd)?,
+    );
+    Ok(Some(told.into_pyobject(py)?))
+}

@@ -1,0 +1,279 @@
+"""Single records, lookups by key and their rows: the kernel says what the pure engine says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.geometry import Geometry
+from rmqctl import kernel
+from rmqctl.engine.dispatch.rules import message_keys
+from rmqctl.engine.files.holes import is_whole
+from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.lookup import CompiledLookup, FileLookup
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record, read_entry_of
+from rmqctl.errors import CannotRead
+from rmqctl.operations.look.index import query
+from tests.conftest import Golden
+from tests.golden_data import (
+    DAMAGE_CASES,
+    STORES,
+    apply_damage,
+    broker_conf,
+    copy_tree,
+    damage_case,
+)
+from tests.seeds import times
+from tests.test_engine import test_scanner as logs
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+LATE = 2**63 - 1
+#: Cases in which the index is damaged, or the log, and a store opens.
+INDEX_CASES = [name for name in DAMAGE_CASES if "index" in name or "record" in name]
+SMALL = Geometry(3, 8)
+
+
+@pytest.fixture
+def pure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernel.VARIABLE, "pure")
+
+
+def keys_of(store: MessageStore) -> Iterator[tuple[str, str]]:
+    for entry in store.commit_log.walk():
+        if isinstance(entry, Record):
+            for key in message_keys(entry.properties):
+                yield entry.topic, key
+
+
+def answers(root: Path, name: str, asked: list[tuple[str, str]]) -> list[Any]:
+    """What a store that stays open says of every key, and of one that nobody has."""
+    said: list[Any] = []
+    with MessageStore(root, broker_conf(name)) as store:
+        for topic, key in [*asked, ("nobody", "nothing"), *asked[:9]]:
+            try:
+                said.append(list(query(store, topic, key, max_messages=1 + len(said) % 3)))
+            except CannotRead as error:
+                said.append(str(error))
+    return said
+
+
+def assert_keys_equal(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore(root, broker_conf(name)) as store:
+        asked = list(dict.fromkeys(keys_of(store)))[:60]
+    compiled = answers(root, name, asked)
+    monkeypatch.setenv(kernel.VARIABLE, "pure")
+    assert answers(root, name, asked) == compiled
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_keys_of_golden_stores(name: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_keys_equal(golden(name), name, monkeypatch)
+
+
+@pytest.mark.parametrize("name", INDEX_CASES)
+def test_keys_of_damaged_stores(
+    name: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = damage_case(name)
+    root = copy_tree(golden(case["base"]), tmp_path / "store")
+    apply_damage(root, case["ops"])
+    assert_keys_equal(root, case["base"], monkeypatch)
+
+
+numbers = st.integers(-2, 10) | st.integers(-(2**31), 2**31 - 1)
+stamps = st.integers(-3000, 9000) | st.integers(-(2**63), LATE)
+item = st.builds(
+    struct.Struct(">iqii").pack, st.integers(0, 4), stamps, st.integers(-3, 9) | numbers, numbers
+)
+
+
+@settings(logs.quick, max_examples=times(150))
+@given(
+    st.tuples(stamps, stamps, stamps, stamps, numbers, numbers),
+    st.lists(numbers, min_size=SMALL.hash_slot_num, max_size=SMALL.hash_slot_num),
+    st.lists(item, min_size=SMALL.index_num, max_size=SMALL.index_num),
+    st.integers(0, 4),
+    st.tuples(stamps, stamps),
+    st.booleans(),
+)
+def test_any_index_file(
+    header: tuple[int, ...],
+    slots: list[int],
+    items: list[bytes],
+    key_hash: int,
+    asked: tuple[int, int],
+    is_growing: bool,
+) -> None:
+    data = struct.pack(">4q2i", *header) + struct.pack(f">{len(slots)}i", *slots) + b"".join(items)
+    module = kernel.module()
+    assert module is not None
+    with TemporaryDirectory() as place:
+        path = Path(place) / "20260101000000000"
+        path.write_bytes(data)
+        by_reading = FileLookup(path, SMALL)
+        lookup = CompiledLookup(module, by_reading)
+        begin, end = asked
+        found = lookup(key_hash, begin, end, is_growing=is_growing)
+        wanted = by_reading(key_hash, begin, end, is_growing=is_growing)
+        assert found.begin_timestamp == wanted.begin_timestamp
+        items_found = list(wanted.items)
+        assert list(found.items) == items_found
+        few = lookup.few_offsets(key_hash, begin, is_growing=is_growing)
+        expected = list(by_reading(key_hash, begin, LATE, is_growing=is_growing).items)
+        assert few == (wanted.begin_timestamp, [one.physical_offset for _, one in expected])
+        by_reading.mapped.close()
+
+
+def test_more_items_than_the_kernel_gives_at_once(compiled: ModuleType, tmp_path: Path) -> None:
+    geometry = Geometry(2, 300)
+    items = [struct.pack(">iqii", 4, 100 * number, 0, number - 1) for number in range(300)]
+    path = tmp_path / "20260101000000000"
+    header = struct.pack(">4q2i", 1000, 2000, 0, 0, 1, 300)
+    path.write_bytes(header + struct.pack(">2i", 299, 0) + b"".join(items))
+    lookup = CompiledLookup(compiled, FileLookup(path, geometry))
+    found = [number for number, _ in lookup(4, 0, LATE, is_growing=False).items]
+    assert found == list(range(299, 0, -1))
+    assert lookup.few_offsets(4, 0, is_growing=False) is None
+
+
+def one_index(golden: Golden, tmp_path: Path) -> tuple[Path, str, tuple[str, str]]:
+    """A copy of a store with an index, the name of its original, and a key of it."""
+    for name in STORES:
+        with MessageStore(golden(name), broker_conf(name)) as store:
+            asked = next(keys_of(store), None)
+            if asked is not None and store.index.paths:
+                return copy_tree(golden(name), tmp_path / "store"), name, asked
+    raise AssertionError("no golden store has an index")
+
+
+@pytest.mark.parametrize("choice", ["pure", "compiled"])
+def test_a_file_that_shrinks_is_told(
+    choice: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files stay open between lookups: one that somebody cuts ends none of them by a signal."""
+    monkeypatch.setenv(kernel.VARIABLE, choice)
+    root, name, (topic, key) = one_index(golden, tmp_path)
+    with MessageStore(root, broker_conf(name)) as store:
+        whole = [list(query(store, topic, key)) for _ in range(3)]
+        assert whole[0] == whole[2]
+        assert whole[0][0]["type"] == "message"
+        for size in (60, 10, 0):
+            for path in store.index.paths:
+                os.truncate(path, size)
+            with pytest.raises(CannotRead, match="shorter"):
+                list(query(store, topic, key))
+
+
+@pytest.mark.parametrize("choice", ["pure", "compiled"])
+def test_a_file_stays_open(
+    choice: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention that removes a file between two lookups takes it from nobody who has it."""
+    monkeypatch.setenv(kernel.VARIABLE, choice)
+    root, name, (topic, key) = one_index(golden, tmp_path)
+    with MessageStore(root, broker_conf(name)) as store:
+        before = [list(query(store, topic, key)) for _ in range(2)]
+        for path in store.index.paths:
+            path.unlink()
+        assert list(query(store, topic, key)) == before[0]
+        store.close()
+        with pytest.raises(ValueError, match="closed"):
+            list(query(store, topic, key))
+
+
+def test_no_more_files_are_open_than_are_kept(tmp_path: Path) -> None:
+    header = struct.pack(">4q2i", 1000, 2000, 0, 0, 1, 1)
+    for number in range(40):
+        path = tmp_path / f"{20260101000000000 + number}"
+        path.write_bytes(header.ljust(SMALL.file_size, b"\0"))
+    service = IndexService(tmp_path, SMALL)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert list(service.query(5, 0, LATE)) == []
+    assert len(os.listdir("/proc/self/fd")) - before <= 16
+    service.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def assert_records_equal(log: CommitLog, module: ModuleType) -> int:
+    """How many records the kernel has read, at places where one is and beside them."""
+    read = 0
+    for number in range(len(log.files.entries)):
+        mapped = log.files.file(number)
+        for position in (at + beside for at in walked(log, number) for beside in (0, 1, 4)):
+            is_whole(mapped, position, position + 1)
+            low, high = mapped.whole
+            if not low <= position < high:
+                continue
+            readable, start = min(high, mapped.size), mapped.file_from_offset
+            record = module.record_at(Record, mapped.buffer, position, readable, start)
+            if record is not None:
+                read += 1
+                assert type(record) is Record
+                assert record == read_entry_of(mapped, position)
+    return read
+
+
+def walked(log: CommitLog, number: int) -> Iterator[int]:
+    entry = log.files.entries[number]
+    end = entry.file_from_offset + entry.size
+    for one in log.walk(entry.file_from_offset, end):
+        yield one.physical_offset - entry.file_from_offset
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_records_of_golden_stores(name: str, golden: Golden, compiled: ModuleType) -> None:
+    with MessageStore(golden(name), broker_conf(name)) as store:
+        log = store.commit_log
+        count = sum(isinstance(entry, Record) for entry in log.walk())
+        assert assert_records_equal(log, compiled) == count
+
+
+@settings(logs.quick, max_examples=times(60))
+@given(logs.logs, st.lists(logs.harm, max_size=4))
+def test_records_of_any_log(records: list[Any], harms: list[Any]) -> None:
+    module = kernel.module()
+    assert module is not None
+    size = 1024
+    files = logs.build_log(records, size)
+    with TemporaryDirectory() as directory:
+        log = logs.write(Path(directory), logs.damage(files, harms), size)
+        assert_records_equal(log, module)
+
+
+def test_many_single_records_are_read_by_the_kernel(golden: Golden) -> None:
+    """``find_record`` loads it when it is worth it, and says the same before and after."""
+    name = STORES[0]
+    with MessageStore(golden(name), broker_conf(name)) as store:
+        log = store.commit_log
+        places = [one.physical_offset for one in log.walk() if isinstance(one, Record)][:5]
+        before = [log.find_record(place) for place in places]
+        assert not vars(log)["_compiled"]
+        for _ in range(100):
+            assert [log.find_record(place) for place in places] == before
+        assert vars(log)["_compiled"]
+        assert log.find_record(-1) is None
+        assert log.find_record(places[0] + 1) is None
+        assert log.find_record(log.files.end_offset) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "key"),
+    [("TopicTest", "Key"), ("", ""), ("тема", "клю́ч"), ("%RETRY%a", "\U0001f600"), ("a", "b" * 99)],
+)
+def test_hashes_of_keys(topic: str, key: str, compiled: ModuleType) -> None:
+    from formats.text import index_key_hash
+
+    assert compiled.index_key_hash(topic, key) == index_key_hash(topic, key)
