@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from formats import layouts
 from formats.constants import INT_MAX
 from formats.derive import dtype_of
-from rmqctl.arrow.properties import MAP, PropertyEntries, ragged
+from rmqctl.arrow.properties import MAP, Properties, properties_of, ragged
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, UNCHECKED
 from rmqctl.engine.scan.batch import Batch
@@ -141,9 +141,9 @@ class MessageColumns:
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
 
     @cached_property
-    def _properties(self) -> PropertyEntries:
+    def _properties(self) -> Properties:
         batch = self._batch
-        return PropertyEntries(self._data, batch.properties_position, batch.properties_length)
+        return properties_of(self._data, batch.properties_position, batch.properties_length)
 
     def tags_code(self) -> pa.Array:
         """The hash of the tags, as ``walk commitlog`` shows it: of a delayed message too, whose

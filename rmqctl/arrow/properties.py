@@ -1,5 +1,8 @@
 """Stored properties of a whole batch as Arrow maps, and the tags codes in them.
 
+The compiled kernel makes both where it is there. What follows is what else does, and what the
+kernel is compared with.
+
 The rules are those of ``formats.text.decode_properties``. Nearly all properties are regular: each
 entry has one 0x01, entries are joined by one 0x02, and everything is UTF-8. Those are cut out of
 the bytes by numpy and Arrow; every other row goes through ``decode_properties`` itself, so the odd
@@ -9,6 +12,7 @@ cases have one definition.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +22,7 @@ from numpy.typing import NDArray
 from formats import constants
 from formats.text import decode_properties, tags_code
 from rmqctl.engine.scan.columns import Bytes, Ints, hash_codes, take
+from rmqctl.engine.scan.mapbuffers import MapBuffers, map_buffers
 
 MAP = pa.map_(pa.string(), pa.string())
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
@@ -54,8 +59,73 @@ def _every_other(edges: NDArray[np.int32], data: Bytes, kind: pa.DataType) -> pa
     return whole.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
+class Properties(Protocol):
+    """Properties of a batch's records, taken apart once for every column that is made of them."""
+
+    def maps(self) -> pa.Array:
+        """A map for each row; of a repeated name the last value."""
+
+    def tags_codes(self) -> Ints:
+        """``hashCode`` of the TAGS of each row, 0 without."""
+
+
+def properties_of(data: Bytes, start: Ints, length: Ints) -> Properties:
+    """The properties at ascending places."""
+    made = map_buffers(data, start, length)
+    if made is None:
+        return PropertyEntries(data, start, length)
+    return CompiledProperties(data, start, length, made)
+
+
+class CompiledProperties:
+    """:class:`Properties` of the kernel, which leaves odd rows to ``decode_properties``."""
+
+    def __init__(self, data: Bytes, start: Ints, length: Ints, made: MapBuffers) -> None:
+        offsets = [None, pa.py_buffer(made.row_offsets)]
+        self._maps = pa.MapArray.from_arrays(
+            pa.Array.from_buffers(pa.int32(), len(start) + 1, offsets),
+            _texts(made.name_offsets, made.names),
+            _texts(made.value_offsets, made.values),
+        )
+        self._codes, self._odd_rows = made.tags_codes, made.odd_rows
+        self._odd = _decoded(data, start[self._odd_rows], length[self._odd_rows])
+
+    def maps(self) -> pa.Array:
+        return _with_odd(self._maps, self._odd_rows, self._odd)
+
+    def tags_codes(self) -> Ints:
+        codes = self._codes.copy()
+        codes[self._odd_rows] = [_tags_code(properties) for properties in self._odd]
+        return codes
+
+
+def _texts(offsets: bytearray, data: bytes) -> pa.Array:
+    count = len(offsets) // np.dtype(np.int32).itemsize - 1
+    return pa.Array.from_buffers(pa.string(), count, [None, *map(pa.py_buffer, (offsets, data))])
+
+
+def _decoded(data: Bytes, start: Ints, length: Ints) -> list[dict[str, str]]:
+    places = zip(start.tolist(), length.tolist(), strict=True)
+    return [decode_properties(data[at : at + size].tobytes()) for at, size in places]
+
+
+def _with_odd(maps: pa.Array, odd_rows: Ints, odd: list[dict[str, str]]) -> pa.Array:
+    """Maps, of which some rows are replaced."""
+    if not len(odd_rows):
+        return maps
+    others = pa.array([list(properties.items()) for properties in odd], MAP)
+    which = np.arange(len(maps))
+    which[odd_rows] = len(maps) + np.arange(len(odd_rows))
+    return pa.concat_arrays([maps, others]).take(pa.array(which))
+
+
+def _tags_code(properties: dict[str, str]) -> int:
+    tags = properties.get(constants.PROPERTY_TAGS)
+    return tags_code(tags) if tags else 0
+
+
 class PropertyEntries:
-    """Properties at ascending places, taken apart once for every column that is made of them."""
+    """:class:`Properties` by numpy and Arrow."""
 
     def __init__(self, data: Bytes, start: Ints, length: Ints) -> None:
         self._data, self._start, self._length = data, start, length
@@ -101,13 +171,10 @@ class PropertyEntries:
 
     @cached_property
     def _odd(self) -> list[dict[str, str]]:
-        places = zip(
-            self._start[self.odd_rows].tolist(), self._length[self.odd_rows].tolist(), strict=True
-        )
-        return [decode_properties(self._data[at : at + size].tobytes()) for at, size in places]
+        odd = self.odd_rows
+        return _decoded(self._data, self._start[odd], self._length[odd])
 
     def maps(self) -> pa.Array:
-        """A map for each row."""
         names = self._cut(self._begin, self._name_end)
         row, begin, end = self._row, self._name_end + 1, self._value_end
         keep = _last_of_name(row, names)
@@ -117,15 +184,9 @@ class PropertyEntries:
         offsets = np.zeros(self._count + 1, np.int32)
         np.cumsum(np.bincount(row, minlength=self._count), out=offsets[1:])
         maps = pa.MapArray.from_arrays(pa.array(offsets), names, self._cut(begin, end))
-        if not len(self.odd_rows):
-            return maps
-        odd = pa.array([list(properties.items()) for properties in self._odd], MAP)
-        which = np.arange(self._count)
-        which[self.odd_rows] = self._count + np.arange(len(self.odd_rows))
-        return pa.concat_arrays([maps, odd]).take(pa.array(which))
+        return _with_odd(maps, self.odd_rows, self._odd)
 
     def tags_codes(self) -> Ints:
-        """``hashCode`` of the TAGS of each row, 0 without."""
         codes = np.zeros(self._count, np.int64)
         entry = np.flatnonzero(self._name_end - self._begin == _TAGS.nbytes)
         entry = entry[take(self._text, self._begin[entry], _TAGS.dtype) == _TAGS]
@@ -135,8 +196,7 @@ class PropertyEntries:
             self._text, begin, self._value_end[entry] - begin
         ).view(np.int32)
         for row, properties in zip(self.odd_rows.tolist(), self._odd, strict=True):
-            tags = properties.get(constants.PROPERTY_TAGS)
-            codes[row] = tags_code(tags) if tags else 0
+            codes[row] = _tags_code(properties)
         return codes
 
     def _cut(self, begin: Ints, end: Ints) -> pa.Array:

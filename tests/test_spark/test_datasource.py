@@ -32,7 +32,7 @@ pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.arrow.properties import PropertyEntries
+from rmqctl.arrow.properties import PropertyEntries, properties_of
 from rmqctl.rows.columns import STRUCTURES, ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.remote.stores import expand
@@ -386,21 +386,24 @@ def test_maps_are_the_decoded_properties(stored: list[bytes], gap: bytes) -> Non
         data += value + gap
     data += b"-"
     start, length = (np.array(column, np.int64) for column in zip(*places, strict=True))
-    entries = PropertyEntries(np.frombuffer(bytes(data), np.uint8), start, length)
-    maps = entries.maps()
-    maps.validate(full=True)
     expected = [decode_properties(value) for value in stored]
-    assert [dict(value) for value in maps.to_pylist()] == expected
-    assert [len(value) for value in maps.to_pylist()] == [len(value) for value in expected]
     codes = [tags_code(value["TAGS"]) if "TAGS" in value else 0 for value in expected]
-    assert entries.tags_codes().tolist() == codes
+    # By numpy, and by the kernel where it is there.
+    for entries_of in (PropertyEntries, properties_of):
+        entries = entries_of(np.frombuffer(bytes(data), np.uint8), start, length)
+        maps = entries.maps()
+        maps.validate(full=True)
+        assert [dict(value) for value in maps.to_pylist()] == expected
+        assert [len(value) for value in maps.to_pylist()] == [len(value) for value in expected]
+        assert entries.tags_codes().tolist() == codes
 
 
 def test_names_repeat_beyond_the_bits_of_a_word() -> None:
     value = b"\x02".join(b"n%d\x01%d" % (n % 60, n) for n in range(150))
     data = np.frombuffer(value + b"-", np.uint8)
-    entries = PropertyEntries(data, np.array([0]), np.array([len(value)]))
-    assert dict(entries.maps()[0].as_py()) == decode_properties(value)
+    for entries_of in (PropertyEntries, properties_of):
+        entries = entries_of(data, np.array([0]), np.array([len(value)]))
+        assert dict(entries.maps()[0].as_py()) == decode_properties(value)
 
 
 def test_times_outside_of_the_calendar_are_null() -> None:

@@ -6,6 +6,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.scan.bodycrc`
 - :mod:`~rmqctl.engine.scan.choice`
 - :mod:`~rmqctl.engine.scan.columns`
+- :mod:`~rmqctl.engine.scan.mapbuffers`
 - :mod:`~rmqctl.engine.scan.plain`
 - :mod:`~rmqctl.engine.scan.properties`
 - :mod:`~rmqctl.engine.scan.ranges`
