@@ -140,11 +140,12 @@ def unit_lines(
     end: int | None,
 ) -> tuple[bytes, int, int]: ...
 
-#: What one call of an appender has stored.
+#: What an appender has stored.
 Stored = tuple[
     bytearray,
     list[tuple[int, int, int, int, int, bytes]],
     tuple[bytearray, bytearray, bytearray],
+    tuple[bytes, int] | None,
 ]
 
 class Appender:
@@ -158,7 +159,8 @@ class Appender:
         classes: tuple[type, type] | None,
     ) -> None: ...
     def admit(self, topic: str, queue_id: int, next: int, limit: int) -> int: ...
-    def wanted(self) -> tuple[str, int]: ...
+    def wanted(self) -> tuple[str, int, int | None]: ...
+    def taken(self) -> Stored: ...
     def forget(self) -> None: ...
     def append(
         self,
@@ -173,7 +175,7 @@ class Appender:
         enough: int,
         born_timestamp: int,
         store_timestamp: int,
-    ) -> tuple[int, int, int, int, int, Stored]: ...
+    ) -> tuple[int, int, int, int, int]: ...
     def append_messages(
         self,
         buffer: object,
@@ -186,7 +188,7 @@ class Appender:
         most: int,
         enough: int,
         clock: Callable[[], int] | None,
-    ) -> tuple[int, Any, int, int, tuple[bytes, int], Stored]: ...
+    ) -> tuple[int, Any, int, int]: ...
     def put(
         self,
         message: object,

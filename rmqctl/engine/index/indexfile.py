@@ -223,7 +223,9 @@ class IndexFile:
         if end <= start:
             return start
         position, size = geometry.item_position(count), (end - start) * ITEM.size
-        self.mapped.reserve(0, geometry.slot_position(geometry.hash_slot_num))
+        if not self._has_slots:
+            self.mapped.reserve(0, geometry.item_position(0))
+            self._has_slots = True
         self.mapped.reserve(position, size)
         first_offset, first_time = keys.at(start)
         begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset

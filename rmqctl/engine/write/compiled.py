@@ -62,12 +62,14 @@ def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> Bu
 
 
 class Place:
-    """The file at the log's end: its buffer, the physical offsets at which it begins and before
-    which its records end, and the one up to which there is disk space."""
+    """The file at the log's end: its buffer, the physical offset at which it begins, and positions
+    in it: where the next record goes, up to where there is disk space, and before which records
+    end."""
 
     def __init__(self, mapped: MappedFile, buffer: Any, base: int, end: int, start: int) -> None:
-        self.mapped, self.buffer = mapped, buffer
-        self.base, self.end, self.reserved = base, end, start
+        self.mapped, self.buffer, self.base = mapped, buffer, base
+        self.position = self.reserved = start - base
+        self.end = end - base
 
 
 class CompiledAppender(BulkAppender):
@@ -116,41 +118,42 @@ class CompiledAppender(BulkAppender):
             return None
         return Place(mapped, buffer, base, end, self._putter.log.write_offset)
 
-    def _take(
-        self, stored: Stored, place: Place, position: int, host: Host, answer: tuple[Any, ...]
-    ) -> None:
-        """What one call has stored: the log, and the queues' next offsets, are behind it."""
-        columns, totals, keys = answer
+    def _take(self, stored: Stored, place: Place, host: Host = LOCALHOST) -> None:
+        """What the kernel has stored since it was taken last: the log, and the queues' next
+        offsets, are behind it. :param host: the store host of lines."""
+        columns, totals, keys, said = self._kernel.taken()
         if not totals:
             return
-        base, log, table = place.base, self._putter.log, self._putter.topic_queue_table
+        log, table = self._putter.log, self._putter.topic_queue_table
         of_queues = [OfQueue(*self._queues[total[0]], *total[1:]) for total in totals]
-        start = log.write_offset
-        end, of_keys = base + position, KeyRun(*keys)
-        run = Run(self._queues, host, base, start, end, columns, of_queues, of_keys)
-        log.advance(place.mapped, position, run.store_timestamp, end)
+        start, end, of_keys = log.write_offset, place.base + place.position, KeyRun(*keys)
+        run = Run(self._queues, said or host, place.base, start, end, columns, of_queues, of_keys)
+        log.advance(place.mapped, place.position, run.store_timestamp, end)
         for queue in of_queues:
             table[queue.topic, queue.queue_id] = queue.next_queue_offset
         stored.add(run)
 
     def _can_go_on(self, place: Place, stop: int, needed: int) -> bool:
         """Does what the kernel needs to take the message at which it stopped; False where that one
-        is for a single put."""
+        is for a single put, or for the next bulk."""
         if stop == Stop.QUEUE:
             return self._admit()
-        if stop == Stop.ROOM and place.base + needed <= place.end:
-            start = self._putter.log.write_offset
-            # Behind the last record there is a blank's place.
-            reserved = reserve_room(place.mapped, start, place.base + needed - start)
-            place.reserved = max(min(reserved, place.end), start)
-            return bool(reserved)
-        return stop == Stop.HOST
+        if stop != Stop.ROOM or needed > place.end:
+            return False
+        start = place.base + place.position
+        reserved = reserve_room(place.mapped, start, needed - place.position)
+        # Behind the last record there is a blank's place.
+        place.reserved = max(min(reserved - place.base, place.end), place.position)
+        return bool(reserved)
 
     def _admit(self) -> bool:
         """Lets the kernel store into the queue that it asks for; False where a single put has to
         make it, or finds no disk space for its units."""
-        key: tuple[str, int] = self._kernel.wanted()
-        queue_offset = self._putter.topic_queue_table.get(key)
+        topic, queue_id, next_offset = self._kernel.wanted()
+        key = topic, queue_id
+        # Of a queue that the kernel knows the table is not told before all is taken.
+        known = self._putter.topic_queue_table.get(key)
+        queue_offset = known if next_offset is None else next_offset
         if queue_offset is None:
             return False
         if queue_offset >= self._limits.get(key, 0):

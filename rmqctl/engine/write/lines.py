@@ -90,22 +90,23 @@ class LineAppender(CompiledAppender):
         if place is None:
             return
         lines = self._lines
-        while lines.has_lines():
-            born, timestamp = lines.clock(), self._putter.clock()
-            self._putter.before_append(timestamp)
-            position, at, count, stop, needed, answer = self._kernel.append(
-                place.buffer,
-                lines.block,
-                lines.at,
-                position=self._putter.log.write_offset - place.base,
-                end=place.reserved - place.base,
-                file_from_offset=place.base,
-                most=self._most_records - len(stored),
-                enough=limit - place.base,
-                born_timestamp=born,
-                store_timestamp=timestamp,
-            )
-            lines.taken(at, count)
-            self._take(stored, place, position, lines.store_host, answer)
-            if stop != Stop.END and not self._can_go_on(place, stop, needed):
-                return
+        try:
+            while lines.has_lines():
+                born, timestamp = lines.clock(), self._putter.clock()
+                place.position, at, count, stop, needed = self._kernel.append(
+                    place.buffer,
+                    lines.block,
+                    lines.at,
+                    position=place.position,
+                    end=place.reserved,
+                    file_from_offset=place.base,
+                    most=self._most_records - len(stored),
+                    enough=limit - place.base,
+                    born_timestamp=born,
+                    store_timestamp=timestamp,
+                )
+                lines.taken(at, count)
+                if stop != Stop.END and not self._can_go_on(place, stop, needed):
+                    return
+        finally:
+            self._take(stored, place, lines.store_host)

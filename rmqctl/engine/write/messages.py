@@ -37,28 +37,31 @@ class MessageAppender(CompiledAppender):
         if place is None:
             return super()._fill_plain(stored, limit, most)
         message: Message | None = None
-        # A store's first record is that of a single put, as the first one of each queue is.
-        while True:
-            position, held, stop, needed, host, answer = self._kernel.append_messages(
-                place.buffer,
-                self._source,
-                message,
-                position=self._putter.log.write_offset - place.base,
-                end=place.reserved - place.base,
-                file_from_offset=place.base,
-                most=self._most_records - len(stored),
-                enough=limit - place.base,
-                clock=self._clock,
-            )
-            self._take(stored, place, position, host, answer)
-            if stop == Stop.FAILED:
-                raise held
-            if stop == Stop.END:
-                self._pauses = True
-            if stop in (Stop.END, Stop.FULL):
-                return None
-            message = held
-            if not self._can_go_on(place, stop, needed):
-                # What it becomes is not known to the kernel.
-                self._forget()
-                return message
+        try:
+            # A store's first record is that of a single put, as the first one of each queue is.
+            while True:
+                place.position, held, stop, needed = self._kernel.append_messages(
+                    place.buffer,
+                    self._source,
+                    message,
+                    position=place.position,
+                    end=place.reserved,
+                    file_from_offset=place.base,
+                    most=self._most_records - len(stored),
+                    enough=limit - place.base,
+                    clock=self._clock,
+                )
+                if stop == Stop.FAILED:
+                    raise held
+                if stop in (Stop.END, Stop.FULL):
+                    self._pauses = stop == Stop.END
+                    return None
+                message = held
+                if stop == Stop.HOST:
+                    self._take(stored, place)
+                elif not self._can_go_on(place, stop, needed):
+                    return message
+        finally:
+            self._take(stored, place)
+            # What comes next may go another way.
+            self._forget()

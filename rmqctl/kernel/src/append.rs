@@ -62,11 +62,10 @@ struct Queue {
     next: i64,
     limit: i64,
     key_prefix: u32,
-    /// What one call has stored into it.
     total: Total,
 }
 
-/// What one call has stored into a queue: the bytes of its records, the physical offset of the
+/// What was stored into a queue since this was asked last: the bytes of its records, the physical offset of the
 /// first one, the queue offset behind the last, and units.
 #[derive(Debug, Default)]
 pub struct Total {
@@ -83,7 +82,8 @@ pub struct Place {
     /// No record goes beyond.
     pub end: usize,
     pub file_from_offset: i64,
-    /// So many records are enough, and one that ends here or behind it is the last.
+    /// So many records are enough since [`Appender::taken`], and one that ends here or behind it is
+    /// the last.
     pub most: usize,
     pub enough: usize,
 }
@@ -127,8 +127,9 @@ pub struct Appender {
     /// The queue of the message at which it stopped, as `numbers` has it.
     pub wanted: Vec<u8>,
     record: Vec<u8>,
-    /// The keys of what one call has stored.
-    pub keys: Keys,
+    /// The rows and keys of what was stored since this was asked last.
+    rows: Vec<Row>,
+    keys: Keys,
 }
 
 impl Appender {
@@ -147,6 +148,7 @@ impl Appender {
             queues: Vec::new(),
             wanted: Vec::new(),
             record: Vec::new(),
+            rows: Vec::new(),
             keys: Keys::default(),
         }
     }
@@ -161,18 +163,27 @@ impl Appender {
         if number == fresh {
             self.queues.push(queue);
         } else {
-            self.queues[number as usize] = queue;
+            let old = std::mem::replace(&mut self.queues[number as usize], queue);
+            self.queues[number as usize].total = old.total;
         }
         number
     }
 
-    /// What went to which queues since this was asked last, and the keys of all of it.
-    pub fn totals(&mut self) -> (Vec<(u32, Total)>, Keys) {
+    /// The queue offset of the next message of the queue at which it stopped; None: it was not
+    /// admitted.
+    pub fn next_of_wanted(&self) -> Option<i64> {
+        let number = self.numbers.get(&*self.wanted)?;
+        Some(self.queues[*number as usize].next)
+    }
+
+    /// What was stored since this was asked last: rows, what went to which queues, and keys.
+    pub fn taken(&mut self) -> (Vec<Row>, Vec<(u32, Total)>, Keys) {
         let queues = self.queues.iter_mut().enumerate();
         let filled = queues.filter(|(_, queue)| !queue.total.units.is_empty());
         let totals =
             filled.map(|(number, queue)| (number as u32, std::mem::take(&mut queue.total)));
-        (totals.collect(), std::mem::take(&mut self.keys))
+        let totals = totals.collect();
+        (std::mem::take(&mut self.rows), totals, std::mem::take(&mut self.keys))
     }
 
     /// Forgets all queues.
@@ -189,7 +200,6 @@ impl Appender {
         lines: &[u8],
         at: usize,
         times: Times,
-        rows: &mut Vec<Row>,
     ) -> Taken {
         put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
         let mut taken =
@@ -198,15 +208,12 @@ impl Appender {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
             if !line.iter().all(|byte| b" \t\r".contains(byte)) {
-                if rows.len() >= place.most || taken.position >= place.enough {
+                if self.is_full(place, taken.position) {
                     taken.stop = Stop::Full;
                     return taken;
                 }
                 match self.take(room, place, taken.position, line, times.stored) {
-                    Ok(row) => {
-                        taken.position += row.size;
-                        rows.push(row);
-                    }
+                    Ok(size) => taken.position += size,
                     Err((stop, needed)) => {
                         taken.stop = stop;
                         taken.needed = needed;
@@ -228,7 +235,7 @@ impl Appender {
         position: usize,
         line: &[u8],
         timestamp: i64,
-    ) -> Result<Row, (Stop, usize)> {
+    ) -> Result<usize, (Stop, usize)> {
         let line = jsonline::read(line).ok_or(UNSURE)?;
         let entries = entries_of(&line).ok_or(UNSURE)?;
         let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
@@ -241,7 +248,12 @@ impl Appender {
         })
     }
 
-    /// Stores one message at `position`, or says why not. `clock` is asked for its store time (ms)
+    /// Whether as much was stored as was asked for.
+    pub fn is_full(&self, place: Place, position: usize) -> bool {
+        self.rows.len() >= place.most || position >= place.enough
+    }
+
+    /// Stores one message at `position`; its size, or why not. `clock` is asked for its store time (ms)
     /// when nothing else can go wrong any more.
     pub fn put<E>(
         &mut self,
@@ -250,7 +262,7 @@ impl Appender {
         position: usize,
         message: &mut Message<'_>,
         clock: impl FnOnce() -> Result<i64, E>,
-    ) -> Result<Row, Refused<E>> {
+    ) -> Result<usize, Refused<E>> {
         let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
         let number = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
         let queue = &self.queues[number as usize];
@@ -269,7 +281,8 @@ impl Appender {
         queue.next += 1;
         queue.total.add(queue_offset, physical_offset, size, tags_code);
         self.keys.add(&self.record, &found, queue.key_prefix, physical_offset, store_timestamp);
-        Ok(Row { queue: number, position, size, queue_offset, store_timestamp })
+        self.rows.push(Row { queue: number, position, size, queue_offset, store_timestamp });
+        Ok(size)
     }
 
     /// Makes the record of a message for `position` and with this queue offset, whatever queues there

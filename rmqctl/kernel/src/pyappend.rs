@@ -16,28 +16,31 @@ use crate::pyderived::numbers;
 use crate::pymessage::{Fields, Host, Reader, host_of, reader_of};
 use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
 
-/// What one call has stored: the columns `queue`, `position`, `size`, `queue_offset` and
-/// `store_timestamp`, one after the other; of each queue its number, the bytes of its records, its next
-/// queue offset, the physical offset of its first record, and units; and the columns of keys.
-type Stored<'py> = (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>);
+/// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp`, one
+/// after the other; of each queue its number, the bytes of its records, its next queue offset, the
+/// physical offset of its first record, and units; the columns of keys; and the store host, where
+/// messages said it.
+type Stored<'py> =
+    (Bound<'py, PyByteArray>, Vec<OfQueue<'py>>, Columns<'py>, Option<Bound<'py, PyTuple>>);
 type OfQueue<'py> = (u32, i64, i64, i64, i64, Bound<'py, PyBytes>);
 /// Hashes of keys, and the physical offsets and store times (ms) of their records.
 type Columns<'py> = (Bound<'py, PyByteArray>, Bound<'py, PyByteArray>, Bound<'py, PyByteArray>);
 
 /// `(place of the next record, place of the next line, lines, why it stopped, what the next record
-/// needs, what was stored)`.
-type OfLines<'py> = (usize, usize, usize, u8, usize, Stored<'py>);
+/// needs)`.
+type OfLines = (usize, usize, usize, u8, usize);
 
 /// `(place of the next record, the message that was not stored or the error of what gives them, why
-/// it stopped, what the next record needs, the store host, what was stored)`.
-type OfMessages<'py> =
-    (usize, Option<Bound<'py, PyAny>>, u8, usize, Bound<'py, PyTuple>, Stored<'py>);
+/// it stopped, what the next record needs)`.
+type OfMessages<'py> = (usize, Option<Bound<'py, PyAny>>, u8, usize);
 
 /// Messages on their way into a store.
 #[pyclass]
 pub struct Appender {
     records: append::Appender,
     reader: Option<Reader>,
+    /// The store host of messages that were stored and not taken yet.
+    host: Option<Host>,
 }
 
 #[pymethods]
@@ -64,7 +67,7 @@ impl Appender {
             largest_record,
         });
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
-        Ok(Appender { records, reader })
+        Ok(Appender { records, reader, host: None })
     }
 
     /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
@@ -72,8 +75,9 @@ impl Appender {
         self.records.admit(topic.as_bytes(), queue_id, next, limit)
     }
 
-    /// The topic and queue id of the line at which it stopped for its queue.
-    fn wanted(&self) -> PyResult<(&str, i32)> {
+    /// The topic and queue id of the message at which it stopped for its queue, and the queue's next
+    /// offset where it was admitted.
+    fn wanted(&self) -> PyResult<(&str, i32, Option<i64>)> {
         let (queue_id, topic) = self
             .records
             .wanted
@@ -81,7 +85,27 @@ impl Appender {
             .ok_or_else(|| PyValueError::new_err("no line"))?;
         let topic =
             std::str::from_utf8(topic).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok((topic, i32::from_be_bytes(*queue_id)))
+        Ok((topic, i32::from_be_bytes(*queue_id), self.records.next_of_wanted()))
+    }
+
+    /// What was stored since this was asked last.
+    fn taken<'py>(&mut self, py: Python<'py>) -> PyResult<Stored<'py>> {
+        let (rows, totals, keys) = self.records.taken();
+        let column = |value: fn(&Row) -> i64| rows.iter().map(value);
+        let columns: Vec<i64> = column(|row| i64::from(row.queue))
+            .chain(column(|row| row.position as i64))
+            .chain(column(|row| row.size as i64))
+            .chain(column(|row| row.queue_offset))
+            .chain(column(|row| row.store_timestamp))
+            .collect();
+        let totals = totals.iter().map(|(number, total)| {
+            let units = PyBytes::new(py, &total.units);
+            (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
+        });
+        let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
+        let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
+        let host = self.host.take().map(|host| host_of(py, host)).transpose()?;
+        Ok((longs(py, &columns)?, totals.collect(), keys, host))
     }
 
     /// Forgets all queues.
@@ -129,7 +153,8 @@ impl Appender {
     }
 
     /// Stores the messages of `lines` from the place `at` on into the buffer from `position` on, no
-    /// record beyond `end`, until `most` are stored or one ends at `enough` or behind it.
+    /// record beyond `end`, until `most` are stored since they were taken, or one ends at `enough` or
+    /// behind it.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
         born_timestamp, store_timestamp))]
@@ -146,19 +171,13 @@ impl Appender {
         enough: usize,
         born_timestamp: i64,
         store_timestamp: i64,
-    ) -> PyResult<OfLines<'py>> {
+    ) -> PyResult<OfLines> {
         let place = Place { position, end, file_from_offset, most, enough };
         let times = Times { born: born_timestamp, stored: store_timestamp };
         let (lines, own, mut room) = (lines.as_bytes(), &mut self.records, room_of(&buffer)?);
-        let (taken, rows) = py.detach(|| {
-            guarded(|| {
-                let mut rows = Vec::new();
-                let taken = own.append(&mut room, place, lines, at, times, &mut rows);
-                Ok((taken, rows))
-            })
-        })?;
-        let stored = stored(py, own, &rows)?;
-        Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed, stored))
+        let work = || guarded(|| Ok(own.append(&mut room, place, lines, at, times)));
+        let taken = py.detach(work)?;
+        Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed))
     }
 
     /// Stores `first` and the messages of `source`, an iterator, as :meth:`append` does lines, until
@@ -169,7 +188,6 @@ impl Appender {
         clock))]
     fn append_messages<'py>(
         &mut self,
-        py: Python<'py>,
         buffer: PyBuffer<u8>,
         source: &Bound<'py, PyIterator>,
         first: Option<Bound<'py, PyAny>>,
@@ -182,12 +200,11 @@ impl Appender {
     ) -> PyResult<OfMessages<'py>> {
         let place = Place { position, end, file_from_offset, most, enough };
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
-        let mut work = Messages { room: room_of(&buffer)?, place, own, reader, clock, host: None };
-        let mut taken = Taken { position, rows: Vec::new(), held: first };
+        let (room, host) = (room_of(&buffer)?, &mut self.host);
+        let mut work = Messages { room, place, own, reader, clock, host };
+        let mut taken = Taken { position, held: first };
         let (stop, needed) = guarded(|| Ok(work.take(source, &mut taken)))?;
-        let host = host_of(py, work.host.unwrap_or_default())?;
-        let Taken { position, rows, held } = taken;
-        Ok((position, held, stop as u8, needed, host, stored(py, own, &rows)?))
+        Ok((taken.position, taken.held, stop as u8, needed))
     }
 }
 
@@ -198,14 +215,12 @@ struct Messages<'a, 'py> {
     own: &'a mut append::Appender,
     reader: &'a mut Reader,
     clock: Option<Bound<'py, PyAny>>,
-    /// The store host of those that were stored.
-    host: Option<Host>,
+    host: &'a mut Option<Host>,
 }
 
-/// Where the next record goes, what was stored, and what is at hand: the next message, or an error.
+/// Where the next record goes, and what is at hand: the next message, or an error.
 struct Taken<'py> {
     position: usize,
-    rows: Vec<Row>,
     held: Option<Bound<'py, PyAny>>,
 }
 
@@ -213,7 +228,7 @@ impl<'py> Messages<'_, 'py> {
     fn take(&mut self, source: &Bound<'py, PyIterator>, taken: &mut Taken<'py>) -> (Stop, usize) {
         let (py, mut source) = (source.py(), source.clone());
         loop {
-            if taken.rows.len() >= self.place.most || taken.position >= self.place.enough {
+            if self.own.is_full(self.place, taken.position) {
                 return (Stop::Full, 0);
             }
             if taken.held.is_none() {
@@ -229,9 +244,8 @@ impl<'py> Messages<'_, 'py> {
             }
             let Some(message) = &taken.held else { continue };
             match self.put(message, taken.position) {
-                Ok(row) => {
-                    taken.position += row.size;
-                    taken.rows.push(row);
+                Ok(size) => {
+                    taken.position += size;
                     taken.held = None;
                 }
                 Err(Refused::Stopped(stop, needed)) => return (stop, needed),
@@ -243,7 +257,11 @@ impl<'py> Messages<'_, 'py> {
         }
     }
 
-    fn put(&mut self, message: &Bound<'py, PyAny>, position: usize) -> Result<Row, Refused<PyErr>> {
+    fn put(
+        &mut self,
+        message: &Bound<'py, PyAny>,
+        position: usize,
+    ) -> Result<usize, Refused<PyErr>> {
         let fields = self.reader.read(message);
         let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
         let host = *self.host.get_or_insert(fields.store_host);
@@ -267,24 +285,6 @@ fn system_clock() -> PyResult<i64> {
     let millis = since.map(|since| since.as_millis());
     let millis = millis.map_err(|error| PyValueError::new_err(error.to_string()))?;
     i64::try_from(millis).map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-fn stored<'py>(py: Python<'py>, own: &mut append::Appender, rows: &[Row]) -> PyResult<Stored<'py>> {
-    let (totals, keys) = own.totals();
-    let column = |value: fn(&Row) -> i64| rows.iter().map(value);
-    let columns: Vec<i64> = column(|row| i64::from(row.queue))
-        .chain(column(|row| row.position as i64))
-        .chain(column(|row| row.size as i64))
-        .chain(column(|row| row.queue_offset))
-        .chain(column(|row| row.store_timestamp))
-        .collect();
-    let totals = totals.iter().map(|(number, total)| {
-        let units = PyBytes::new(py, &total.units);
-        (*number, total.messages(), total.bytes, total.next, total.physical_offset, units)
-    });
-    let hashes = numbers_of(py, &keys.hashes, i32::to_ne_bytes)?;
-    let keys = (hashes, longs(py, &keys.offsets)?, longs(py, &keys.stamps)?);
-    Ok((longs(py, &columns)?, totals.collect(), keys))
 }
 
 /// Stores the items of one message into an index file, behind the `next` - 1 ones that it has, and
