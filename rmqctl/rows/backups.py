@@ -36,7 +36,8 @@ class BackupRow(TypedDict):
     dispatched_offset: Annotated[
         int | None,
         BYTES,
-        "before which physical offset queues and index end in it: a start dispatches what follows",
+        "before which physical offset queues and index end in it: less than the log's end where a "
+        "broker's dispatch stood still, or its last records have no unit",
     ]
     is_live: Annotated[bool, "a broker wrote meanwhile, and what it wrote behind these was cut"]
     id: Annotated[str, "SHA-256 of the manifest"]

@@ -61,6 +61,10 @@ FEATURES = {
         "Stores that `repair` mended: the engine starts on them, also after a crash, changes no"
         " byte of log and queues, keeps the index, and has every message where it was"
     ),
+    "backup": Feature(
+        "Stores that `restore` made of backups, made while the engine wrote, too: it starts on"
+        " them, and has every message up to the place in the log that the backup names"
+    ),
     "start": Feature(
         "A start as `simulate-start` plays it: on damaged stores, too, it ends or does not, deletes"
         " the same files, and leaves the same offsets"

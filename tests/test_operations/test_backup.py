@@ -16,6 +16,7 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.backup import create as creating
+from rmqctl.operations.backup import source
 from rmqctl.operations.backup.check import Verification
 from rmqctl.operations.backup.create import Created, Wanted, create
 from rmqctl.operations.backup.errors import StoreChanging
@@ -214,10 +215,11 @@ def live(store: Path, output: Path, happens: Callable[[], None], moments: int) -
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(creating, "is_locked", lambda root: True)
+        patch.setattr(source, "_DISPATCH_SECONDS", 0.001)
         return create(Wanted(store, CONFIG, str(output)), progress)
 
 
-def judge(source: WritableStore, made: Created, new: Path) -> None:
+def judge(written: WritableStore, made: Created, new: Path) -> None:
     """The new store is clean, has the log up to the named offset and no more, and opens with all
     of its messages where they were."""
     head = made.manifest.head
@@ -232,7 +234,7 @@ def judge(source: WritableStore, made: Created, new: Path) -> None:
             assert store.put_message(message(number)).is_ok
         for where in store.queues.directories():
             queue = store.consume_queue(where.topic, where.queue_id)
-            theirs = source.consume_queue(where.topic, where.queue_id)
+            theirs = written.consume_queue(where.topic, where.queue_id)
             assert queue is not None and theirs is not None
             for at in range(queue.min_offset, queue.max_offset):
                 unit = queue.unit(at)

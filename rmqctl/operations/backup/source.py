@@ -4,10 +4,11 @@ written what agrees with itself.
 While a broker writes, the order makes the copy. The offsets of consumers and of delayed messages
 and the checkpoint come first: they may say less than the rest, and never more. Then the end of the
 log is named (``physical_offset``), and the log copied up to there, from its newest file back, for
-retention takes the oldest. Before queues and index are copied it is noted up to where all messages
-have been dispatched (``dispatched_offset``), and both are cut there: a start dispatches the rest
-again (``DefaultMessageStore#start``), and adds nothing twice. What else is in ``config/`` comes
-last.
+retention takes the oldest. Queues and index are copied when all before that has been dispatched,
+and cut there. Where the dispatch stands still before it, they are cut where it stands
+(``dispatched_offset``): a start dispatches the rest again (``DefaultMessageStore#start``) and adds
+nothing twice; one of 5.x does so after a crash only, and leaves out the first message at any other
+time (``CommitLog#recoverNormally``). What else is in ``config/`` comes last.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _FIRST = ("config/consumerOffset.json", "config/delayOffset.json")
 #: Times that a file of ``config/`` is looked for, and seconds between: a broker deletes it before
 #: it renames the new one (``MixAll#string2File``).
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
+#: Looks at the newest units, and seconds between, before the dispatch counts as standing still.
+_DISPATCH_LOOKS, _DISPATCH_SECONDS = 20, 0.05
 
 
 class Source:
@@ -98,12 +101,22 @@ class Source:
             queue_file_size = store.queues.file_size
         for file in self.listing.newest_first(paths.COMMIT_LOG):
             yield from _some(found(file, log_before(end, file)))
-        dispatched = newest_unit_end(self.root, queue_file_size)
+        dispatched = self._dispatched(end, queue_file_size)
         self.dispatched_offset = min(max(dispatched, self.min_physical_offset), end)
         yield from self._derived(self.dispatched_offset)
         yield from self._others()
         if (self._log_end() or 0) < end:
             raise StoreChanging(path=str(self.root), reason="its log was cut")
+
+    def _dispatched(self, end: int, queue_file_size: int) -> int:
+        """Up to where all messages have units; waits for those before ``end``. Behind the last of
+        them may be records that get none."""
+        newest, looks = newest_unit_end(self.root, queue_file_size), 0
+        while newest < end and looks < _DISPATCH_LOOKS:
+            time.sleep(_DISPATCH_SECONDS)
+            before, newest = newest, newest_unit_end(self.root, queue_file_size)
+            looks = looks + 1 if newest == before else 0
+        return newest
 
     def _derived(self, limit: int) -> Iterator[Found]:
         """Queues and index up to a physical offset."""
@@ -124,7 +137,9 @@ class Source:
         """What is neither log nor made of it; what a start would take for a crash, and what a
         broker is about to rename, are left out."""
         taken = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX)
-        first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT, paths.ABORT}
+        first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT}
+        # 5.x keeps what was in it before.
+        first |= {paths.ABORT, paths.ABORT + _BACKUP}
         for file in list(self.listing.files()):
             is_config = file.path.startswith(_CONFIG)
             if file.path in first or file.path.partition("/")[0] in taken:
