@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,15 @@ def broker_conf_file(golden_directory: Path) -> Callable[[str], Path]:
 def copy_store(golden: Golden, tmp_path: Path) -> Callable[[str], Path]:
     """``copy_store(name)``: a copy of a golden store that the test may change."""
     return lambda name: golden_data.copy_tree(golden(name), tmp_path / name)
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """One for loopback, and its key."""
+    directory = tmp_path_factory.mktemp("tls")
+    certificate, key = directory / "cert.pem", directory / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=localhost", "-days", "30000", "-addext"]
+    command += ["subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key

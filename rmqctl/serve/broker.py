@@ -28,6 +28,7 @@ from rmqctl.serve.events import (
 )
 from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
+from rmqctl.serve.processors.access import refusal
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
@@ -162,7 +163,12 @@ class Broker:
 
     def _run(self, request: Request, events: list[Event]) -> None:
         self.requests += 1
-        self._take(request, lambda: self._processor(request)(self.served, request), events)
+        self._take(request, lambda: self._process(request), events)
+
+    def _process(self, request: Request) -> Outcome:
+        accounts = self.served.accounts
+        refused = refusal(accounts, request) if accounts is not None else None
+        return refused or self._processor(request)(self.served, request)
 
     def _processor(self, request: Request) -> Processor:
         return processor_of(request.command.code, writes=self.served.store.writable)

@@ -14,10 +14,12 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from rmqctl.errors import CannotListen
 from rmqctl.serve.broker import Broker
+from rmqctl.serve.errors import TlsUnusable
 from rmqctl.serve.events import (
     Append,
     Close,
@@ -32,6 +34,9 @@ from rmqctl.serve.events import (
 )
 from rmqctl.serve.writer import Work, Writer
 
+if TYPE_CHECKING:
+    import ssl
+
 #: Looks at the store at once. They hold Python's lock except while the disk is waited for.
 _READERS = 4
 _TICK_SECONDS = 0.5
@@ -45,6 +50,8 @@ MAX_UNSENT = 32 << 20
 MAX_UNSENT_OF_ALL = 512 << 20
 #: From the VIP port to the one that clients are told (``MixAll#brokerVIPChannel``).
 VIP_PORT_DISTANCE = 2
+#: So long a peer may take for the handshake of TLS.
+_HANDSHAKE_SECONDS = 10.0
 #: So long a closed connection may take for its last answers, and a stop for what is under way.
 _LAST_SECONDS = 5.0
 
@@ -60,6 +67,30 @@ def make_room() -> int:
         soft = most
     has_room = soft == resource.RLIM_INFINITY or soft >= wanted
     return MAX_CONNECTIONS if has_room else max(soft - _OWN_FILES, soft // 2)
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """What TLS is spoken with: 1.2 and later, as clients of 4.9.3 on a Java of these days do.
+
+    :raises TlsUnusable: it cannot be.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def no_password() -> str:
+        raise TlsUnusable(path=str(key), reason="the key has a password")
+
+    try:
+        context.load_cert_chain(certificate, key, no_password)
+    except ssl.SSLError as error:
+        reason = f"no certificate with the key of {key}: {error.reason or error}"
+        raise TlsUnusable(path=str(certificate), reason=reason) from None
+    except OSError as error:
+        missing = key if certificate.exists() else certificate
+        raise TlsUnusable(path=str(missing), reason=error.strerror or str(error)) from None
+    return context
 
 
 def now() -> int:
@@ -97,31 +128,48 @@ class Server:
         self._stopped = asyncio.Event()
         self._listeners: list[asyncio.Server] = []
 
-    async def listen(self, host: str, port: int, *, has_vip_port: bool = False) -> str:
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        *,
+        has_vip_port: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> str:
         """Takes connections from now on; gives the address, with the port that was found for 0.
 
         :param has_vip_port: also at the port two below (``fastRemotingServer``), where old clients
             ask, and slaves for the table of topics.
+        :param tls: TLS is spoken, and nothing else.
         :raises CannotListen: the system refuses.
         """
-        listener = await self._listen(host, port, 0)
+        listener = await self._listen(host, port, 0, tls)
         self._listeners = [listener]
         address = listener.sockets[0].getsockname()
         if has_vip_port:
             vip_port = address[1] - VIP_PORT_DISTANCE
             try:
-                self._listeners.append(await self._listen(host, vip_port, VIP_PORT_DISTANCE))
+                self._listeners.append(await self._listen(host, vip_port, VIP_PORT_DISTANCE, tls))
             except CannotListen:
                 listener.close()
                 raise
         self._writer.start()
         return address_text(address)
 
-    async def _listen(self, host: str, port: int, distance: int) -> asyncio.Server:
+    async def _listen(
+        self, host: str, port: int, distance: int, tls: ssl.SSLContext | None
+    ) -> asyncio.Server:
         """:param distance: from this port to the one that clients are told."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.create_server(lambda: _Peer(self, distance), host, port, backlog=1024)
+            return await loop.create_server(
+                lambda: _Peer(self, distance),
+                host,
+                port,
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else _HANDSHAKE_SECONDS,
+            )
         except OSError as error:
             # asyncio's own text tells the address once more.
             number = error.errno or 0

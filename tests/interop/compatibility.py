@@ -83,6 +83,7 @@ FEATURES = {
         " stored byte for byte as a broker does, which then goes on with the store",
         "as 4.9.3 stores it; not compared with 5.3.3",
     ),
+    "serve-secured": Feature("`serve` with accounts and TLS: clients sign, and are held to theirs"),
     "pull": Feature(
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"

@@ -266,3 +266,42 @@ def compare(ours: list[Row], theirs: list[Row]) -> None:
     )
     assert backs == others
     assert len(backs) == FAILING
+
+
+ACCOUNTS = """
+accounts:
+- {accessKey: shopkeeper, secretKey: of-the-shop, topicPerms: [orders=PUB|SUB], \
+groupPerms: [buyers=SUB]}
+"""
+
+
+@pytest.mark.proves("serve-secured")
+def test_clients_sign_and_speak_tls(
+    start_engine: StartEngine,
+    chance: random.Random,
+    certificate: tuple[Path, Path],
+    tmp_path: Path,
+) -> None:
+    engine = start_engine()
+    values = settings(chance, light_queues=False) | {"mappedFileSizeCommitLog": 1 << 20}
+    root, conf, acl = tmp_path / "store", tmp_path / "broker.conf", tmp_path / "plain_acl.yml"
+    conf.write_text(conf_text(values) + "brokerName=interop\n", "utf-8")
+    acl.write_text(ACCOUNTS)
+    make_store(root, values)
+    (root / "config" / "consumerOffset.json").unlink()
+    tls = ["--tls-cert", str(certificate[0]), "--tls-key", str(certificate[1])]
+    keys = {"accessKey": "shopkeeper", "secretKey": "of-the-shop", "tls": True}
+    with serving(root, conf, "--acl-file", str(acl), *tls) as server:
+        rows = [row_of(with_id(n, n % QUEUES)) for n in range(4)]
+        sent = engine.ask("clientSend", address=server.address, messages=rows, **keys)
+        (stranger,) = engine.ask(
+            "clientSend", address=server.address, messages=rows[:1], **keys | {"secretKey": "guess"}
+        )
+        other = row_of(with_id(9, 0), topic=LEDGER)
+        (elsewhere,) = engine.ask("clientSend", address=server.address, messages=[other], **keys)
+        got = consume(engine, server, "buyers", 4, **keys)
+        assert server.stop() == 0
+    assert {row["status"] for row in sent} == {"SEND_OK"}
+    assert "Check signature failed" in stranger["refused"]
+    assert "No permission PUB for topic ledger" in elsewhere["refused"]
+    assert len(got) == 4

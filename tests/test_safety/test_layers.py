@@ -82,7 +82,7 @@ FLOORS = {
     ],
     "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["plugin", "report"]],
     "rmqctl.serve": [
-        ["wire"],
+        ["errors", "wire"],
         ["ha", "state"],
         ["processors"],
         ["events"],
@@ -126,7 +126,7 @@ def imports(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize("room", ROOMS)
 def test_imports_point_left(room: str) -> None:
     allowed = ROOMS[room] | {"rmqctl.__version__"}
-    if room in ("rmqctl/engine", "rmqctl/spark"):
+    if room in ("rmqctl/engine", "rmqctl/serve", "rmqctl/spark"):
         allowed |= {"rmqctl.installed"}
     for path in sources(room):
         for name in imports(path):
@@ -220,9 +220,7 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
         if path.parent.name != "kernel"
         and any(used.startswith("rmqctl.kernel") for used in imports(path))
     ]
-    scan = [
-        f"rmqctl.engine.scan.{name}" for name in ("backend", "compiled", "mapbuffers", "plain")
-    ]
+    scan = [f"rmqctl.engine.scan.{name}" for name in ("backend", "compiled", "mapbuffers", "plain")]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.dispatch.byqueue"]
     index = [f"rmqctl.engine.index.{name}" for name in ("indexservice", "links", "newslots")]
     log, queue = ["rmqctl.engine.log.commitlog"], ["rmqctl.engine.queue.storing"]

@@ -25,6 +25,7 @@ from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
+from rmqctl.serve.state.accounts import Accounts, Addresses
 from rmqctl.serve.wire.frames import encode_frame
 from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue, json_of
@@ -544,3 +545,15 @@ def test_a_disk_that_fails_is_told_once_and_tried_again(
         assert len(dialogue.troubles) == 1
     dialogue.wait(1000)
     assert [one.topic for one in stored(dialogue)].count("orders") == 1
+
+
+def test_who_may_read_one_topic_has_no_other_come_back(dialogue: Dialogue) -> None:
+    client = dialogue.client()
+    assert send(client).code == 0
+    (record,) = stored(dialogue)
+    dialogue.served.accounts = Accounts([Addresses("10.0.0.9")], {})
+    asked = {"offset": record.physical_offset, "group": "g", "delayLevel": 1}
+    code = RequestCode.CONSUMER_SEND_MSG_BACK
+    assert client.ask(code, **asked, originTopic="payments").code == ResponseCode.SYSTEM_ERROR
+    assert len(stored(dialogue)) == 1
+    assert client.ask(code, **asked, originTopic="orders").code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotListen
 from rmqctl.serve import sockets
 from rmqctl.serve.broker import Broker
+from rmqctl.serve.errors import TlsUnusable
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.sockets import Server
@@ -316,3 +318,39 @@ def test_who_asks_at_the_vip_port_is_led_to_the_other(golden: Golden) -> None:
 
     with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
         asyncio.run(dialogue(store))
+
+
+def test_clients_speak_tls_and_no_other_word_is_heard(
+    golden: Golden, certificate: tuple[Path, Path]
+) -> None:
+    async def dialogue(store: MessageStore) -> None:
+        server = Server(Broker(Served.of(store)), pytest.fail)
+        address = await server.listen("127.0.0.1", 0, tls=sockets.tls_context(*certificate))
+        running = asyncio.create_task(server.run())
+        port = int(address.rpartition(":")[2])
+        trusting = ssl.create_default_context(cafile=certificate[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        client = Peer(reader, writer)
+        answer = await client.ask(RequestCode.PULL_MESSAGE, **PULL)
+        assert answer is not None and answer.remark == "FOUND"
+        async with peer("127.0.0.1", port) as plain:
+            plain.writer.write(encode_frame(ROUTE))
+            assert await plain.is_closed()
+        writer.close()
+        server.stop()
+        await asyncio.wait_for(running, 20)
+
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        asyncio.run(dialogue(store))
+
+
+def test_what_tls_cannot_be_spoken_with_is_said(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    nothing = tmp_path / "nothing.pem"
+    for cert, key in ((nothing, certificate[1]), (certificate[0], nothing), certificate[::-1]):
+        with pytest.raises(TlsUnusable):
+            sockets.tls_context(cert, key)
+    nothing.write_bytes(b"-----BEGIN CERTIFICATE-----\n\xff\n")
+    with pytest.raises(TlsUnusable, match=r"nothing\.pem"):
+        sockets.tls_context(nothing, certificate[1])

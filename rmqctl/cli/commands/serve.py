@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -17,6 +18,8 @@ from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
 
 if TYPE_CHECKING:
+    import ssl
+
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
     from rmqctl.serve.broker import Broker
@@ -36,6 +39,14 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+class _Place(NamedTuple):
+    """Where and how clients are listened to."""
+
+    listen: Address
+    has_vip_port: bool
+    tls: ssl.SSLContext | None
 
 
 class AddressType(click.ParamType[Address]):
@@ -64,6 +75,7 @@ class AddressType(click.ParamType[Address]):
         "rmqctl serve --store DIR --read-only",
         "rmqctl serve --store DIR --broker-conf broker.conf",
         "rmqctl serve --store DIR --read-only --listen 0.0.0.0:10911 --advertise 10.1.2.3:10911",
+        "rmqctl serve --acl-file plain_acl.yml --tls-cert cert.pem --tls-key key.pem",
         "rmqctl serve --read-only --listen 127.0.0.1:0 --format ndjson",
         "rmqctl serve --store DIR --broker-conf broker.conf --ha --ha-allow 10.1.2.4",
     ],
@@ -107,6 +119,19 @@ class AddressType(click.ParamType[Address]):
     is_flag=True,
     help="Listen at the port two below, too: clients before 4.5.1 and slaves ask there.",
 )
+@click.option(
+    "--acl-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Accounts and their permissions: a broker's plain_acl.yml.",
+)
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Speak TLS, and nothing else: the certificate, PEM.",
+)
+@click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its key, PEM.")
 @click.option("--no-delivery", is_flag=True, help="Leave delayed messages where they wait.")
 @ha_options(AddressType())
 @common
@@ -121,6 +146,9 @@ def command(
     offsets_beyond_end: str,
     vip_port: bool,
     no_delivery: bool,
+    acl_file: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
 ) -> int:
     """Answer RocketMQ's clients from a store, as a broker does.
 
@@ -130,13 +158,19 @@ def command(
     what consumers commit stays in memory, and is printed at the end as rows of type
     committed_offset. A row of type listening says that clients can come; with -v notes say who
     comes, and who is cut off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
-    address reads the store.
+    address reads the store, unless --acl-file says otherwise.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.processors.delivery import Delivery
     from rmqctl.serve.processors.request import Served
+    from rmqctl.serve.sockets import tls_context
+    from rmqctl.serve.state.accounts import load_accounts
 
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together.")
+    tls = None if tls_cert is None or tls_key is None else tls_context(tls_cert, tls_key)
+    accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
     with settings.open(writable=not read_only) as store:
         served = Served.of(
@@ -148,22 +182,18 @@ def command(
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
             ends_offsets=offsets_beyond_end == "end",
             clock=system_clock,
+            accounts=accounts,
         )
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:
             delivery = None if read_only or no_delivery else Delivery(store)
             broker = Broker(served, delivery)
-            return asyncio.run(_serve(settings, broker, listen, ha, writer, has_vip_port=vip_port))
+            place = _Place(listen, vip_port, tls)
+            return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
 async def _serve(
-    settings: Settings,
-    broker: Broker,
-    listen: Address,
-    ha: HaOptions | None,
-    writer: RowWriter,
-    *,
-    has_vip_port: bool,
+    settings: Settings, broker: Broker, place: _Place, ha: HaOptions | None, writer: RowWriter
 ) -> int:
     """Serves until a signal comes; the exit code."""
     from rmqctl.serve.sockets import Server, make_room
@@ -175,7 +205,7 @@ async def _serve(
         make_room(),
         settings.detail,
     )
-    address = await server.listen(*listen, has_vip_port=has_vip_port)
+    address = await server.listen(*place.listen, has_vip_port=place.has_vip_port, tls=place.tls)
     slaves = None if ha is None else await _feed_slaves(server, ha, address)
     stopped_by: list[int] = []
 
@@ -273,7 +303,7 @@ def _say_what_is_odd(
             f"note: a killed broker has left {behind} bytes of log behind the last message that a "
             "queue has: what stands there is not served. `rmqctl flush` dispatches it."
         )
-    if not _is_loopback(listen.host):
+    if served.accounts is None and not _is_loopback(listen.host):
         settings.note(
             f"note: {listen.host} is reached from other machines, and nothing is authenticated: "
             "who can connect can read every message."

@@ -12,6 +12,7 @@ from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner,
 from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.engine.state.topicconfig import REPLY_TOPIC_POSTFIX
 from rmqctl.serve.processors.put import Put
+from rmqctl.serve.state.accounts import Accounts
 from rmqctl.serve.state.clients import Channel, Clients
 from rmqctl.serve.state.groups import Groups
 from rmqctl.serve.state.locks import QueueLocks
@@ -101,6 +102,8 @@ class Served:
     #: Milliseconds since the epoch, for a store that has no clock, and when the server began.
     clock: Callable[[], int] = _no_clock
     started: int = 0
+    #: Who may do what; None: everybody may.
+    accounts: Accounts | None = None
     statistics: Statistics = field(default_factory=lambda: Statistics(""))
     _opaque: int = 0
     _turns: int = 0
@@ -117,6 +120,7 @@ class Served:
         ends_offsets: bool = False,
         auto_creates: bool = True,
         clock: Callable[[], int] = _no_clock,
+        accounts: Accounts | None = None,
     ) -> Served:
         """A store, under the names that are given, or else its broker's own, as far as its files
         tell. One that is open for reading grants no permission to write.
@@ -148,6 +152,7 @@ class Served:
             offsets,
             ends_offsets=ends_offsets,
             clock=clock,
+            accounts=accounts,
             statistics=statistics,
         )
         served.started = served.now()

@@ -43,6 +43,10 @@ def send_message_back(served: Served, request: Request) -> Outcome:
             return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         record, body = found
         origin.append(record.properties.get(_RETRY_TOPIC, record.topic))
+        if served.accounts is not None and fields.find("originTopic") != origin[0]:
+            # Else who may read one topic could have messages of any other come to him.
+            remark = f"the message at {offset} is of another topic"
+            return command.answer(ResponseCode.SYSTEM_ERROR, remark)
         is_dead = record.reconsume_times >= most or delay_level < 0
         prefix = DLQ_PREFIX if is_dead else constants.RETRY_GROUP_TOPIC_PREFIX
         queues = 1 if is_dead else group.retry_queue_nums

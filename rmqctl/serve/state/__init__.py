@@ -6,6 +6,7 @@ calls says what time it is, in milliseconds.
 
 Other rooms use:
 
+- :mod:`~rmqctl.serve.state.accounts`
 - :mod:`~rmqctl.serve.state.calls`
 - :mod:`~rmqctl.serve.state.clients`
 - :mod:`~rmqctl.serve.state.groups`

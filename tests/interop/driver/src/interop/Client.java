@@ -7,6 +7,8 @@ import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
 import java.util.Set;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -15,6 +17,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -24,6 +27,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Clients of a broker and name server that is somebody else's, at one address. */
 final class Client {
@@ -36,7 +40,9 @@ final class Client {
      */
     static JsonArray consume(JsonObject request) throws Exception {
         List<MessageExt> got = new ArrayList<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(request.get("group").getAsString());
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            request.get("group").getAsString(), hook(request), new AllocateMessageQueueAveragely());
+        consumer.setUseTLS(request.has("tls"));
         consumer.setNamesrvAddr(request.get("address").getAsString());
         consumer.setInstanceName(request.get("group").getAsString());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -74,6 +80,15 @@ final class Client {
         synchronized (got) {
             return rows(got);
         }
+    }
+
+    /** What signs requests with "accessKey" and "secretKey"; null without. */
+    private static RPCHook hook(JsonObject request) {
+        if (!request.has("accessKey")) {
+            return null;
+        }
+        return new AclClientRPCHook(new SessionCredentials(
+            request.get("accessKey").getAsString(), request.get("secretKey").getAsString()));
     }
 
     private static void take(List<MessageExt> got, List<MessageExt> messages) {
@@ -139,7 +154,8 @@ final class Client {
      * half message, of which its producer then says that.
      */
     static JsonArray send(JsonObject request) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("senders");
+        TransactionMQProducer producer = new TransactionMQProducer("senders", hook(request));
+        producer.setUseTLS(request.has("tls"));
         producer.setNamesrvAddr(request.get("address").getAsString());
         producer.setInstanceName("senders" + System.nanoTime());
         producer.setTransactionListener(new TransactionListener() {

@@ -1,0 +1,15 @@
+"""What keeps a server from starting."""
+
+from rmqctl.errors import UsageError
+
+
+class AccountsUnreadable(UsageError):
+    """A file of accounts that is not what a broker takes, or that nothing here can read."""
+
+    template = "{path}: {reason}. Give a plain_acl.yml, as a broker of 4.9.3 has it in its conf."
+
+
+class TlsUnusable(UsageError):
+    """A certificate or a key that TLS cannot be spoken with."""
+
+    template = "{path}: {reason}. Give a certificate and its key as PEM files, without a password."
