@@ -94,6 +94,23 @@ def test_a_message_is_indexed_once_however_often_it_comes(
     assert [pages[0][36:] for _, pages in found[len(wanted) :]] in ([], [b"\0\0\0\1"])
 
 
+@pytest.mark.parametrize("indexed", range(1, 26))
+def test_a_log_that_comes_again_is_indexed_from_where_the_index_ends(
+    tmp_path: Path, indexed: int
+) -> None:
+    """As after a kill: also where the newest file has the items of one message only."""
+    messages: list[Message] = [(100 * n, 1000 * n, [n] * (1 + n % 2)) for n in range(26)]
+    once, again = service_at(tmp_path / "once"), service_at(tmp_path / "again")
+    for offset, time, keys in messages:
+        once.put_message(keys, offset, time)
+    for offset, time, keys in messages[:indexed]:
+        again.put_message(keys, offset, time)
+    again.put_batch(batch_of(messages), messages[-1][0])
+    once.close()
+    again.close()
+    assert index_contents(tmp_path / "again/index") == index_contents(tmp_path / "once/index")
+
+
 @given(messages_in_log_order())
 def test_every_key_is_found_newest_first(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Message]

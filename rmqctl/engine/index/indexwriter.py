@@ -161,11 +161,14 @@ class IndexServiceWriter(IndexService):
 
     def _items_of_last_message(self) -> int:
         """How many items the message at the end of the index has already, in however many files."""
-        count = 0
+        count, end = 0, self._end_phy_offset()
         for path in reversed(self.paths):
             file = self._last if self._last is not None and self._last.path == path else None
             opened = file or self.open(path)
             try:
+                if opened.header.end_phy_offset != end:
+                    # All items of the file behind it are this message's, and it has none here.
+                    break
                 own = opened.items_of_last_message()
                 count += own
                 if own < opened.item_count:
