@@ -125,6 +125,9 @@ class HaServer:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             self._tell(peername[0], f"slave {peer} is cut off: {next(iter(done)).result()}")
+        except asyncio.CancelledError:
+            # The server stops. A task of asyncio's streams that ends so is told as a fault.
+            self._server.detail(f"slave {peer} is left")
         finally:
             for task in tasks:
                 task.cancel()

@@ -84,6 +84,15 @@ FEATURES = {
         "as 4.9.3 stores it; not compared with 5.3.3",
     ),
     "serve-secured": Feature("`serve` with accounts and TLS: clients sign, and are held to theirs"),
+    "serve-ha": Feature(
+        "`serve --ha`: a slave broker follows over rolls and a kill of its master; log and queues"
+        " are the same then, byte by byte",
+        "slaves of 4.9.3",
+    ),
+    "replicate": Feature(
+        "`replicate`: a copy follows a master over rolls, kills and restarts of both; log and"
+        " queues are the same then, byte by byte",
+    ),
     "pull": Feature(
         "Answers of a pull",
         "5.3.3 sends a consumer that asks far past the end to the end; `pull` sends it to the"

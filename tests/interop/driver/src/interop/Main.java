@@ -25,6 +25,7 @@ public final class Main {
 
     private final Map<String, Engine> stores = new HashMap<>();
     private Node node;
+    private Slave slave;
 
     public static void main(String[] arguments) throws Exception {
         // What the engine prints must not get between the answers.
@@ -83,6 +84,19 @@ public final class Main {
                 return stores.remove(request.get("store").getAsString()).shutdown();
             case "visit":
                 return Visits.visit(request.getAsJsonArray("stores"), request.get("threads").getAsInt());
+            case "slave":
+                slave = new Slave(
+                    request.get("root").getAsString(), request.getAsJsonObject("config"),
+                    request.get("address").getAsString(), request.get("name").getAsString());
+                return new JsonObject();
+            case "slaveAwait":
+                return new com.google.gson.JsonPrimitive(
+                    slave.await(request.get("end").getAsLong(), request.get("millis").getAsLong()));
+            case "slaveStop":
+                slave.stop();
+                return new JsonObject();
+            case "places":
+                return GSON.toJsonTree(node.places());
             case "broker":
                 node = new Node(request.get("root").getAsString(), request.getAsJsonObject("config"));
                 return new JsonObject();

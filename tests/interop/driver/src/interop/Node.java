@@ -44,6 +44,7 @@ final class Node {
     private final NamesrvController nameServer;
     private final BrokerController broker;
     private final String address;
+    private final List<String> places;
     private DefaultMQProducer producer;
 
     Node(String root, JsonObject settings) throws Exception {
@@ -72,6 +73,9 @@ final class Node {
         MixAll.properties2Object(hurry, config);
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(freePort());
+        // Between the two ports that it has anyhow.
+        store.setHaListenPort(server.getListenPort() - 1);
+        places = List.of("127.0.0.1:" + server.getListenPort(), "127.0.0.1:" + store.getHaListenPort());
         broker = new BrokerController(config, server, new NettyClientConfig(), store);
         if (!broker.initialize()) {
             throw new IllegalStateException("the broker does not start");
@@ -84,7 +88,7 @@ final class Node {
      * later only: so they are none that the system gives to others meanwhile, which begin at 32768, and
      * of a range of this process.
      */
-    private static int freePort() throws IOException {
+    static int freePort() throws IOException {
         int first = 10_000 + (int) (ProcessHandle.current().pid() % 400) * 50;
         for (int tries = 0; tries < 16; tries++) {
             int port = first + 2 + 3 * (portsAsked++ % 16);
@@ -100,6 +104,11 @@ final class Node {
     /** Where clients find the broker. */
     String address() {
         return address;
+    }
+
+    /** Where the broker itself answers, and where its slaves connect. */
+    List<String> places() {
+        return places;
     }
 
     /** The producer, once the name server knows the topic: a client that asked before would wait long. */

@@ -1,0 +1,188 @@
+"""HA both ways: a slave of RocketMQ's follows ``serve --ha``, ``replicate`` follows its master."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.state import brokerjson
+from tests.golden_data import tree_content
+from tests.interop.conftest import StartEngine
+from tests.interop.engine import Engine, Row
+from tests.interop.stores import assert_clean, conf_text, config_of, settings
+from tests.interop.test_broker import QUEUES, message, write_config
+from tests.interop.test_serve import row_of, serving
+
+#: Later versions have the same frames; whom they follow, and as what, is another matter.
+ONLY_4_9_3 = pytest.mark.parametrize(
+    "version",
+    [pytest.param("4.9.3", marks=pytest.mark.xdist_group("interop-4.9.3"))],
+    indirect=True,
+)
+
+
+def sizes(chance: random.Random) -> Row:
+    """Files of the log that roll after some messages."""
+    return settings(chance, light_queues=False) | {
+        "mappedFileSizeCommitLog": 1 << 15,
+        "maxMessageSize": 1 << 14,
+        "flushDiskType": "ASYNC_FLUSH",
+    }
+
+
+def rows(first: int, count: int) -> list[Row]:
+    return [row_of(message(n, n % QUEUES)) for n in range(first, first + count)]
+
+
+def assert_same_files(ours: Path, theirs: Path) -> None:
+    """Log and queues byte by byte. RocketMQ makes files ahead, in which there is nothing."""
+    for name in ("commitlog", "consumequeue"):
+        one, other = tree_content(ours / name), tree_content(theirs / name)
+        used = [
+            {path: pages for path, (_, pages) in tree.items() if pages} for tree in (one, other)
+        ]
+        assert used[0] == used[1], name
+
+
+def end_of(root: Path, values: Row) -> int:
+    with MessageStore(root, config_of(values)) as store:
+        return store.max_offset
+
+
+@ONLY_4_9_3
+@pytest.mark.proves("serve-ha")
+def test_a_slave_follows_a_store_that_is_served(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    """Over rolls, and a restart of its master after a kill."""
+    engine, values = start_engine(), sizes(chance)
+    master, slave = tmp_path / "master", tmp_path / "slave"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(conf_text(values) + "brokerName=served\n", "utf-8")
+    MessageStore(master, config_of(values), writable=True, create=True).close()
+    write_config(master)
+
+    def send(address: str, first: int) -> None:
+        answers = engine.ask("clientSend", address=address, messages=rows(first, 40))
+        assert {one["status"] for one in answers} == {"SEND_OK"}
+        end = end_of(master, values)
+        assert engine.ask("slaveAwait", end=end, millis=20_000) == end
+
+    port, ha_port = free_ports(2)
+    at = ("--listen", f"127.0.0.1:{port}", "--ha", "--ha-listen", f"127.0.0.1:{ha_port}")
+    try:
+        with serving(master, conf, *at) as server:
+            engine.ask(
+                "slave", root=str(slave), config=values, address=server.address, name="served"
+            )
+            send(server.address, 0)
+            send(server.address, 100)
+            # Left by a kill.
+        with serving(master, conf, *at) as server:
+            send(server.address, 200)
+            assert server.stop() == 0
+    finally:
+        engine.ask("slaveStop")
+    assert_same_files(master, slave)
+    assert_clean(slave, config_of(values))
+    assert len(list((master / "commitlog").iterdir())) == 3
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody else is given meanwhile: below those that the system gives."""
+    import os
+    import socket
+
+    found: list[int] = []
+    for port in range(10_000 + os.getpid() % 400 * 50 + 49, 32_000, 50):
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no port is free")
+
+
+class Copying:
+    """``rmqctl replicate`` in a process of its own."""
+
+    def __init__(self, places: list[str], copy: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "rmqctl", "replicate", places[1], "--broker", places[0]]
+        line = [*command, "--to", str(copy), "--format", "ndjson", *options]
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.out: IO[str] = self.process.stdout
+
+    def rows(self) -> list[Row]:
+        """All of them, when it has ended by itself."""
+        out, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return [json.loads(line) for line in out.splitlines()]
+
+
+def await_log(copy: Path, values: Row, end: int) -> None:
+    for _ in range(400):
+        if copy.exists() and end_of(copy, values) >= end:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the copy does not come")
+
+
+def settled(engine: Engine, root: Path, values: Row, first: int) -> int:
+    """Sends to the broker; where its log ends then."""
+    answers = engine.ask("send", messages=rows(first, 40))
+    assert {one["status"] for one in answers} == {"SEND_OK"}
+    return end_of(root, values)
+
+
+@ONLY_4_9_3
+@pytest.mark.proves("replicate")
+def test_a_copy_follows_a_master(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    """From the start of a log of several files, over rolls, a kill, and a restart of the master."""
+    engine, values = start_engine(), sizes(chance)
+    root, copy = tmp_path / "store", tmp_path / "copy"
+    root.mkdir()
+    write_config(root)
+    engine.ask("broker", root=str(root), config=values)
+    try:
+        places = engine.ask("places")
+        for first in (0, 40, 80):
+            settled(engine, root, values, first)
+        copying = Copying(places, copy)
+        try:
+            joined = json.loads(copying.out.readline())
+            await_log(copy, values, settled(engine, root, values, 120))
+        finally:
+            copying.process.kill()
+            copying.process.communicate()
+        settled(engine, root, values, 200)
+        engine.ask("stop")
+        engine.ask("broker", root=str(root), config=values)
+        settled(engine, root, values, 300)
+        done = Copying(engine.ask("places"), copy, "--until-caught-up", "--verify").rows()
+        assert done[-1]["caught_up"] and done[-1]["errors"] == 0
+    finally:
+        engine.ask("stop")
+    assert (joined["type"], joined["from_offset"], joined["broker_name"]) == (
+        "joined",
+        0,
+        "interop",
+    )
+    assert joined["master_max_offset"] > 2 * values["mappedFileSizeCommitLog"]
+    assert_same_files(copy, root)
+    assert_clean(copy, config_of(values))
+    topics = [brokerjson.read(one / "config" / brokerjson.TOPICS) for one in (copy, root)]
+    assert topics[0] == topics[1]
