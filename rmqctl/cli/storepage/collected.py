@@ -18,7 +18,7 @@ SEVERITIES = ("error", "warning", "info")
 #: Columns of a strip, and so the most marks on one.
 COLUMNS = 500
 _PLACES = 20
-_COMMANDS = 5
+_COMMANDS = 3
 #: Queues, and files, of which findings are counted apart.
 _MOST_PARTS = 20_000
 
