@@ -72,8 +72,11 @@ def _of_length(found: Finding) -> Command | None:
 
 
 def _of_foreign(found: Finding) -> Command | None:
-    """What only does not fit the sizes may be a file of the store by other sizes."""
-    if (found.found or "").startswith("not a multiple") or found.path == "commitlog":
+    """What only does not fit the sizes may be a file of the store by other sizes, and what lies in
+    another directory of the log is nothing that is moved within the store."""
+    path = found.path or ""
+    is_doubtful = (found.found or "").startswith("not a multiple")
+    if is_doubtful or path == "commitlog" or path.startswith("/"):
         return None
     return _REPAIR
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import is_amid_repair
 from tests.test_cli.conftest import NASTY, Cli, state
 
 CONSUMERS = "config/consumerOffset.json"
@@ -127,3 +130,31 @@ def test_no_plan_is_told(cli: Cli, store: Path, tmp_path: Path) -> None:
     bad.write_text(NASTY)
     done = cli("repair", "--apply", bad, store=store)
     assert done.code == 5 and "no plan of a repair" in done.err and "\x1b" not in done.err
+
+
+def test_ctrl_c_between_two_moves_says_how_to_go_on(
+    cli: Cli, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = tmp_path / "plan.json"
+    assert cli("repair", "--plan", plan, store=broken).code == 0
+    before, rename = state(broken), os.rename
+
+    def interrupted(*names: Any, **more: Any) -> None:
+        if is_amid_repair(broken) and "consumequeue" in str(names[0]):
+            raise KeyboardInterrupt
+        rename(*names, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", interrupted)
+        done = cli("repair", "--apply", plan, "--yes", store=broken)
+    assert done.code == 130 and "`rmqctl repair --undo` takes it back" in done.err
+    told = cli("lint", "--format", "ndjson", store=broken).rows
+    (unfinished,) = (row for row in told if row.get("code") == "repair-unfinished")
+    assert unfinished["command"].startswith("rmqctl repair --resume --store ")
+    put = cli("put", "--topic", "orders", "--body", "x", store=broken)
+    assert put.code == 5 and "a repair of" in put.err
+    assert cli("repair", "--undo", store=broken).code == 0, "no consent is needed to go back"
+    left = state(broken)
+    left.pop("lock")
+    before.pop("lock", None)
+    assert left == before

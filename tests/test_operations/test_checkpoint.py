@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.errors import CheckpointTooLate, NeedsConsent, StoreInUse
@@ -136,3 +138,16 @@ def test_consent_and_the_lock(store: Path) -> None:
     stored = read_checkpoint(store / "checkpoint")
     assert stored is not None and stored.index_msg_timestamp == 0
     ask_consent(show(store, CONFIG))  # Nothing is to be changed.
+
+
+def test_an_index_that_a_start_would_make_keeps_its_start(store: Path) -> None:
+    """A start after a crash indexes what its recovery reads, and nothing before."""
+    shutil.rmtree(store / "index")
+    (store / "checkpoint").unlink()
+    (store / "abort").touch()
+    judged = compute(store, CONFIG)
+    assert judged.new is not None and judged.new[:3] == (NEWEST, 0, 0)
+    assert judged.scan_why == "first-file"
+    store_checkpoint(store, CONFIG, judged.new)
+    MessageStore(store, CONFIG, writable=True).close()
+    assert [one for one in verify(store, CONFIG) if isinstance(one, Finding)] == []

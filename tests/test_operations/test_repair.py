@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,9 +15,12 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, RmqctlError, StoreInUse
+from rmqctl.operations.doctor.corrupt import corrupt
+from rmqctl.operations.doctor.faults import KINDS, NothingToDamage
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.apply import apply, check_plan, resume, undo
 from rmqctl.operations.repair.errors import (
@@ -163,6 +167,29 @@ def test_steps_may_be_left_out(broken: Path, tmp_path: Path) -> None:
     after = without_backups(everything(broken))
     gone = {"commitlog/notes.txt", "consumequeue/TopicA/x", "consumequeue/TopicA/x/y"}
     assert after == {name: one for name, one in before.items() if name not in gone}
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_random_faults(sound: Path, chance: random.Random, tmp_path: Path, number: int) -> None:
+    """What a plan says that it mends is mended, nothing else is found then, and all of it can be
+    taken back."""
+    kinds, root = [chance.choice(list(KINDS)) for _ in range(chance.randint(1, 3))], tmp_path / "s"
+    try:
+        corrupt(sound, CONFIG, root, kinds, chance.randrange(1 << 30))
+    except (NothingToDamage, CannotWrite):
+        return  # One fault has taken what the next one is about.
+    before = everything(root)
+    found = {one.code for one in findings_of(root)[0] if one.severity != INFO}
+    plan = planned(root, tmp_path)
+    mended = {code for step in plan.steps for code in step.mends}
+    left = {one.found.code for one in make_plan(root, CONFIG).left}
+    assert found <= mended | left and everything(root) == before
+    if plan.steps:
+        apply(root, CONFIG, plan)
+        after = {one.code for one in findings_of(root)[0] if one.severity != INFO}
+        assert after <= left and after <= found, kinds
+        undo(root, CONFIG)
+        assert everything(root) == before
 
 
 # --- plans that do not fit -------------------------------------------------------------------
@@ -328,6 +355,36 @@ def test_every_allocation_may_fail(sound: Path, tmp_path: Path) -> None:
     else:
         raise AssertionError("the run never ends")
     assert "nothing" in kinds
+
+
+def test_a_disk_that_fails_between_the_moves(sound: Path, tmp_path: Path) -> None:
+    rename = os.rename
+    for at in range(100):
+        root = break_store(Path(shutil.copytree(sound, tmp_path / f"{at}")))
+        plan, before = make_plan(root, CONFIG), everything(root)
+        calls = 0
+
+        def fails(*names: Any, root: Path = root, at: int = at, **more: Any) -> None:
+            nonlocal calls
+            calls += is_amid_repair(root)
+            if calls > at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(names[0]))
+            rename(*names, **more)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "rename", fails)
+            try:
+                apply(root, CONFIG, plan)
+                break
+            except RepairCutOff as error:
+                assert "No space left" in str(error) and "`rmqctl repair --resume`" in str(error)
+        if at % 2:
+            undo(root, CONFIG)
+            assert everything(root) == before
+        else:
+            resume(root, CONFIG)
+            assert findings_of(root)[0] == []
+    assert 10 < at < 100
 
 
 # --- somebody wrote to it --------------------------------------------------------------------

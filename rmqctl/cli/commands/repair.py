@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +97,7 @@ def command(
 
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
+    from rmqctl.engine.files.lock import is_locked
     from rmqctl.errors import OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
@@ -107,6 +110,11 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
         )
     if target.is_symlink() or target.exists():
         raise OutputExists(path=str(target))
+    if is_locked(settings.root):
+        settings.note(
+            "note: another process holds the store's lock: a plan that is made while a broker "
+            "writes does not fit when it has stopped."
+        )
     with settings.writer("repair_step") as writer:
         total = _log_bytes(settings)
         with settings.progress("repair: check", total, writer) as advance:
@@ -181,7 +189,10 @@ def _apply(settings: Settings, source: Path, jobs: int, *, yes: bool, dry_run: b
             _print_steps(writer, list(rows.planned(plan)))
             writer.summary(**rows.summary(str(source), rows.PLANNED, len(plan.steps), None, None))
             return 0
-        with settings.progress("repair", _log_bytes(settings), writer) as advance:
+        with (
+            _told_if_cut_off(settings),
+            settings.progress("repair", _log_bytes(settings), writer) as advance,
+        ):
             done = apply.apply(settings.root, settings.config, plan, advance, jobs=jobs)
         _print_done(settings, writer, done, str(source))
     return 0
@@ -191,7 +202,10 @@ def _resume(settings: Settings, jobs: int) -> int:
     from rmqctl.operations.repair import apply
 
     with settings.writer("repair_step") as writer:
-        with settings.progress("repair", _log_bytes(settings), writer) as advance:
+        with (
+            _told_if_cut_off(settings),
+            settings.progress("repair", _log_bytes(settings), writer) as advance,
+        ):
             done = apply.resume(settings.root, settings.config, advance, jobs=jobs)
         _print_done(settings, writer, done, None)
     return 0
@@ -206,9 +220,26 @@ def _undo(settings: Settings, *, yes: bool) -> int:
             raise UndoNeedsConsent(reason=f"This takes back the repair that {backup.name} is of.")
 
     with settings.writer("repair_step") as writer:
-        done = apply.undo(settings.root, settings.config, ask)
+        with _told_if_cut_off(settings):
+            done = apply.undo(settings.root, settings.config, ask)
         _print_done(settings, writer, done, None)
     return 0
+
+
+@contextmanager
+def _told_if_cut_off(settings: Settings) -> Iterator[None]:
+    """Inside, a Ctrl-C that leaves the store between old and new says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        from rmqctl.engine.files.unfinished import is_amid_repair
+
+        if is_amid_repair(settings.root):
+            settings.note(
+                "note: the repair was cut off, and the store is between old and new: `rmqctl "
+                "repair --resume` ends it, `rmqctl repair --undo` takes it back."
+            )
+        raise
 
 
 def _print_done(settings: Settings, writer: RowWriter, done: Repaired, plan: str | None) -> None:

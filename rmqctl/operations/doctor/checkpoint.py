@@ -94,7 +94,7 @@ def compute(
         if name is not None and place_of(found) < place_of(first.get(name)):
             first[name] = found
     with MessageStore(root, config) as store:
-        proofs = {name: proven(store, first.get(name)) for name in NAMES}
+        proofs = proofs_of(store, first)
         stored = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
         new = stored._replace(**{name: proof.timestamp for name, proof in proofs.items()})
         return _judged(store, new, proofs)
@@ -118,7 +118,18 @@ def place_of(found: Finding | None) -> float:
     return -1 if found.physical_offset is None else found.physical_offset
 
 
-def proven(store: MessageStore, first: Finding | None) -> Proven:
+def proofs_of(store: MessageStore, first: dict[str, Finding]) -> dict[str, Proven]:
+    """What holds of each time, by the first finding that speaks against it."""
+    proofs = {name: _proven(store, first.get(name)) for name in NAMES}
+    behind = first.get(_INDEX)
+    is_pending = store.had_abort and behind is not None and behind.severity == INFO
+    if is_pending and proofs[_INDEX].timestamp < proofs[_LOGICS].timestamp:
+        # The next start indexes what its recovery reads, and the index's time has no say in that.
+        proofs[_LOGICS] = proofs[_INDEX]
+    return proofs
+
+
+def _proven(store: MessageStore, first: Finding | None) -> Proven:
     """Up to before the first record that a finding names; without one the newest record's time."""
     newest, log = store.obstacle.store_timestamp, store.commit_log
     if first is None:

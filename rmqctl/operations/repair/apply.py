@@ -29,6 +29,7 @@ from rmqctl.operations.repair.journal import (
     Journal,
     Mover,
     read_journal,
+    sync,
     write_journal,
 )
 from rmqctl.operations.repair.plan import settings_of
@@ -153,9 +154,7 @@ def undo(
             ask(directory)
         journal = read_journal(directory)
         _check_not_overtaken(root, config, directory, journal, "undone")
-        if directory != root / REPAIR:
-            os.rename(directory, root / REPAIR)
-        mover = Mover(root, root / REPAIR, journal)
+        mover = Mover(root, directory, journal)
         mover.back()
         mover.clear()
         return Repaired(UNDONE, journal.steps, None)
@@ -177,6 +176,7 @@ def _staged(
     try:
         _remove_staged(root)
         directory.mkdir()
+        sync(root)
         write_whole(directory / PLAN, plan_text(plan).encode())
         journal = stage(root, config, plan, progress, jobs)
         write_journal(root, journal)

@@ -13,6 +13,8 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,25 +155,27 @@ class Mover:
 
     def forward(self) -> None:
         """Ends all moves. :raises RepairCutOff, SymbolicLinkRefused: the journal stays."""
-        try:
+        with _cut_off_told(self._root):
             for move in self._journal.moves:
                 if move.length:
                     self._zero(move)
                 else:
                     self._replace(move)
-        except OSError as error:
-            raise _cut_off(self._root, error) from error
 
     def back(self) -> None:
-        """Takes all moves back. Errors as of :meth:`forward`."""
-        try:
+        """Takes all moves back; what was a backup is a repair again. Errors as of
+        :meth:`forward`."""
+        with _cut_off_told(self._root):
+            repair = self._root / REPAIR
+            if self._directory != repair:
+                os.rename(self._directory, repair)
+                self._directory = repair
+                sync(self._root)
             for move in reversed(self._journal.moves):
                 if move.length:
                     self._restore_tail(move)
                 else:
                     self._return(move)
-        except OSError as error:
-            raise _cut_off(self._root, error) from error
 
     def _replace(self, move: Move) -> None:
         target, old, new = self._places(move)
@@ -228,19 +232,23 @@ class Mover:
     # --- the end -------------------------------------------------------------------------
 
     def finish(self) -> Path:
-        """All moves are made: what was replaced becomes a backup, at once."""
+        """All moves are made: what was replaced becomes a backup, at once. Errors as of
+        :meth:`forward`."""
         backup = self._root / self._journal.backup
-        shutil.rmtree(self._directory / NEW, ignore_errors=True)
-        os.rename(self._directory, backup)
-        sync(self._root)
+        with _cut_off_told(self._root):
+            shutil.rmtree(self._directory / NEW, ignore_errors=True)
+            os.rename(self._directory, backup)
+            sync(self._root)
         return backup
 
     def clear(self) -> None:
-        """All moves are taken back: only what was built is left, and goes."""
-        os.unlink(self._directory / JOURNAL)
-        sync(self._directory)
-        shutil.rmtree(self._directory)
-        sync(self._root)
+        """All moves are taken back: only what was built is left, and goes. Errors as of
+        :meth:`forward`."""
+        with _cut_off_told(self._root):
+            os.unlink(self._directory / JOURNAL)
+            sync(self._directory)
+            shutil.rmtree(self._directory)
+            sync(self._root)
 
 
 def kept_tail(directory: Path, path: str, position: int) -> Path:
@@ -268,5 +276,11 @@ def sync(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _cut_off(root: Path, error: OSError) -> RepairCutOff:
-    return RepairCutOff(path=str(error.filename or root), reason=error.strerror)
+@contextmanager
+def _cut_off_told(root: Path) -> Iterator[None]:
+    """Inside, what the system refuses becomes :exc:`RepairCutOff`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RepairCutOff(path=str(error.filename or root), reason=reason) from error

@@ -7,9 +7,9 @@ units of the damaged one prove records.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +19,20 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import RmqctlError
-from rmqctl.operations.doctor.checkpoint import NAMES, concerned, place_of, proven
+from rmqctl.operations.doctor.checkpoint import NAMES, concerned, place_of, proofs_of
 from rmqctl.operations.doctor.lint import Summary as LintSummary
 from rmqctl.operations.doctor.lint import lint
 from rmqctl.operations.mend.rebuild import plan_rebuild
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.fingerprint import fingerprint, log_fingerprint
+from rmqctl.operations.repair.mending import Key, Mending
 from rmqctl.operations.repair.model import Left, Plan, Premises, Step
 from rmqctl.operations.repair.words import sentences
 from rmqctl.operations.verify import INFO, Finding, verify
 from rmqctl.operations.verify.configcheck import Summary as ConfigSummary
 from rmqctl.operations.verify.configcheck import check
-from rmqctl.operations.verify.findings import LINT_CODES, SALVAGED
+from rmqctl.operations.verify.findings import LINT_CODES
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -51,41 +52,13 @@ _SETTINGS = (
     "enable_lmq",
     "enable_multi_dispatch",
 )
-_QUEUE_CODES = frozenset(
-    (
-        *("queue-missing", "record-without-unit", "unit-mismatch", "unit-misplaced", "unit-hole"),
-        *("unit-points-past-log-end", "unit-points-to-no-record", "unit-of-other-queue"),
-        *("unit-delivery-time-mismatch", "extension-sizes-astray", "queue-file-missing"),
-    )
-)
-_INDEX_CODES = frozenset(
-    (
-        *("index-missing", "index-behind", "index-starts-late", "key-not-indexed"),
-        *("index-item-without-key", "index-item-mismatch", "index-prev-mismatch"),
-        *("index-slot-mismatch", "index-header-mismatch", "index-length-mismatch"),
-    )
-)
-_CHECKPOINT_CODES = frozenset(
-    ("checkpoint-missing", "checkpoint-unreadable", "checkpoint-in-future", "checkpoint-zero")
-)
 #: Findings with which the messages of a queue take each other's places in one that is made anew.
 _BLOCKS_QUEUE = frozenset(("queue-begun-again", "queue-offset-repeated"))
-_OFFSETS = {"consumer-offset-past-queue": 1, "consumer-offset-before-queue": 0}
-_SALVAGE_FIRST = (
-    "The log is damaged: `rmqctl salvage` writes a new store, with queues and index of all that "
-    "can be read."
-)
-#: Findings with which queues, index and checkpoint stay as they are, and why.
-_LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
-    "commitlog-missing": "There is no log to make anything from.",
-    "file-length-unproven": "Nothing confirms how long the log's files are: give the broker.conf.",
-    "sizes-contradicted": "The broker.conf is none of this store's: give the one that is.",
+#: What the next start does by itself, and the step that does it at once.
+_PENDING: dict[str, Key] = {
+    "dispatch-behind": (model.REBUILD_QUEUES,),
+    "index-behind": (model.REBUILD_INDEX,),
 }
-_GROUP = re.compile(r"group (.+) at (-?[0-9]+)")
-_BOUNDS = re.compile(r"([0-9]+) to ([0-9]+)")
-
-#: An action with the values of its fields: what steps are gathered by.
-_Key = tuple[Any, ...]
 
 
 def settings_of(config: MessageStoreConfig) -> dict[str, Any]:
@@ -140,32 +113,33 @@ class _Gathered:
         self._store = store
         self._root = store.root
         #: Findings of each step: their codes, and of queues, index and checkpoint the first place.
-        self._codes: dict[_Key, dict[str, None]] = {}
-        self._first: dict[tuple[str, _Key | None], Finding] = {}
-        #: Why queues, index and checkpoint must stay as they are; empty: they need not.
-        self._log_problem = ""
+        self._codes: dict[Key, dict[str, None]] = {}
+        self._first: dict[tuple[str, Key | None], Finding] = {}
+        self._mending = Mending(store)
         self._blocked: set[tuple[str, int]] = set()
-        self._is_behind: dict[str, Finding] = {}
-        self._examples: dict[_Key, Finding] = {}
+        self._is_behind = False
+        self._examples: dict[Key, Finding] = {}
         self.left: list[Left] = []
         self.left_out = 0
 
     # --- taking findings -----------------------------------------------------------------
 
     def add(self, found: Finding) -> None:
-        self._log_problem = self._log_problem or _LOG_PROBLEMS.get(found.code, "")
         if found.code in _BLOCKS_QUEUE and found.queue is not None:
             self._blocked.add(found.queue)
-        if found.code in ("dispatch-behind", "index-behind"):
-            self._is_behind[found.code] = found
-        key = self._key(found) if found.severity != INFO else None
+        self._is_behind |= found.code == "dispatch-behind"
+        # What the next start does is done as well where all is made anew.
+        is_info = found.severity == INFO
+        key = _PENDING.get(found.code) if is_info else self._mending.key(found)
         name = concerned(found)
         if name is not None and place_of(found) < place_of(self._first.get((name, key))):
             self._first[name, key] = found
+        if is_info:
+            return
         if key is not None:
             self._codes.setdefault(key, {})[found.code] = None
             self._examples.setdefault(key, found)
-        elif found.severity != INFO:
+        else:
             self._leave(found, found.advice)
 
     def _leave(self, found: Finding, why: str) -> None:
@@ -173,100 +147,6 @@ class _Gathered:
             self.left.append(Left(found, why))
         else:
             self.left_out += 1
-
-    def _key(self, found: Finding) -> _Key | None:
-        """The step that mends a finding; None: none does."""
-        code, path = found.code, found.path or ""
-        if code in _QUEUE_CODES:
-            return self._queue_key(found)
-        if code == "consumequeue-missing":
-            return (model.REBUILD_QUEUES,)
-        if code in _INDEX_CODES:
-            return (model.REBUILD_INDEX,)
-        if code in _CHECKPOINT_CODES:
-            return (model.SET_CHECKPOINT,)
-        if code in ("torn-tail", "stale-record"):
-            return self._tail_key(found)
-        if code in ("foreign-file", "not-a-directory"):
-            return self._foreign_key(found)
-        if code == "file-length-mismatch":
-            return self._length_key(found)
-        if code in ("config-unreadable", "config-missing"):
-            return self._config_key(path)
-        if code in _OFFSETS:
-            return self._offset_key(found)
-        return None
-
-    def _queue_key(self, found: Finding) -> _Key | None:
-        if found.queue is None or paths.topic_directory_problem(found.queue[0]):
-            return None
-        is_said = self._store.config.is_explicit("message_delay_level")
-        if found.code == "unit-delivery-time-mismatch" and not is_said:
-            return None  # Another messageDelayLevel may be what the units are right by.
-        return (model.REBUILD_QUEUE, *found.queue)
-
-    def _tail_key(self, found: Finding) -> _Key | None:
-        """The rest of the file behind the end, when nothing else is behind it."""
-        end, log = self._store.obstacle, self._store.commit_log
-        number = log.files.index_of(end.offset)
-        if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:
-            return None
-        mapped = log.files.file(number)
-        for later in range(number + 1, len(log.files.entries)):
-            other = log.files.file(later)
-            if other.first_nonzero(0, other.size) < other.size:
-                return None
-        position = end.offset - mapped.file_from_offset
-        stop = mapped.end_of_data(position)
-        if not mapped.path.is_relative_to(self._root) or stop <= position:
-            return None
-        path = str(mapped.path.relative_to(self._root))
-        return model.CUT_TAIL, path, end.offset, position, stop - position
-
-    def _foreign_key(self, found: Finding) -> _Key | None:
-        path = found.path or ""
-        # A name that only does not fit the sizes may be a file of the log by other sizes.
-        if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
-            return None
-        if path == paths.CONSUME_QUEUE:
-            return (model.REBUILD_QUEUES,)
-        if path == paths.INDEX:
-            return (model.REBUILD_INDEX,)
-        return None if path == paths.COMMIT_LOG else (model.QUARANTINE, path)
-
-    def _length_key(self, found: Finding) -> _Key | None:
-        path = found.path or ""
-        if found.queue is not None:
-            return self._queue_key(found)
-        if path == paths.CHECKPOINT:
-            return (model.SET_CHECKPOINT,)
-        files = self._store.commit_log.files
-        names = sorted(paths.scan_names(self._root / paths.COMMIT_LOG))
-        is_last = path == f"{paths.COMMIT_LOG}/{names[-1]}" if names else False
-        if is_last and found.found == "0" and files.entries:
-            return model.QUARANTINE, path
-        if path.startswith(paths.COMMIT_LOG):
-            self._log_problem = self._log_problem or _SALVAGE_FIRST
-        return None
-
-    def _config_key(self, path: str) -> _Key | None:
-        """Of a file whose copy is what a broker can read."""
-        name = path.rpartition("/")[2]
-        if name.endswith(brokerjson.BACKUP):
-            return None
-        try:
-            copy = brokerjson.read(self._root / brokerjson.CONFIG / (name + brokerjson.BACKUP), [])
-        except RmqctlError:
-            return None  # Told as a finding of its own.
-        return (model.RESTORE_CONFIG, path) if isinstance(copy, dict) else None
-
-    def _offset_key(self, found: Finding) -> _Key | None:
-        group = _GROUP.fullmatch(found.found or "")
-        bounds = _BOUNDS.fullmatch(found.expected or "")
-        if group is None or bounds is None or found.queue is None:
-            return None
-        new = int(bounds[1 + _OFFSETS[found.code]])
-        return (model.SET_OFFSET, found.path, group[1], *found.queue, int(group[2]), new)
 
     # --- from findings to steps ----------------------------------------------------------
 
@@ -291,24 +171,20 @@ class _Gathered:
         if (model.SET_CHECKPOINT,) in codes and self._store.obstacle.store_timestamp <= 0:
             self._give_up((model.SET_CHECKPOINT,), "The log has no record that could be its time.")
 
-    def _give_up(self, key: _Key, why: str) -> None:
+    def _give_up(self, key: Key, why: str) -> None:
         codes = self._codes.pop(key)
         found = self._examples.get(key)
         for code in codes:
             if found is not None:
                 self._leave(found if found.code == code else found._replace(code=code), why)
-        for name in NAMES:
-            first = self._first.pop((name, key), None)
-            if first is not None and place_of(first) < place_of(self._first.get((name, None))):
-                self._first[name, None] = first
 
-    def _objection(self, key: _Key) -> str | None:
+    def _objection(self, key: Key) -> str | None:
         """Why a step must not be done; None: it may."""
         action = key[0]
         touches_log = (model.CUT_TAIL, model.SET_CHECKPOINT)
         rebuilds = (model.REBUILD_QUEUE, model.REBUILD_QUEUES, model.REBUILD_INDEX)
-        if self._log_problem and action in (*touches_log, *rebuilds):
-            return self._log_problem
+        if self._mending.log_problem and action in (*touches_log, *rebuilds):
+            return self._mending.log_problem
         if action == model.REBUILD_QUEUE and key[1:] in self._blocked:
             return (
                 "Messages of the log claim one place in this queue: made anew, older ones would "
@@ -320,27 +196,42 @@ class _Gathered:
             return self._rebuild_problem(key)
         return None
 
-    def _rebuild_problem(self, key: _Key) -> str | None:
-        what = "index" if key[0] == model.REBUILD_INDEX else "queues"
-        topic, queue_id = key[1:] if len(key) == 3 else (None, None)
-        try:
-            plan = plan_rebuild(self._root, self._store.config, what, topic, queue_id)
-        except RmqctlError as error:
-            return str(error)
-        if plan.unexplained:
+    def _rebuild_problem(self, key: Key) -> str | None:
+        if key[0] == model.REBUILD_INDEX:
+            return self._index_problem
+        problem, unexplained = self._queues_problem
+        if problem is None and unexplained & ({key[1:]} if len(key) == 3 else unexplained):
             return (
                 "Light queues are there that enableLmq of this configuration does not explain: "
                 "give the broker.conf with which they were written."
             )
+        return problem
+
+    @cached_property
+    def _index_problem(self) -> str | None:
+        """Why no index can be made; None: it can."""
+        try:
+            plan_rebuild(self._root, self._store.config, "index")
+        except RmqctlError as error:
+            return str(error)
         return None
 
-    def _objection_to_offset(self, key: _Key) -> str | None:
+    @cached_property
+    def _queues_problem(self) -> tuple[str | None, set[tuple[str, int]]]:
+        """Why no queue can be made, None: some can; and queues that stand in the way of theirs."""
+        try:
+            plan = plan_rebuild(self._root, self._store.config, "queues")
+        except RmqctlError as error:
+            return str(error), set()
+        return None, {(one.topic, one.queue_id) for one in plan.unexplained}
+
+    def _objection_to_offset(self, key: Key) -> str | None:
         queue = key[3], key[4]
         if (model.REBUILD_QUEUE, *queue) in self._codes or (model.REBUILD_QUEUES,) in self._codes:
             return "The queue is made anew, and may have this offset then: make a new plan after."
-        if self._log_problem:
-            return f"The queue may have lost its end with the log's. {self._log_problem}"
-        if "dispatch-behind" in self._is_behind:
+        if self._mending.log_problem:
+            return f"The queue may have lost its end with the log's. {self._mending.log_problem}"
+        if self._is_behind:
             return "Records wait for their units: `rmqctl flush` first, then make a new plan."
         if self._store.consume_queue(*queue) is None:
             return "There is no such queue."
@@ -349,12 +240,12 @@ class _Gathered:
     def steps(self) -> Iterator[Step]:
         """The steps in the order in which they are done, numbered."""
         order = list(model.ACTIONS)
-        numbers: dict[_Key, int] = {}
+        numbers: dict[Key, int] = {}
         for key in sorted(self._codes, key=lambda key: (order.index(key[0]), key[1:])):
             numbers[key] = len(numbers) + 1
             yield self._step(key, numbers)
 
-    def _step(self, key: _Key, numbers: dict[_Key, int]) -> Step:
+    def _step(self, key: Key, numbers: dict[Key, int]) -> Step:
         action: str = key[0]
         needs: tuple[int, ...] = ()
         what = dict(zip(model.ACTIONS[action], key[1:], strict=False))
@@ -369,17 +260,16 @@ class _Gathered:
 
     def _checkpoint(self) -> dict[str, int]:
         """The latest times that are true when all other steps are done."""
-        mended = {
-            "dispatch-behind": (model.REBUILD_QUEUES,),
-            "index-behind": (model.REBUILD_INDEX,),
-        }
-        times = {}
-        for name in NAMES:
-            first = self._first.get((name, None))
-            if first is not None and mended.get(first.code) in self._codes:
-                first = None
-            times[name] = proven(self._store, first).timestamp
-        return times
+        first: dict[str, Finding] = {}
+        for (name, key), found in self._first.items():
+            if not self._is_mended(key) and place_of(found) < place_of(first.get(name)):
+                first[name] = found
+        proofs = proofs_of(self._store, first)
+        return {name: proofs[name].timestamp for name in NAMES}
+
+    def _is_mended(self, key: Key | None) -> bool:
+        of_all = key is not None and key[0] == model.REBUILD_QUEUE
+        return key in self._codes or (of_all and (model.REBUILD_QUEUES,) in self._codes)
 
 
 def touched(step: Step) -> list[str]:

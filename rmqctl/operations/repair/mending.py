@@ -1,0 +1,155 @@
+"""Which step of a repair mends a finding."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import RmqctlError
+from rmqctl.operations.repair import model
+from rmqctl.operations.verify.findings import SALVAGED
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.operations.verify import Finding
+
+#: An action with the values of its fields: what steps are gathered by.
+Key = tuple[Any, ...]
+
+_QUEUE_CODES = frozenset(
+    (
+        *("queue-missing", "record-without-unit", "unit-mismatch", "unit-misplaced", "unit-hole"),
+        *("unit-points-past-log-end", "unit-points-to-no-record", "unit-of-other-queue"),
+        *("unit-delivery-time-mismatch", "extension-sizes-astray", "queue-file-missing"),
+    )
+)
+_INDEX_CODES = frozenset(
+    (
+        *("index-missing", "index-behind", "index-starts-late", "key-not-indexed"),
+        *("index-item-without-key", "index-item-mismatch", "index-prev-mismatch"),
+        *("index-slot-mismatch", "index-header-mismatch", "index-length-mismatch"),
+    )
+)
+_CHECKPOINT_CODES = frozenset(
+    ("checkpoint-missing", "checkpoint-unreadable", "checkpoint-in-future", "checkpoint-zero")
+)
+_OFFSETS = {"consumer-offset-past-queue": 1, "consumer-offset-before-queue": 0}
+_SALVAGE_FIRST = (
+    "The log is damaged: `rmqctl salvage` writes a new store, with queues and index of all that "
+    "can be read."
+)
+#: Findings with which queues, index and checkpoint stay as they are, and why.
+_LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
+    "commitlog-missing": "There is no log to make anything from.",
+    "file-length-unproven": "Nothing confirms how long the log's files are: give the broker.conf.",
+    "sizes-contradicted": "The broker.conf is none of this store's: give the one that is.",
+}
+_GROUP = re.compile(r"group (.+) at (-?[0-9]+)")
+_BOUNDS = re.compile(r"([0-9]+) to ([0-9]+)")
+
+
+class Mending:
+    """Asked finding by finding; ``log_problem`` says why queues, index and checkpoint must stay as
+    they are, empty: they need not, as far as was asked."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._root = store.root
+        self.log_problem = ""
+
+    def key(self, found: Finding) -> Key | None:
+        """The step that mends a finding; None: none does."""
+        code, path = found.code, found.path or ""
+        self.log_problem = self.log_problem or _LOG_PROBLEMS.get(code, "")
+        if code in _QUEUE_CODES:
+            return self._queue_key(found)
+        if code == "consumequeue-missing":
+            return (model.REBUILD_QUEUES,)
+        if code in _INDEX_CODES:
+            return (model.REBUILD_INDEX,)
+        if code in _CHECKPOINT_CODES:
+            return (model.SET_CHECKPOINT,)
+        if code in ("torn-tail", "stale-record"):
+            return self._tail_key(found)
+        if code in ("foreign-file", "not-a-directory"):
+            return self._foreign_key(found)
+        if code == "file-length-mismatch":
+            return self._length_key(found)
+        if code in ("config-unreadable", "config-missing"):
+            return self._config_key(path)
+        if code in _OFFSETS:
+            return self._offset_key(found)
+        return None
+
+    def _queue_key(self, found: Finding) -> Key | None:
+        if found.queue is None or paths.topic_directory_problem(found.queue[0]):
+            return None
+        is_said = self._store.config.is_explicit("message_delay_level")
+        if found.code == "unit-delivery-time-mismatch" and not is_said:
+            return None  # Another messageDelayLevel may be what the units are right by.
+        return (model.REBUILD_QUEUE, *found.queue)
+
+    def _tail_key(self, found: Finding) -> Key | None:
+        """The rest of the file behind the end, when nothing else is behind it."""
+        end, log = self._store.obstacle, self._store.commit_log
+        number = log.files.index_of(end.offset)
+        if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:
+            return None
+        mapped = log.files.file(number)
+        for later in range(number + 1, len(log.files.entries)):
+            other = log.files.file(later)
+            if other.first_nonzero(0, other.size) < other.size:
+                return None
+        position = end.offset - mapped.file_from_offset
+        stop = mapped.end_of_data(position)
+        if not mapped.path.is_relative_to(self._root) or stop <= position:
+            return None
+        path = str(mapped.path.relative_to(self._root))
+        return model.CUT_TAIL, path, end.offset, position, stop - position
+
+    def _foreign_key(self, found: Finding) -> Key | None:
+        path = found.path or ""
+        # A name that only does not fit the sizes may be a file of the log by other sizes.
+        if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
+            return None
+        if path == paths.CONSUME_QUEUE:
+            return (model.REBUILD_QUEUES,)
+        if path == paths.INDEX:
+            return (model.REBUILD_INDEX,)
+        return None if path == paths.COMMIT_LOG else (model.QUARANTINE, path)
+
+    def _length_key(self, found: Finding) -> Key | None:
+        path = found.path or ""
+        if found.queue is not None:
+            return self._queue_key(found)
+        if path == paths.CHECKPOINT:
+            return (model.SET_CHECKPOINT,)
+        files = self._store.commit_log.files
+        names = sorted(paths.scan_names(self._root / paths.COMMIT_LOG))
+        is_last = path == f"{paths.COMMIT_LOG}/{names[-1]}" if names else False
+        if is_last and found.found == "0" and files.entries:
+            return model.QUARANTINE, path
+        if path.startswith(paths.COMMIT_LOG):
+            self.log_problem = self.log_problem or _SALVAGE_FIRST
+        return None
+
+    def _config_key(self, path: str) -> Key | None:
+        """Of a file whose copy is what a broker can read."""
+        name = path.rpartition("/")[2]
+        if name.endswith(brokerjson.BACKUP):
+            return None
+        try:
+            copy = brokerjson.read(self._root / brokerjson.CONFIG / (name + brokerjson.BACKUP), [])
+        except RmqctlError:
+            return None  # Told as a finding of its own.
+        return (model.RESTORE_CONFIG, path) if isinstance(copy, dict) else None
+
+    def _offset_key(self, found: Finding) -> Key | None:
+        group = _GROUP.fullmatch(found.found or "")
+        bounds = _BOUNDS.fullmatch(found.expected or "")
+        if group is None or bounds is None or found.queue is None:
+            return None
+        new = int(bounds[1 + _OFFSETS[found.code]])
+        return (model.SET_OFFSET, found.path, group[1], *found.queue, int(group[2]), new)
