@@ -129,7 +129,18 @@ class Slots:
         first_diff: int | None,
     ) -> bytearray: ...
     def wrong_links(self, items: object, first: int) -> tuple[bytearray, bytearray]: ...
-    def stored(self) -> bytearray: ...
+    def prove(
+        self,
+        items: object,
+        key_hash: object,
+        physical_offset: object,
+        store_timestamp: object,
+        *,
+        first: int,
+        begin_timestamp: int,
+    ) -> int: ...
+    def stored(self, start: int, count: int) -> bytearray | None: ...
+    def wrong_slots(self, stored: object) -> tuple[bytearray, bytearray]: ...
 
 def unit_lines(
     units: object,

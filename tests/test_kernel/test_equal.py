@@ -224,8 +224,48 @@ def test_items_of_new_index_files(
             keys = KeyBatch(hashes.astype(np.int32), places, times_of)
             packed.append(bytes(slots.pack(keys, first, begin, first_diff)))
             first += len(batch)
-        said.append((packed, slots.used, slots.array().tolist()))
+        said.append((packed, *seen_slots(slots, 17)))
     assert said[0] == said[1]
+
+
+def seen_slots(slots: NewSlots, count: int) -> tuple[Any, ...]:
+    """All that is said of slots, with what they say of others."""
+    stored = slots.stored(0, count)
+    array = np.frombuffer(stored or bytes(4 * count), ">i4")
+    pieces = [slots.stored(slot, 1) for slot in range(count)]
+    assert b"".join(piece or bytes(4) for piece in pieces) == array.tobytes()
+    assert all(piece is None or any(piece) for piece in (stored, *pieces))
+    assert not len(slots.wrong_slots(array)[0])
+    others = array.astype(np.int32)
+    others[::3] += 1
+    wrong, newest = slots.wrong_slots(others)
+    assert newest.tolist() == array[wrong].tolist()
+    return slots.used, array.tolist(), wrong.tolist()
+
+
+@settings(logs.quick)
+@given(
+    st.lists(keys, max_size=60),
+    st.integers(-1, 2000),
+    st.none() | st.tuples(st.integers(0, 59), st.integers(0, 19), st.integers(1, 255)),
+)
+def test_proven_items(
+    batch: list[tuple[int, int, int]], begin: int, harm: tuple[int, int, int] | None
+) -> None:
+    hashes, places, times_of = np.array(batch, np.int64).reshape(-1, 3).T.copy()
+    keys = KeyBatch(hashes.astype(np.int32), places, times_of)
+    packed = bytearray(PureSlots(17).pack(keys, 2, begin, None))
+    sound = len(batch)
+    if harm is not None and harm[0] < len(batch):
+        sound = harm[0]
+        packed[20 * sound + harm[1]] ^= harm[2]
+    items = np.frombuffer(packed, item_dtype())
+    slots = CompiledSlots(compiled_module().Slots(17))
+    assert slots.prove(items, keys, 2, begin) == sound
+    expected = PureSlots(17)
+    expected.pack(keys.part(0, sound), 2, begin, None)
+    assert seen_slots(slots, 17) == seen_slots(expected, 17)
+    assert PureSlots(17).prove(items, keys, 2, begin) == 0
 
 
 @settings(logs.quick)
@@ -242,7 +282,7 @@ def test_links_of_stored_items(data: bytes, links: list[tuple[int, int]]) -> Non
         for part in (items[: len(items) // 2], items[len(items) // 2 :]):
             rows, before = slots.wrong_links(part, 1 if not wrong else 1 + len(items) // 2)
             wrong.append((rows.tolist(), before.tolist()))
-        said.append((wrong, slots.used, slots.array().tolist()))
+        said.append((wrong, *seen_slots(slots, 7)))
     assert said[0] == said[1]
 
 

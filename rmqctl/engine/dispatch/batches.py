@@ -41,6 +41,14 @@ class KeyBatch(NamedTuple):
     physical_offset: NDArray[np.int64]
     store_timestamp: NDArray[np.int64]
 
+    def part(self, start: int, end: int) -> KeyBatch:
+        """The keys of some rows."""
+        return KeyBatch(
+            self.key_hash[start:end],
+            self.physical_offset[start:end],
+            self.store_timestamp[start:end],
+        )
+
 
 def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
     """:meth:`Dispatcher.units` for every record of a batch."""

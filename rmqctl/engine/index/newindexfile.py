@@ -45,8 +45,8 @@ class NewIndexFile(IndexFile):
         end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
         if end <= start:
             return start
-        stamps, offsets = keys.store_timestamp[start:end], keys.physical_offset[start:end]
-        fitting = KeyBatch(keys.key_hash[start:end], offsets, stamps)
+        fitting = keys.part(start, end)
+        stamps, offsets = fitting.store_timestamp, fitting.physical_offset
         begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
         first_diff, count = None, header.index_count
         if count <= 1:
@@ -67,10 +67,10 @@ class NewIndexFile(IndexFile):
     def flush(self) -> None:
         """Stores slots and header, and forces the file to disk. :raises OSError: the disk failed,
         or is full."""
-        slots = self._slots.array()
-        for slot in range(0, len(slots), _PIECE):
-            piece = slots[slot : slot + _PIECE]
-            if piece.any():
-                self.mapped.write_aside(self.geometry.slot_position(slot), piece.tobytes())
+        slots = self.geometry.hash_slot_num
+        for slot in range(0, slots, _PIECE):
+            piece = self._slots.stored(slot, min(_PIECE, slots - slot))
+            if piece is not None:
+                self.mapped.write_aside(self.geometry.slot_position(slot), piece)
         self.mapped.write_aside(0, self.header.pack())
         self.mapped.flush()

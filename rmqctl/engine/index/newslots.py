@@ -44,8 +44,19 @@ class NewSlots(Protocol):
         before them on their slot than there is (int64, ascending) and, parallel to them, the
         number of the right one (int32), 0 where there is none."""
 
-    def array(self) -> NDArray[np.int32]:
-        """The newest item of each slot, 0 where there is none: big-endian int32 by slot number."""
+    def prove(
+        self, items: NDArray[np.void], keys: KeyBatch, first: int, begin_timestamp: int
+    ) -> int:
+        """Takes stored items (of the item's dtype), numbered from ``first`` on, so long as each is
+        just what is stored for its key; how many. The pure engine does not say it so fast, and
+        takes none."""
+
+    def stored(self, start: int, count: int) -> bytes | bytearray | None:
+        """Some of the slots as they are stored; None when none of them has an item."""
+
+    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Of an index file's slots those that do not have their newest item (int64, ascending)
+        and, parallel to them, what that is (int32), 0 for none."""
 
 
 def new_slots(count: int) -> NewSlots:
@@ -92,9 +103,21 @@ class PureSlots:
         rows = np.flatnonzero(items["prev_index_no"].astype(np.int32) != previous)
         return rows, previous[rows]
 
-    def array(self) -> NDArray[np.int32]:
-        """See :class:`NewSlots`: big-endian int32."""
-        return self._newest.astype(_SLOT)
+    def prove(
+        self, items: NDArray[np.void], keys: KeyBatch, first: int, begin_timestamp: int
+    ) -> int:
+        """See :class:`NewSlots`; items of the item's dtype."""
+        return 0
+
+    def stored(self, start: int, count: int) -> bytes | None:
+        """See :class:`NewSlots`."""
+        piece = self._newest[start : start + count]
+        return piece.astype(_SLOT).tobytes() if piece.any() else None
+
+    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """See :class:`NewSlots`: int64 slots, int32 numbers."""
+        wrong = np.flatnonzero(slots != self._newest)
+        return wrong, self._newest[wrong]
 
 
 class CompiledSlots:
@@ -125,6 +148,18 @@ class CompiledSlots:
         rows, previous = self._slots.wrong_links(stored, first)
         return np.frombuffer(rows, np.int64), np.frombuffer(previous, np.int32)
 
-    def array(self) -> NDArray[np.int32]:
-        """See :class:`NewSlots`: big-endian int32."""
-        return np.frombuffer(self._slots.stored(), _SLOT)
+    def prove(
+        self, items: NDArray[np.void], keys: KeyBatch, first: int, begin_timestamp: int
+    ) -> int:
+        """See :class:`NewSlots`; items of the item's dtype."""
+        columns = (np.ascontiguousarray(column).view(np.uint8) for column in (items, *keys))
+        return self._slots.prove(*columns, first=first, begin_timestamp=begin_timestamp)
+
+    def stored(self, start: int, count: int) -> bytearray | None:
+        """See :class:`NewSlots`."""
+        return self._slots.stored(start, count)
+
+    def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """See :class:`NewSlots`: int64 slots, int32 numbers."""
+        wrong, newest = self._slots.wrong_slots(slots.astype(_SLOT, copy=False).view(np.uint8))
+        return np.frombuffer(wrong, np.int64), np.frombuffer(newest, np.int32)

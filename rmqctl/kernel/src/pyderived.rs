@@ -71,15 +71,58 @@ impl PySlots {
         Ok((longs(py, &rows)?, numbers_of(py, &previous, i32::to_ne_bytes)?))
     }
 
-    /// The slots as they are stored.
-    fn stored<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
-        let slots = self.0.stored();
-        PyByteArray::new_with(py, 4 * slots.len(), |array| {
-            for (place, slot) in array.chunks_exact_mut(4).zip(slots) {
+    /// Hangs stored items on their slots so long as each is what `pack` makes of its key; how many.
+    #[expect(clippy::too_many_arguments, reason = "items, three columns, and what they begin with")]
+    #[pyo3(signature = (items, key_hash, physical_offset, store_timestamp, *, first,
+        begin_timestamp))]
+    fn prove(
+        &mut self,
+        py: Python<'_>,
+        items: PyBuffer<u8>,
+        key_hash: PyBuffer<u8>,
+        physical_offset: PyBuffer<u8>,
+        store_timestamp: PyBuffer<u8>,
+        first: i32,
+        begin_timestamp: i64,
+    ) -> PyResult<usize> {
+        let (stored, hashes, slots) = (bytes_of(&items), bytes_of(&key_hash), &mut self.0);
+        let (offsets, stamps) = (bytes_of(&physical_offset), bytes_of(&store_timestamp));
+        let items = Items { first, begin_timestamp, first_diff: None };
+        let hashes = hashes.chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
+        let keys = hashes.zip(numbers(offsets)).zip(numbers(stamps));
+        let keys = keys.map(|((hash, at), time)| (hash, at, time));
+        py.detach(|| guarded(|| Ok(slots.prove(stored, keys, items))))
+    }
+
+    /// Slots as they are stored, `count` from `start` on; None when none of them has an item.
+    fn stored<'py>(
+        &self,
+        py: Python<'py>,
+        start: usize,
+        count: usize,
+    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let slots = start..start + count;
+        if self.0.are_empty(slots.clone()) {
+            return Ok(None);
+        }
+        let array = PyByteArray::new_with(py, 4 * count, |array| {
+            for (place, slot) in array.chunks_exact_mut(4).zip(self.0.stored(slots)) {
                 place.copy_from_slice(&slot);
             }
             Ok(())
-        })
+        })?;
+        Ok(Some(array))
+    }
+
+    /// The slots that stand otherwise in a file, in 64 bits, and their newest items, in 32.
+    fn wrong_slots<'py>(
+        &self,
+        py: Python<'py>,
+        stored: PyBuffer<u8>,
+    ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
+        let (stored, slots) = (bytes_of(&stored), &self.0);
+        let (rows, newest) = py.detach(|| guarded(|| Ok(slots.wrong_slots(stored))))?;
+        Ok((longs(py, &rows)?, numbers_of(py, &newest, i32::to_ne_bytes)?))
     }
 }
 

@@ -1,6 +1,10 @@
 //! An index file that is filled, or looked at, from its first item on: its slots, and how its items
 //! hang on them. What `NewSlots` (`rmqctl/engine/index/newslots.py`) does with arrays.
 
+use std::ops::Range;
+
+use memmap2::{Advice, MmapMut};
+
 use crate::layouts::{
     INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
     INDEX_ITEM_TIME_DIFF_SECONDS,
@@ -8,9 +12,48 @@ use crate::layouts::{
 
 /// The newest item of each slot; 0 where there is none.
 pub struct Slots {
-    newest: Vec<i32>,
+    /// Of each slot the number, in this machine's order of bytes.
+    newest: Memory,
+    count: u32,
     /// How many slots have an item.
     pub used: usize,
+}
+
+/// What a slot takes.
+const SLOT_BYTES: usize = size_of::<i32>();
+
+/// Zeros. Slots are touched in no order, 20 MB of them by default: in pages as large as the system
+/// gives, each of which it has to find only once.
+enum Memory {
+    Mapped(MmapMut),
+    Owned(Vec<u8>),
+}
+
+impl Memory {
+    fn new(size: usize) -> Self {
+        match MmapMut::map_anon(size.max(1)) {
+            Ok(map) => {
+                // It may have none, and goes on with small ones.
+                let _ = map.advise(Advice::HugePage);
+                Memory::Mapped(map)
+            }
+            Err(_) => Memory::Owned(vec![0; size]),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Memory::Mapped(map) => map,
+            Memory::Owned(bytes) => bytes,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Mapped(map) => map,
+            Memory::Owned(bytes) => bytes,
+        }
+    }
 }
 
 /// What the items of a batch have in common.
@@ -27,16 +70,7 @@ pub struct Items {
 impl Slots {
     /// So many empty ones.
     pub fn new(count: usize) -> Self {
-        Slots { newest: vec![0; count], used: 0 }
-    }
-
-    /// Hangs an item on its slot (`IndexFile#putKey`); the number of the one before it there.
-    #[inline]
-    fn hang(&mut self, key_hash: i32, number: i32) -> i32 {
-        let slot = key_hash.max(0) as u32 % self.newest.len() as u32;
-        let previous = std::mem::replace(&mut self.newest[slot as usize], number);
-        self.used += usize::from(previous == 0);
-        previous
+        Slots { newest: Memory::new(count * SLOT_BYTES), used: 0, count: count as u32 }
     }
 
     /// Consecutive items as they are stored: of `(key hash, physical offset, store time)`.
@@ -49,12 +83,13 @@ impl Slots {
         assert_eq!(stored.len(), keys.len() * INDEX_ITEM_BYTES);
         let numbers = items.first..;
         let mut first_diff = items.first_diff;
+        let mut hooks = self.hooks();
         for ((item, (key_hash, offset, stamp)), number) in
             stored.chunks_exact_mut(INDEX_ITEM_BYTES).zip(keys).zip(numbers)
         {
             let seconds = || time_diff_seconds(stamp, items.begin_timestamp);
             let diff = first_diff.take().unwrap_or_else(seconds);
-            let previous = self.hang(key_hash, number);
+            let previous = hooks.hang(key_hash, number);
             put(item, INDEX_ITEM_KEY_HASH, key_hash.to_be_bytes());
             put(item, INDEX_ITEM_PHYSICAL_OFFSET, offset.to_be_bytes());
             put(item, INDEX_ITEM_TIME_DIFF_SECONDS, diff.to_be_bytes());
@@ -62,13 +97,36 @@ impl Slots {
         }
     }
 
+    /// Hangs stored items on their slots so long as each is what [`Slots::pack`] makes of its key;
+    /// how many there were.
+    pub fn prove(
+        &mut self,
+        stored: &[u8],
+        keys: impl Iterator<Item = (i32, i64, i64)>,
+        items: Items,
+    ) -> usize {
+        let mut hooks = self.hooks();
+        let numbers = items.first..;
+        let stored = stored.chunks_exact(INDEX_ITEM_BYTES);
+        let are_proven = stored.zip(keys).zip(numbers).take_while(|((item, key), number)| {
+            let (key_hash, offset, stamp) = *key;
+            let diff = time_diff_seconds(stamp, items.begin_timestamp);
+            int_at(item, INDEX_ITEM_KEY_HASH) == key_hash
+                && item[INDEX_ITEM_PHYSICAL_OFFSET..][..8] == offset.to_be_bytes()
+                && int_at(item, INDEX_ITEM_TIME_DIFF_SECONDS) == diff
+                && hooks.hang_behind(key_hash, *number, int_at(item, INDEX_ITEM_PREV_INDEX_NO))
+        });
+        are_proven.count()
+    }
+
     /// Hangs stored items on their slots, the first one of this number; the rows that say another
     /// item before them than there is, and which one there is.
     pub fn wrong_links(&mut self, stored: &[u8], first: i32) -> (Vec<i64>, Vec<i32>) {
         let (mut rows, mut previous) = (Vec::new(), Vec::new());
+        let mut hooks = self.hooks();
         for ((row, item), number) in stored.chunks_exact(INDEX_ITEM_BYTES).enumerate().zip(first..)
         {
-            let before = self.hang(int_at(item, INDEX_ITEM_KEY_HASH), number);
+            let before = hooks.hang(int_at(item, INDEX_ITEM_KEY_HASH), number);
             if before != int_at(item, INDEX_ITEM_PREV_INDEX_NO) {
                 rows.push(row as i64);
                 previous.push(before);
@@ -77,10 +135,76 @@ impl Slots {
         (rows, previous)
     }
 
-    /// The slots as they are stored, of numbers in big-endian order.
-    pub fn stored(&self) -> impl ExactSizeIterator<Item = [u8; 4]> {
-        self.newest.iter().map(|number| number.to_be_bytes())
+    /// Some of the slots as they are stored, of numbers in big-endian order.
+    pub fn stored(&self, slots: Range<usize>) -> impl ExactSizeIterator<Item = [u8; 4]> {
+        self.numbers(slots).map(i32::to_be_bytes)
     }
+
+    /// Whether none of some slots has an item.
+    pub fn are_empty(&self, slots: Range<usize>) -> bool {
+        self.numbers(slots).all(|number| number == 0)
+    }
+
+    /// The slots that stand otherwise in a file, and their newest items.
+    pub fn wrong_slots(&self, stored: &[u8]) -> (Vec<i64>, Vec<i32>) {
+        let newest = self.numbers(0..self.count as usize);
+        let slots = stored.chunks_exact(SLOT_BYTES).zip(newest).enumerate();
+        let wrong = slots.filter(|(_, (slot, newest))| int_at(slot, 0) != *newest);
+        wrong.map(|(slot, (_, newest))| (slot as i64, newest)).unzip()
+    }
+
+    fn numbers(&self, slots: Range<usize>) -> impl ExactSizeIterator<Item = i32> {
+        let bytes = &self.newest.bytes()[slots.start * SLOT_BYTES..slots.end * SLOT_BYTES];
+        bytes.chunks_exact(SLOT_BYTES).map(|slot| i32::from_ne_bytes(array_of(slot)))
+    }
+
+    fn hooks(&mut self) -> Hooks<'_> {
+        Hooks { newest: self.newest.bytes_mut(), count: self.count, used: &mut self.used }
+    }
+}
+
+/// Where items are hung.
+struct Hooks<'a> {
+    newest: &'a mut [u8],
+    count: u32,
+    used: &'a mut usize,
+}
+
+impl Hooks<'_> {
+    /// Hangs an item on its slot (`IndexFile#putKey`); the number of the one before it there.
+    #[inline]
+    fn hang(&mut self, key_hash: i32, number: i32) -> i32 {
+        let slot = self.slot(key_hash);
+        let previous = i32::from_ne_bytes(array_of(slot));
+        slot.copy_from_slice(&number.to_ne_bytes());
+        *self.used += usize::from(previous == 0);
+        previous
+    }
+
+    /// The same, unless another item is before it than this one.
+    #[inline]
+    fn hang_behind(&mut self, key_hash: i32, number: i32, previous: i32) -> bool {
+        let slot = self.slot(key_hash);
+        let is_behind = i32::from_ne_bytes(array_of(slot)) == previous;
+        if is_behind {
+            slot.copy_from_slice(&number.to_ne_bytes());
+            *self.used += usize::from(previous == 0);
+        }
+        is_behind
+    }
+
+    #[inline]
+    fn slot(&mut self, key_hash: i32) -> &mut [u8] {
+        let at = (key_hash.max(0) as u32 % self.count) as usize * SLOT_BYTES;
+        &mut self.newest[at..at + SLOT_BYTES]
+    }
+}
+
+#[inline]
+fn array_of(bytes: &[u8]) -> [u8; SLOT_BYTES] {
+    let mut array = [0; SLOT_BYTES];
+    array.copy_from_slice(bytes);
+    array
 }
 
 /// `time_diff_seconds` of `rmqctl/engine/index/header.py`.

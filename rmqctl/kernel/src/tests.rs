@@ -248,7 +248,14 @@ fn items_hang_on_their_slots() {
     assert_eq!(slots.used, 3);
     let mut again = Slots::new(10);
     assert_eq!(again.wrong_links(&stored, 1), (vec![], vec![]));
-    assert!(again.stored().eq(slots.stored()));
+    assert!(again.stored(0..10).eq(slots.stored(0..10)));
+    let mut proven = Slots::new(10);
+    let later = Items { first_diff: None, ..items };
+    assert_eq!(proven.prove(&stored, keys.into_iter(), later), 0);
+    stored[12..16].fill(0);
+    assert_eq!(proven.prove(&stored, keys.into_iter(), later), 4);
+    assert!(proven.stored(0..10).eq(slots.stored(0..10)) && proven.are_empty(0..5));
+    assert_eq!(proven.wrong_slots(&[0; 40]), (vec![5, 6, 7], vec![2, 3, 4]));
     stored[39] = 9;
     assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));
 }

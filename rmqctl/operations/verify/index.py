@@ -107,6 +107,10 @@ class IndexChecker:
             if not len(items):
                 self._note_gap(keys, done, count)
                 return
+            proven = self._proven(keys, done, items)
+            done, items = done + proven, items[proven:]
+            if not len(items):
+                continue
             matching = self._matching(keys, done, items)
             if matching:
                 yield from self._match(keys, done, items[:matching])
@@ -114,6 +118,17 @@ class IndexChecker:
             else:
                 done = yield from self._align(keys, done, items)
         yield from self._cursor.drain()
+
+    def _proven(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:
+        """How many of the next items, which are ``items``, are just what is stored for the keys
+        from row ``done`` on. They are taken, where nothing is to be told before them."""
+        if not self._started or self._gap is not None or self._surplus is not None:
+            return 0
+        proven = self._cursor.prove(items, keys.part(done, done + len(items)))
+        if proven:
+            self._expires = False
+            self._remember(items[:proven])
+        return proven
 
     @staticmethod
     def _matching(keys: KeyBatch, done: int, items: NDArray[np.void]) -> int:

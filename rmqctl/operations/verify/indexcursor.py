@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
+from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexHeader
@@ -104,6 +105,20 @@ class IndexCursor:
             count -= len(items)
         self._last_stamp = store_timestamp
 
+    def prove(self, items: NDArray[np.void], keys: KeyBatch) -> int:
+        """How many of the next items, which are ``items``, are just what is stored for ``keys``,
+        as of :meth:`NewSlots.prove`; goes on by so many. None of a file's first ones, of which its
+        header has to be checked, too."""
+        if self.next_no == 1:
+            return 0
+        count = self._slots.prove(items, keys, self.next_no, self.header.begin_timestamp)
+        if count:
+            self._last_offset = int(items["physical_offset"][count - 1])
+            self._last_stamp = int(keys.store_timestamp[count - 1])
+            self.next_no += count
+            self.items += count
+        return count
+
     def check_begin_timestamp(self, store_timestamp: int) -> None:
         """The store time of the first item's record is the header's begin."""
         self._check_header("begin_timestamp", store_timestamp)
@@ -139,7 +154,7 @@ class IndexCursor:
         """At the end of a file: its slots, its header, what stands behind its items."""
         assert self._file is not None
         file, geometry = self._file, self._file.geometry
-        slots, newest = file.slot_array(), self._slots.array()
+        slots = file.slot_array()
         uncounted = file.uncounted_items()
         self.unclean = self.unclean or file.has_grown or (self._root / paths.ABORT).exists()
         if uncounted:
@@ -155,11 +170,12 @@ class IndexCursor:
                 # The last of them may have no slot yet, and the header may count only some.
                 slots = slots.astype(np.int32)
                 self._undo_uncounted(file, slots)
-        for slot, count in neighbours(np.flatnonzero(slots != newest)):
+        wrong, newest = self._slots.wrong_slots(slots)
+        for slot, count in neighbours(wrong):
             self._find(
                 "index-slot-mismatch",
                 position=geometry.slot_position(slot),
-                expected=int(newest[slot]),
+                expected=int(newest[np.searchsorted(wrong, slot)]),
                 found=f"{slots[slot]}" + and_more(count),
             )
         if not (uncounted and self.unclean):
