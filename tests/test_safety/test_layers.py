@@ -18,7 +18,7 @@ ROOMS = {
     "formats": {"formats"},
     "rmqctl/errors.py": set(),
     "rmqctl/installed.py": set(),
-    "rmqctl/rows": {"rmqctl.rows"},
+    "rmqctl/rows": {"formats", "rmqctl.rows"},
     "rmqctl/kernel": {"formats", "rmqctl.errors", "rmqctl.kernel"},
     "rmqctl/engine": {"formats", "rmqctl.engine", "rmqctl.errors", "rmqctl.kernel"},
     "rmqctl/operations": {

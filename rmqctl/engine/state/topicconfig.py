@@ -7,11 +7,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from formats.constants import LMQ_PREFIX, RETRY_GROUP_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX
+from formats.constants import (
+    DLQ_GROUP_TOPIC_PREFIX,
+    LMQ_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+)
 from rmqctl.engine.state import brokerjson
 
-#: ``MixAll.DLQ_GROUP_TOPIC_PREFIX``.
-DLQ_GROUP_TOPIC_PREFIX = "%DLQ%"
 #: ``TopicValidator#SYSTEM_TOPIC_SET``: a broker makes them itself, or needs no entry for them.
 SYSTEM_TOPICS = frozenset(
     (

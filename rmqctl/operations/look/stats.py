@@ -29,18 +29,10 @@ from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.errors import TooMuchHere
 from rmqctl.operations.look.du import MAX_GROUPS, MAX_NAME_BYTES, NameTable
-from rmqctl.operations.look.statsrows import (
-    Counts,
-    LogRange,
-    consumer_groups,
-    place,
-    section_rows,
-    store_rows,
-    summary,
-    unreadable_row,
-)
+from rmqctl.operations.look.statsrows import Counts, LogRange, store_rows, unreadable_row
 from rmqctl.operations.progress import Progress
 from rmqctl.rows.sections import DELAYS, HOUR, SECTIONS, Waiting, order
+from rmqctl.rows.sums import consumer_groups, place, section_rows, summary
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore

@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import (
+    DLQ_GROUP_TOPIC_PREFIX,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQ_KEY,
     RETRY_GROUP_TOPIC_PREFIX,
 )
-from rmqctl.engine.state.topicconfig import DLQ_GROUP_TOPIC_PREFIX
-from rmqctl.operations.look import statsrows
 from rmqctl.rows.columns import broker_of
 from rmqctl.rows.sections import (
     BY_BYTES_TOO,
@@ -29,6 +28,7 @@ from rmqctl.rows.sections import (
     most,
     order,
 )
+from rmqctl.rows.sums import Sums, consumer_groups, place, section_rows, summary
 from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.source.datasource import broker_config, scan
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import Row as SparkRow
 
-    from rmqctl.operations.look.statsrows import Counts
     from rmqctl.rows import Row
 
 #: Rows, of groups or of keys, that the driver takes: some megabytes.
@@ -89,14 +88,14 @@ def statistics(
     everything = _groups(rows).persist()
     try:
         few = _few(everything)
-        summary: Row
+        last: Row
         if few is not None:
             counts = _counts(few)
             yield from _small(few, counts, stores, options, top)
-            summary = statsrows.summary(len(stores), counts, 0, 0, waits)
+            last = summary(len(stores), counts, 0, 0, waits)
         else:
             yield from _large(everything, stores, options, top)
-            summary = _summary(everything, len(stores), waits)
+            last = _summary(everything, len(stores), waits)
     finally:
         everything.unpersist()
     found = _duplicates(rows.where("status <> 'damage'")).persist()
@@ -107,7 +106,7 @@ def statistics(
     for row in duplicates:
         yield {"type": "duplicate_key", **row.asDict()}
     yield from waits.rows
-    yield {**summary, "duplicate_keys": keys, "messages_with_duplicate_key": messages}
+    yield {**last, "duplicate_keys": keys, "messages_with_duplicate_key": messages}
 
 
 def _few(rows: DataFrame) -> list[SparkRow] | None:
@@ -117,15 +116,15 @@ def _few(rows: DataFrame) -> list[SparkRow] | None:
 
 
 def _small(
-    groups: list[SparkRow], counts: Counts, stores: list[str], options: dict[str, str], top: int
+    groups: list[SparkRow], counts: Sums, stores: list[str], options: dict[str, str], top: int
 ) -> Iterator[Row]:
     """All rows down to the places that cannot be read, by sums that the driver makes."""
     yield from _store_rows(_logs_of(groups), stores, options)
     for name in SECTIONS:
         if name != "broker" or len(stores) > 1:
-            yield from statsrows.section_rows(name, counts, top)
-    yield from statsrows.consumer_groups(counts)[:top]
-    yield from sorted(counts.unreadable, key=statsrows.place)[:top]
+            yield from section_rows(name, counts, top)
+    yield from consumer_groups(counts)[:top]
+    yield from sorted(counts.unreadable, key=place)[:top]
 
 
 def _logs_of(groups: list[SparkRow]) -> dict[str, LogSums]:
@@ -140,13 +139,13 @@ def _logs_of(groups: list[SparkRow]) -> dict[str, LogSums]:
     return logs
 
 
-def _counts(groups: list[SparkRow]) -> Counts:
-    counts = statsrows.Counts()
+def _counts(groups: list[SparkRow]) -> Sums:
+    counts = Sums()
     for group in groups:
         if group["is_damage"]:
             counts.damages += group["messages"]
-            place = {name: group[name] for name in _PLACE}
-            counts.unreadable.append({"type": "unreadable", **place})
+            found = {name: group[name] for name in _PLACE}
+            counts.unreadable.append({"type": "unreadable", **found})
             continue
         counts.reconsumed += group["reconsumed"]
         for name, keys in SECTIONS.items():
