@@ -13,7 +13,26 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqctl import kernel
 from tests import golden_data, seeds
+
+#: What is tested with the compiled kernel and on the pure engine: golden stores and their damage,
+#: and what reads, checks, rebuilds and puts. Elsewhere the two are compared with each other.
+_BOTH_ENGINES = (
+    "test_golden/",
+    "test_operations/test_verify.py",
+    "test_operations/test_rebuild.py",
+    "test_cli/test_export.py",
+    "test_cli/test_lines.py",
+    "test_cli/test_put.py",
+    "test_cli/test_reading.py",
+    "test_cli/test_rebuild.py",
+    "test_engine/test_bulkappend.py",
+    "test_engine/test_getmessage.py",
+    "test_engine/test_indexfile.py",
+    "test_engine/test_messagestore.py",
+    "test_engine/test_putmessage.py",
+)
 
 # Deadlines measure the machine; how long a command may take is asserted where it matters. Where
 # the variable CI is set, hypothesis draws the same examples whatever the seed: that is ours to say.
@@ -102,11 +121,33 @@ def _draws_lots(item: pytest.Item) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In the nightly run a test with chance gets many chances; its own marker says that it is long
-    as it is."""
+    """Tests of :data:`_BOTH_ENGINES` run with each engine. In the nightly run a test with chance
+    gets many chances; its own marker says that it is long as it is."""
+    path = metafunc.definition.path.relative_to(Path(__file__).parent)
+    if str(path).startswith(_BOTH_ENGINES) and not getattr(
+        metafunc.function, "is_hypothesis_test", False
+    ):
+        metafunc.fixturenames.insert(0, "engine")
+        metafunc.parametrize("engine", _engines(), indirect=True)
     is_long = metafunc.definition.get_closest_marker("nightly")
     if seeds.is_deep() and "chance" in metafunc.fixturenames and not is_long:
         metafunc.parametrize("chance", range(seeds.times(1)), indirect=True)
+
+
+def _engines() -> list[str]:
+    """Those that can be tested here, or the one that was asked for."""
+    asked = os.environ.get(kernel.VARIABLE)
+    if asked:
+        return [asked]
+    return ["pure"] if kernel.usable().module is None else ["compiled", "pure"]
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The engine that a test of :data:`_BOTH_ENGINES` runs with."""
+    engine: str = request.param
+    monkeypatch.setenv(kernel.VARIABLE, engine)
+    return engine
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
