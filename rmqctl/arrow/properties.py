@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from formats import constants
 from formats.text import decode_properties, tags_code
+from rmqctl.engine.scan.buffers import MapBuffers, Texts, map_buffers
 from rmqctl.engine.scan.columns import Bytes, Ints, hash_codes, take
-from rmqctl.engine.scan.mapbuffers import MapBuffers, map_buffers
 
 MAP = pa.map_(pa.string(), pa.string())
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
@@ -84,8 +84,8 @@ class CompiledProperties:
         offsets = [None, pa.py_buffer(made.row_offsets)]
         self._maps = pa.MapArray.from_arrays(
             pa.Array.from_buffers(pa.int32(), len(start) + 1, offsets),
-            _texts(made.name_offsets, made.names),
-            _texts(made.value_offsets, made.values),
+            texts(made.names, pa.string()),
+            texts(made.values, pa.string()),
         )
         self._codes, self._odd_rows = made.tags_codes, made.odd_rows
         self._odd = _decoded(data, start[self._odd_rows], length[self._odd_rows])
@@ -99,9 +99,10 @@ class CompiledProperties:
         return codes
 
 
-def _texts(offsets: bytearray, data: bytes) -> pa.Array:
-    count = len(offsets) // np.dtype(np.int32).itemsize - 1
-    return pa.Array.from_buffers(pa.string(), count, [None, *map(pa.py_buffer, (offsets, data))])
+def texts(made: Texts, kind: pa.DataType) -> pa.Array:
+    """An array over buffers: of strings, or of binary values."""
+    count = len(made.offsets) // np.dtype(np.int32).itemsize - 1
+    return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, made)])
 
 
 def _decoded(data: Bytes, start: Ints, length: Ints) -> list[dict[str, str]]:

@@ -220,7 +220,7 @@ def test_only_its_seams_ask_for_the_kernel() -> None:
         if path.parent.name != "kernel"
         and any(used.startswith("rmqctl.kernel") for used in imports(path))
     ]
-    scan = [f"rmqctl.engine.scan.{name}" for name in ("backend", "compiled", "mapbuffers", "plain")]
+    scan = [f"rmqctl.engine.scan.{name}" for name in ("backend", "buffers", "compiled", "plain")]
     derived = ["rmqctl.engine.derive.writer", "rmqctl.engine.dispatch.byqueue"]
     index = [f"rmqctl.engine.index.{name}" for name in ("indexservice", "links", "newslots")]
     log, queue = ["rmqctl.engine.log.commitlog"], ["rmqctl.engine.queue.storing"]

@@ -4,9 +4,9 @@ Other rooms use:
 
 - :mod:`~rmqctl.engine.scan.batch`
 - :mod:`~rmqctl.engine.scan.bodycrc`
+- :mod:`~rmqctl.engine.scan.buffers`
 - :mod:`~rmqctl.engine.scan.choice`
 - :mod:`~rmqctl.engine.scan.columns`
-- :mod:`~rmqctl.engine.scan.mapbuffers`
 - :mod:`~rmqctl.engine.scan.plain`
 - :mod:`~rmqctl.engine.scan.properties`
 - :mod:`~rmqctl.engine.scan.ranges`

@@ -1,10 +1,10 @@
 //! All that reads a store's bytes, given any: for tests and fuzzers, which want nothing but that it
 //! ends, and not by a panic.
 
+use crate::arrowmaps::maps;
 use crate::columns::{Ints, ROW_BYTES};
 use crate::keychain::{self, Geometry};
 use crate::layouts::QUEUE_UNIT_BYTES;
-use crate::maps::maps;
 use crate::parts;
 use crate::plain::{self, Asked};
 use crate::pull::{Limits, Part, Tags, Units, pull};

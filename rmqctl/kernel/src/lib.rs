@@ -21,9 +21,9 @@ mod keyhash;
 #[rustfmt::skip] // Generated.
 #[allow(dead_code)] // Whole structures.
 mod layouts;
+mod arrowmaps;
 mod links;
 mod mapped;
-mod maps;
 mod newunits;
 mod parts;
 mod plain;
@@ -40,13 +40,13 @@ mod units;
 #[cfg(feature = "python")]
 mod pyappend;
 #[cfg(feature = "python")]
+mod pyarrow;
+#[cfg(feature = "python")]
 mod pyderived;
 #[cfg(feature = "python")]
 mod pykeys;
 #[cfg(feature = "python")]
 mod pylines;
-#[cfg(feature = "python")]
-mod pymaps;
 #[cfg(feature = "python")]
 mod pymessage;
 #[cfg(feature = "python")]

@@ -102,7 +102,7 @@ pub enum Spelling {
 const BODY_CRC_MISMATCH: &[u8] = b"body-crc-mismatch";
 const COMPRESSED_FLAG: i32 = 1;
 /// A record with more properties is left to the caller.
-const MOST_PROPERTIES: usize = 64;
+pub const MOST_PROPERTIES: usize = 64;
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
 /// Whose lines are wanted.
