@@ -153,6 +153,7 @@ _MAIN_TITLES = {"queue": "Queues after the start", "lost": "Messages that are lo
 SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "message": ("total_size", "properties", "body_encoding"),
     "append_result": ("wrote_bytes", "msg_id"),
+    "backup": ("files", "data_bytes", "is_live"),
     "topic": ("kind", "configured", "bytes"),
     "group": ("queues", "missed"),
     "group_queue": ("max_offset", "consumer_offset"),

@@ -111,6 +111,8 @@ def test_bad_input(cli: Cli, store: Path, tmp_path: Path) -> None:
     for code, said, line in restores:
         done = cli("restore", *line)
         assert (done.code, done.out) == (code, "") and said in done.err, done
+    done = cli("backup", "ls", tmp_path / "none", "--json")
+    assert (done.code, done.out) == (3, "")
     assert not new.exists() and state(store) == before and left_over(tmp_path) == []
     done = cli("backup", "verify", tmp_path / "text", more, *NDJSON)
     problem, summary = done.rows

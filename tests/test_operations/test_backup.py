@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -192,6 +194,23 @@ def test_a_log_in_several_directories_comes_back_in_one(store: Path, tmp_path: P
     )
     create(Wanted(store, spread, str(tmp_path / "full")))
     assert content(restored(tmp_path / "full", output=tmp_path / "new")) == before
+
+
+def test_memory_does_not_grow_with_a_file(store: Path, tmp_path: Path) -> None:
+    """Of a file of 24 MiB that does not compress some pieces are held at a time."""
+    (store / "config" / "large").write_bytes(random.Random(1).randbytes(24 << 20))
+    # What is loaded once counts for nothing.
+    backup(tmp_path / "store", tmp_path / "warm.tar.zst")
+    tracemalloc.start()
+    try:
+        backup(store, tmp_path / "full.tar.zst")
+        backup(store, tmp_path / "more", tmp_path / "full.tar.zst")
+        assert problems(tmp_path / "full.tar.zst") == []
+        restored(tmp_path / "full.tar.zst", output=tmp_path / "new")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 # --- a store that is written meanwhile -------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rmqctl.cli.command import EXIT_CODES, Group, command_first, group
+from rmqctl.cli.command import Group, command_first, group
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, dry_run_option, jobs_of, jobs_option, without_store
+from rmqctl.cli.options import common, dry_run_option, without_store
 from rmqctl.cli.settings import Settings
 
 
@@ -45,7 +45,11 @@ def command() -> None:
         "rmqctl backup create --store DIR --output /backup/monday",
         "rmqctl backup create --store DIR --output s3://bucket/monday.tar.zst",
     ],
-    exits={4: EXIT_CODES[4], 6: "refused: --output is there already"},
+    exits={
+        3: "no such store, not a store, or no such backup",
+        4: "another rmqctl is writing --output",
+        6: "refused: --output is there already",
+    },
 )
 @click.option(
     "--output",
@@ -61,11 +65,8 @@ def command() -> None:
     help="Hold only what has changed since this backup (or its manifest).",
 )
 @dry_run_option
-@jobs_option
 @common
-def create(
-    settings: Settings, output: str, base: str | None, dry_run: bool, jobs: int | None
-) -> None:
+def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> None:
     """Copy a store, with a hash of each file.
 
     The store is only read, and a broker may run on it: log, queues and index are then copied up to
@@ -80,8 +81,7 @@ def create(
     from rmqctl.operations.backup.create import Wanted, data_bytes, shown
     from rmqctl.operations.backup.create import create as create_backup
 
-    threads = jobs_of({"jobs": jobs, "master": None})
-    wanted = Wanted(settings.root, settings.config, output, base, threads)
+    wanted = Wanted(settings.root, settings.config, output, base)
     with settings.writer("part") as writer:
         with settings.progress("backup", data_bytes(wanted), writer) as advance:
             created = create_backup(wanted, advance, dry_run=dry_run)
@@ -97,7 +97,7 @@ def create(
         "rmqctl backup verify /backup/monday.tar.zst",
         "rmqctl backup verify /backup/*.tar.zst --quiet",
     ],
-    exits={1: "something in a backup is not as it was written"},
+    exits={1: "something in a backup is not as it was written", 3: "no such backup"},
 )
 @click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
 @without_store
@@ -114,11 +114,14 @@ def verify(settings: Settings, backups: tuple[str, ...]) -> int:
     with settings.writer("backup_problem") as writer:
         with settings.progress("backup verify", verification.bytes_to_do, writer) as advance:
             writer.rows(verification.rows(advance))
-        writer.summary(**verification.summary())
+        summary = verification.summary()
+        if verification.is_sound:
+            writer.remark(f"OK: {summary['files']} files are what was backed up")
+        writer.summary(**summary)
     return int(not verification.is_sound)
 
 
-@make("ls", examples=["rmqctl backup ls /backup/*.tar.zst"])
+@make("ls", examples=["rmqctl backup ls /backup/*.tar.zst"], exits={3: "no such backup"})
 @click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
 @without_store
 def ls(settings: Settings, backups: tuple[str, ...]) -> None:
@@ -129,8 +132,9 @@ def ls(settings: Settings, backups: tuple[str, ...]) -> None:
     """
     from rmqctl.operations.backup.check import listed
 
+    rows = listed(backups)
     with settings.writer("backup") as writer:
-        writer.rows(listed(backups))
+        writer.rows(rows)
 
 
 for one in (create, verify, ls):

@@ -18,7 +18,11 @@ from rmqctl.cli.settings import Settings
         "rmqctl restore /backup/monday.tar.zst /backup/tue.tar.zst --output DIR",
         "rmqctl restore s3://bucket/monday.tar.zst --output DIR --dry-run",
     ],
-    exits={4: "another rmqctl is writing --output", 6: "refused: --output holds something"},
+    exits={
+        3: "no such backup",
+        4: "another rmqctl is writing --output",
+        6: "refused: --output holds something",
+    },
 )
 @click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
 @click.option(
@@ -48,4 +52,5 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
         if not dry_run:
             with settings.progress("restore", plan.bytes_to_do, writer) as advance:
                 restore(plan, advance)
+            writer.remark("OK: every file was read again and is what was backed up")
         writer.summary(**summary_row(plan, dry_run=dry_run))

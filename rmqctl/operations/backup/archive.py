@@ -41,7 +41,6 @@ _MOST_WINDOW = 1 << 27
 _LONGEST_HEADER, _LONGEST_MAP = 1 << 16, 1 << 20
 #: Bytes of holes in a file up to its last data: more is no file of a store.
 _MOST_HOLES = 1 << 32
-_MOST_THREADS = 4
 _NO_BLOCK = bytes(BLOCKSIZE)
 
 
@@ -58,13 +57,10 @@ def _zstandard() -> Any:
 class ArchiveWriter:
     """Writes an archive into a file, front to back."""
 
-    def __init__(self, file: IO[bytes], jobs: int = 1) -> None:
-        """:param jobs: threads that compress."""
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = _Counted(file)
-        threads = min(jobs, _MOST_THREADS) if jobs > 1 else 0
-        self._compressor = _zstandard().ZstdCompressor(
-            level=3, write_checksum=True, threads=threads
-        )
+        # A thread of its own compresses, while this one reads and hashes.
+        self._compressor = _zstandard().ZstdCompressor(level=3, write_checksum=True, threads=1)
         self._frame = self._new_frame()
 
     def _new_frame(self) -> Any:

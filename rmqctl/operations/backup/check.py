@@ -104,13 +104,13 @@ def _incomplete(backups: Sequence[Backup]) -> str | None:
 # --- rows ------------------------------------------------------------------------------------
 
 
-def listed(places: Sequence[str]) -> Iterator[BackupRow | BackupListSummary]:
+def listed(places: Sequence[str]) -> list[BackupRow | BackupListSummary]:
     """A row of each backup, the oldest first, and a summary; errors as of :func:`open_backup`."""
     backups = [open_backup(place) for place in places]
     backups.sort(key=lambda backup: backup.manifest.head.made_timestamp)
-    for backup in backups:
-        yield backup_row(backup)
-    yield {"type": "summary", "backups": len(backups), "incomplete": _incomplete(backups)}
+    rows: list[BackupRow | BackupListSummary] = [backup_row(backup) for backup in backups]
+    rows.append({"type": "summary", "backups": len(rows), "incomplete": _incomplete(backups)})
+    return rows
 
 
 def backup_row(backup: Backup) -> BackupRow:

@@ -34,7 +34,6 @@ class Wanted:
     config: MessageStoreConfig
     output: str
     since: str | None = None
-    jobs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def _scratch(output: str) -> Path | None:
 def _target(wanted: Wanted) -> Iterator[_Target]:
     if wanted.output.partition("?")[0].endswith(places.ARCHIVE):
         with places.created(wanted.output) as file:
-            yield ArchiveWriter(file, wanted.jobs)
+            yield ArchiveWriter(file)
         return
     with new_directory(places.local(wanted.output)) as building:
         yield DirectoryWriter(building)
