@@ -30,7 +30,7 @@ class _BackupGroup(Group):
     ],
 )
 def command() -> None:
-    """Make backups of a store, of a running broker's too, and verify them.
+    """Make backups of a store, verify and list them.
 
     `backup --output PLACE` is short for `backup create --output PLACE`; `rmqctl restore` makes a
     store of them.
@@ -99,10 +99,10 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
     ],
     exits={1: "something in a backup is not as it was written", 3: "no such backup"},
 )
-@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@click.argument("backups", metavar="BACKUP…", nargs=-1, required=True, type=click.Path())
 @without_store
 def verify(settings: Settings, backups: tuple[str, ...]) -> int:
-    """Read backups through, and compare every file with its hash.
+    """Read backups through, and compare hashes.
 
     Each backup is read by itself; the summary says whether together they make a store. Prints rows
     of type backup_problem, then a summary. What the store is worth, `rmqctl verify` says of a
@@ -122,13 +122,13 @@ def verify(settings: Settings, backups: tuple[str, ...]) -> int:
 
 
 @make("ls", examples=["rmqctl backup ls /backup/*.tar.zst"], exits={3: "no such backup"})
-@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@click.argument("backups", metavar="BACKUP…", nargs=-1, required=True, type=click.Path())
 @without_store
 def ls(settings: Settings, backups: tuple[str, ...]) -> None:
-    """List backups: when they were made, of what, and which goes on from which.
+    """List backups by their manifests.
 
-    Only the manifests are read. Prints a row of type backup for each, the oldest first, then a
-    summary.
+    When they were made, of what, and which goes on from which; nothing else of them is read. Prints
+    a row of type backup for each, the oldest first, then a summary.
     """
     from rmqctl.operations.backup.check import listed
 

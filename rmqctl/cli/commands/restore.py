@@ -24,7 +24,7 @@ from rmqctl.cli.settings import Settings
         6: "refused: --output holds something",
     },
 )
-@click.argument("backups", metavar="BACKUP...", nargs=-1, required=True, type=click.Path())
+@click.argument("backups", metavar="BACKUP…", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--output",
     metavar="DIR",
@@ -35,7 +35,7 @@ from rmqctl.cli.settings import Settings
 @dry_run_option
 @without_store
 def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run: bool) -> None:
-    """Make a store of a backup, and of those that it goes on from.
+    """Make a store of backups.
 
     Backups are named in any order, the full one among them; the newest says what the store is. It
     appears when every file has been written, read again, and is what was backed up. Files have the
