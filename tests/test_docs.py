@@ -31,6 +31,8 @@ from rmqctl.rows import Row
 from rmqctl.rows.field import Field, fields_of
 from rmqctl.serve.processors.table import PROCESSORS, WRITERS
 from rmqctl.serve.sockets import Server
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.frames import encode_frame
 from tests import transcripts
 from tests.conftest import Golden
 from tests.test_replicate.live import live
@@ -293,7 +295,10 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("group set-offset", "g --topic orders --to end --dry-run")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Server, "run", a_short_visit)
-        yield from rows("serve", "--read-only --listen 127.0.0.1:0")
+        options = f"--metrics-port 0 --access-log {root}/access"
+        yield from rows("serve", f"--read-only --listen 127.0.0.1:0 {options}")
+        for line in (root / "access").read_text().splitlines():
+            yield "serve", json.loads(line)
     with live(root / "master") as master:
         master.put(3)
         there = f"127.0.0.1:{master.ha_port} --broker 127.0.0.1:{master.port}"
@@ -358,8 +363,12 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
 
 
 async def a_short_visit(server: Server) -> None:
-    """A client commits an offset, and the server is stopped."""
+    """A client asks something and commits an offset, and the server is stopped."""
     server.broker.served.offsets.commit("orders", "g", 0, 3)
+    number = server.broker.connected("127.0.0.1:5", "127.0.0.1:6", 0)
+    fields = {"AccessKey": "a", "topic": "orders", "consumerGroup": "g"}
+    request = RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, ext_fields=fields)
+    server.do(server.broker.received(number, encode_frame(request), 0))
     server.stop()
     await RUN(server)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from rmqctl.rows.field import MESSAGES, TOPICS, Kind
+from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, TOPICS, Kind
 
 
 class ListeningRow(TypedDict):
@@ -14,8 +14,28 @@ class ListeningRow(TypedDict):
     store: Annotated[str, "the store"]
     broker_name: Annotated[str, "name of the broker in routes"]
     cluster_name: Annotated[str, "name of its cluster"]
+    metrics_address: Annotated[str | None, "where Prometheus asks; null: nowhere"]
     read_only: Annotated[bool, "whether every message that is sent is refused"]
     topics: Annotated[int, TOPICS, "topics that are served"]
+
+
+class AccessRow(TypedDict):
+    """A line of the access log (`serve --access-log`): a request that was answered."""
+
+    type: Literal["access"]
+    timestamp: Annotated[int, MILLISECONDS, "when it was answered"]
+    peer: Annotated[str, "the client's address"]
+    account: Annotated[str | None, "the account that it says it is"]
+    request: Annotated[str, "what was asked: Java's name, or `other`"]
+    request_code: Annotated[int, "its number"]
+    topic: Annotated[str | None, "the topic that it names"]
+    group: Annotated[str | None, "the group that it names"]
+    answer_code: Annotated[
+        int | None, "`ResponseCode` of the answer; null: the connection was closed instead"
+    ]
+    milliseconds: Annotated[int, "from the request to its answer; of a pull with its wait"]
+    received_bytes: Annotated[int, BYTES, "bytes of the request's body"]
+    sent_bytes: Annotated[int, BYTES, "bytes of the answer's body"]
 
 
 class CommittedOffsetRow(TypedDict):
@@ -40,6 +60,7 @@ class ServeSummary(TypedDict):
 
 KINDS = (
     Kind("listening", ListeningRow, printed_by=("serve",)),
+    Kind("access", AccessRow, printed_by=("serve",)),
     Kind("committed_offset", CommittedOffsetRow, printed_by=("serve",)),
     Kind("summary (serve)", ServeSummary),
 )

@@ -6,21 +6,22 @@ Each call returns its events in the order in which they count. Nothing here is s
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.errors import RmqctlError
+from rmqctl.serve.connection import Connection
 from rmqctl.serve.events import (
+    Accessed,
     Append,
     Close,
     Event,
     Job,
     Persist,
-    Reading,
     Send,
     Trouble,
     Upkeep,
@@ -41,14 +42,14 @@ from rmqctl.serve.processors.request import (
     Request,
     Served,
 )
-from rmqctl.serve.processors.table import processor_of
+from rmqctl.serve.processors.table import KNOWN, processor_of
 from rmqctl.serve.state.calls import Calls, Pending
 from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.state.parked import Parked
 from rmqctl.serve.state.topics import TooMany
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
-from rmqctl.serve.wire.frames import FrameReader, encode_frame
+from rmqctl.serve.wire.frames import encode_frame
 from rmqctl.serve.wire.header import FrameError
 
 __all__ = [
@@ -58,7 +59,6 @@ __all__ = [
     "Event",
     "Job",
     "Persist",
-    "Reading",
     "Send",
     "Trouble",
     "Upkeep",
@@ -73,55 +73,29 @@ MAX_FRAME_TIME = 60_000
 MAX_PENDING = 256 << 20
 #: ``flushConsumerOffsetInterval`` (ms).
 PERSIST_INTERVAL = 5000
-#: Looks at the store that one connection may have under way; others wait, and no more is read of it
-#: then. Each may hold an answer of 256 KiB that the peer does not take.
-MAX_JOBS = 16
-#: Likewise of sends, which hold what has come: one flush serves many of them.
-MAX_APPENDS = 64
-
-
-class _Connection:
-    """A connection: its channel, the bytes of an unfinished frame, and what it has under way.
-    ``takes_answers`` is false while its peer does not take what was sent."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.reader = FrameReader()
-        self.jobs = 0
-        self.waiting: deque[Job | Append] = deque()
-        self.takes_answers = True
-        self.is_read = True
-
-    def next_events(self) -> Iterator[Event]:
-        """The jobs that can begin now, and whether to read on."""
-        while self.waiting and self.takes_answers:
-            is_append = isinstance(self.waiting[0], Append)
-            if self.jobs >= (MAX_APPENDS if is_append else MAX_JOBS):
-                break
-            self.jobs += 1
-            yield self.waiting.popleft()
-        goes_on = self.takes_answers and not self.waiting
-        if goes_on is not self.is_read:
-            self.is_read = goes_on
-            yield Reading(self.channel.number, goes_on)
 
 
 class Broker:
     """All connections of one server.
 
     :param delivery: what delivers delayed messages; None: nobody does.
+    :param tells_access: each answer is an event, for who keeps a log of them.
     """
 
-    def __init__(self, served: Served, delivery: Delivery | None = None) -> None:
+    def __init__(
+        self, served: Served, delivery: Delivery | None = None, *, tells_access: bool = False
+    ) -> None:
         self.served = served
         self._delivery = delivery
         self._kept_up: set[str] = set()
         self._failed: dict[str, str] = {}
-        #: Requests so far.
+        #: Requests so far; and how many were answered how, by codes (None: not at all).
         self.requests = 0
+        self.answers: Counter[tuple[int, int | None]] = Counter()
         #: The puts that wait for slaves; None: there are none.
         self.holding: Holding[Append] | None = None
-        self._connections: dict[int, _Connection] = {}
+        self._tells_access = tells_access
+        self._connections: dict[int, Connection] = {}
         self._calls: Calls[tuple[Request, Call]] = Calls()
         self._numbers = 0
         self._pending = 0
@@ -131,7 +105,7 @@ class Broker:
         """A new connection; gives its number. Addresses are ``host:port``."""
         self._numbers += 1
         channel = Channel(self._numbers, peer, local, last_active=now)
-        self._connections[self._numbers] = _Connection(channel)
+        self._connections[self._numbers] = Connection(channel)
         return self._numbers
 
     def received(self, number: int, data: bytes, now: int) -> list[Event]:
@@ -163,7 +137,7 @@ class Broker:
 
     def _run(self, request: Request, events: list[Event]) -> None:
         self.requests += 1
-        self._take(request, lambda: self._process(request), events)
+        self._take(request, lambda: self._process(request), events, request.now)
 
     def _process(self, request: Request) -> Outcome:
         accounts = self.served.accounts
@@ -173,7 +147,9 @@ class Broker:
     def _processor(self, request: Request) -> Processor:
         return processor_of(request.command.code, writes=self.served.store.writable)
 
-    def _take(self, request: Request, ask: Callable[[], Outcome], events: list[Event]) -> None:
+    def _take(
+        self, request: Request, ask: Callable[[], Outcome], events: list[Event], now: int
+    ) -> None:
         """Makes events of what a processor gives, whatever that is."""
         command = request.command
         try:
@@ -182,6 +158,7 @@ class Broker:
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
         except NoAnswer as error:
             events.append(Close(request.channel.number, str(error)))
+            self._account(request, None, events, now)
             return
         except (RmqctlError, OSError) as error:
             # What the store says names its files, which is nothing for a network.
@@ -202,8 +179,21 @@ class Broker:
             else:
                 # Nobody waits for the answer, and what was begun is still to be ended.
                 events.append(work)
-        elif outcome is not None and not command.is_oneway:
-            events.append(Send(request.channel.number, encode_frame(outcome)))
+        elif outcome is not None:
+            self._account(request, outcome, events, now)
+            if not command.is_oneway:
+                events.append(Send(request.channel.number, encode_frame(outcome)))
+
+    def _account(
+        self, request: Request, answer: RemotingCommand | None, events: list[Event], now: int
+    ) -> None:
+        """Counts what was answered. Codes that nobody knows are one: anybody may send any."""
+        command, code = request.command, None if answer is None else int(answer.code)
+        self.answers[command.code if command.code in KNOWN else -1, code] += 1
+        if self._tells_access:
+            size = 0 if answer is None else len(answer.body)
+            at, lasted = self.served.now(), now - request.now
+            events.append(Accessed(at, request.channel.peer, command, code, size, lasted))
 
     def _call(self, request: Request, call: Call, events: list[Event]) -> None:
         """Asks a client, which has so long for its answer."""
@@ -212,7 +202,7 @@ class Broker:
         if target in self._connections and self._calls.add(one):
             events.append(Send(target, encode_frame(call.command)))
         else:
-            self._take(request, lambda: call.then(None, request.now), events)
+            self._take(request, lambda: call.then(None, request.now), events, request.now)
 
     def _called(
         self,
@@ -227,7 +217,7 @@ class Broker:
         request, call = one.call
         connection = self._connections.get(request.channel.number)
         if connection is not None:
-            self._take(request, lambda: call.then(answer, now), events)
+            self._take(request, lambda: call.then(answer, now), events, now)
             events += connection.next_events()
 
     def takes_answers(self, number: int, takes: bool) -> list[Event]:
@@ -265,7 +255,7 @@ class Broker:
                 raise result
             return then(result, now)
 
-        self._take(work.request, ask, events)
+        self._take(work.request, ask, events, now)
         if connection is not None:
             events += connection.next_events()
         return self._with_outgoing(events)
@@ -379,8 +369,8 @@ class Broker:
     def _wake(self, parked: Parked[Pull], now: int, events: list[Event]) -> None:
         connection = self._connections.get(parked.channel)
         if connection is not None:
-            request = parked.pull.request._replace(now=now)
-            self._take(request, lambda: pull.ask_again(self.served, parked.pull), events)
+            request = parked.pull.request
+            self._take(request, lambda: pull.ask_again(self.served, parked.pull), events, now)
             events += connection.next_events()
 
     def _with_outgoing(self, events: list[Event]) -> list[Event]:

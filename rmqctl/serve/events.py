@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.serve.processors.put import Put, Upkept
 from rmqctl.serve.processors.request import Outcome, Request
+from rmqctl.serve.wire.command import RemotingCommand
 
 __all__ = [
+    "Accessed",
     "Append",
     "Close",
     "Event",
@@ -70,6 +72,19 @@ class Reading(NamedTuple):
     goes_on: bool
 
 
+class Accessed(NamedTuple):
+    """A request that was answered, for who keeps a log of them: at ``timestamp`` (ms since the
+    epoch), after so many milliseconds; ``answer_code`` is None where the connection was closed
+    instead."""
+
+    timestamp: int
+    peer: str
+    command: RemotingCommand
+    answer_code: int | None
+    sent_bytes: int
+    milliseconds: int
+
+
 class Trouble(NamedTuple):
     """Something that whoever runs the server should know."""
 
@@ -85,4 +100,4 @@ class Upkeep(NamedTuple):
     work: Callable[[WritableStore], Upkept]
 
 
-Event = Send | Close | Job | Append | Persist | Upkeep | Reading | Trouble
+Event = Send | Close | Job | Append | Persist | Upkeep | Reading | Trouble | Accessed

@@ -21,6 +21,7 @@ from rmqctl.errors import CannotListen
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.errors import TlsUnusable
 from rmqctl.serve.events import (
+    Accessed,
     Append,
     Close,
     Event,
@@ -115,6 +116,8 @@ class Server:
     ) -> None:
         self._most = most
         self.detail = detail
+        #: Takes each request that was answered, where the broker tells of them.
+        self.accessed: Callable[[Accessed], None] = lambda one: None
         self.broker = broker
         self.trouble = trouble
         #: Connections so far.
@@ -192,6 +195,11 @@ class Server:
                 listener.close()
             await self._finish()
 
+    @property
+    def count(self) -> int:
+        """Connections now."""
+        return len(self._peers)
+
     def stop(self) -> None:
         self._stopped.set()
 
@@ -257,6 +265,8 @@ class Server:
                 self._begin(event)
             elif isinstance(event, Append | Persist | Upkeep):
                 self._writer.put(event)
+            elif isinstance(event, Accessed):
+                self.accessed(event)
             elif (peer := self._peers.get(event.channel)) is not None:
                 peer.do(event)
 

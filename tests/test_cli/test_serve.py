@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -34,11 +35,12 @@ def ask(port: int, code: int, **fields: str) -> RemotingCommand:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_one_line_when_it_is_ready_and_a_clean_stop(
-    golden: Golden, number: signal.Signals, code: int
+    golden: Golden, number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    root = golden("broker")
+    root, log = golden("broker"), tmp_path / "access.ndjson"
     before = state(root)
     command = [sys.executable, "-m", "rmqctl", "serve", "--read-only", "--listen", "127.0.0.1:0"]
+    command += ["--metrics-port", "0", "--access-log", str(log)]
     line = [*command, "--store", str(root), "--format", "ndjson"]
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         try:
@@ -49,6 +51,11 @@ def test_one_line_when_it_is_ready_and_a_clean_stop(
             place = {"consumerGroup": "cg_orders", "topic": "orders", "queueId": "1"}
             answer = ask(port, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset="7", **place)
             assert answer.code == 0
+            log.rename(tmp_path / "old.ndjson")
+            run.send_signal(signal.SIGHUP)
+            page = urlopen(f"http://{ready['metrics_address']}/metrics", timeout=20).read()
+            assert b'request="UPDATE_CONSUMER_OFFSET",answer="SUCCESS"} 1\n' in page
+            assert ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
             run.send_signal(number)
             out, err = run.communicate(timeout=30)
         finally:
@@ -64,8 +71,15 @@ def test_one_line_when_it_is_ready_and_a_clean_stop(
         "committed_offset": 7,
     }
     assert summary == {
-        "type": "summary", "connections": 1, "requests": 1, "committed_offsets": 1,
+        "type": "summary", "connections": 2, "requests": 2, "committed_offsets": 1,
     }  # fmt: skip
+    (first,), (second,) = (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (tmp_path / "old.ndjson", log)
+    )
+    assert (first["type"], first["request"]) == ("access", "UPDATE_CONSUMER_OFFSET")
+    assert (first["group"], first["topic"], first["answer_code"]) == ("cg_orders", "orders", 0)
+    assert (second["request"], second["topic"]) == ("GET_BROKER_CLUSTER_INFO", None)
     assert state(root) == before
 
 

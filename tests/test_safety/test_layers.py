@@ -86,9 +86,10 @@ FLOORS = {
         ["ha", "state"],
         ["processors"],
         ["events"],
+        ["connection"],
         ["broker", "writer"],
-        ["sockets"],
-        ["hasockets"],
+        ["metrics", "sockets"],
+        ["hasockets", "scrape"],
     ],
     "rmqctl.replicate": [
         ["errors", "events"],

@@ -10,6 +10,7 @@ from formats.remotingcodes import CommandFlag, RequestCode, SerializeType
 from rmqctl.engine.state.persist import persist
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.events import (
+    Accessed,
     Append,
     Close,
     Event,
@@ -41,6 +42,7 @@ class Dialogue:
         self.now = 1_000_000
         self.clients: dict[int, Client] = {}
         self.troubles: list[str] = []
+        self.accessed: list[Accessed] = []
         #: Names of the files that were written.
         self.files: list[str] = []
 
@@ -70,6 +72,8 @@ class Dialogue:
                 self.do(self.broker.upkept(event, kept, self.now))
             elif isinstance(event, Reading):
                 self.clients[event.channel].is_read = event.goes_on
+            elif isinstance(event, Accessed):
+                self.accessed.append(event)
             else:
                 self.troubles.append(event.text)
 

@@ -18,7 +18,9 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
-from rmqctl.serve.broker import MAX_JOBS, Broker, Job, Reading
+from rmqctl.serve.broker import Broker, Job
+from rmqctl.serve.connection import MAX_JOBS
+from rmqctl.serve.events import Reading
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.state.locks import LOCK_MAX_LIVE_TIME

@@ -20,7 +20,8 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
-from rmqctl.serve.broker import MAX_JOBS, Event
+from rmqctl.serve.broker import Event
+from rmqctl.serve.connection import MAX_JOBS
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served

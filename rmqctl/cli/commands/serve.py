@@ -47,6 +47,8 @@ class _Place(NamedTuple):
     listen: Address
     has_vip_port: bool
     tls: ssl.SSLContext | None
+    metrics_port: int | None
+    access_log: Path | None
 
 
 class AddressType(click.ParamType[Address]):
@@ -132,6 +134,18 @@ class AddressType(click.ParamType[Address]):
     help="Speak TLS, and nothing else: the certificate, PEM.",
 )
 @click.option("--tls-key", metavar="FILE", type=click.Path(path_type=Path), help="Its key, PEM.")
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(0, 0xFFFF),
+    help="Prometheus asks there, on the host of --listen, for /metrics.",
+)
+@click.option(
+    "--access-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Append a line of JSON for each request; SIGHUP begins the file anew.",
+)
 @click.option("--no-delivery", is_flag=True, help="Leave delayed messages where they wait.")
 @ha_options(AddressType())
 @common
@@ -149,6 +163,8 @@ def command(
     acl_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
+    metrics_port: int | None,
+    access_log: Path | None,
 ) -> int:
     """Answer RocketMQ's clients from a store, as a broker does.
 
@@ -187,8 +203,8 @@ def command(
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:
             delivery = None if read_only or no_delivery else Delivery(store)
-            broker = Broker(served, delivery)
-            place = _Place(listen, vip_port, tls)
+            broker = Broker(served, delivery, tells_access=access_log is not None)
+            place = _Place(listen, vip_port, tls, metrics_port, access_log)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 
 
@@ -196,6 +212,8 @@ async def _serve(
     settings: Settings, broker: Broker, place: _Place, ha: HaOptions | None, writer: RowWriter
 ) -> int:
     """Serves until a signal comes; the exit code."""
+    from rmqctl.cli.accesslog import AccessLog
+    from rmqctl.serve.scrape import Scraped
     from rmqctl.serve.sockets import Server, make_room
 
     served = broker.served
@@ -216,11 +234,22 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    writer.row(_listening(served, address, slaves))
+    log = None
+    if place.access_log is not None:
+        log = AccessLog(place.access_log, server.trouble)
+        server.accessed = log.write
+        loop.add_signal_handler(signal.SIGHUP, log.reopen)
+    scraped, metrics = Scraped(server), None
+    if place.metrics_port is not None:
+        metrics = await scraped.listen(place.listen.host, place.metrics_port)
+    writer.row(_listening(served, address, slaves, metrics))
     writer.flush()
     await server.run()
     if slaves is not None:
         await slaves.close()
+    scraped.close()
+    if log is not None:
+        log.close()
     rows = _committed(served)
     for row in rows:
         writer.row(row)
@@ -258,7 +287,9 @@ def _conf(settings: Settings) -> dict[str, str]:
     return {one.name: one.value for one in properties(text, settings.broker_conf)}
 
 
-def _listening(served: Served, address: str, slaves: HaServer | None) -> ListeningRow:
+def _listening(
+    served: Served, address: str, slaves: HaServer | None, metrics: str | None
+) -> ListeningRow:
     return {
         "type": "listening",
         "address": address,
@@ -266,6 +297,7 @@ def _listening(served: Served, address: str, slaves: HaServer | None) -> Listeni
         "store": str(served.store.root),
         "broker_name": served.names.broker,
         "cluster_name": served.names.cluster,
+        "metrics_address": metrics,
         "read_only": not served.store.writable,
         "topics": len(served.topics),
     }

@@ -81,6 +81,8 @@ WRITERS: dict[int, Processor] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: sendback.send_message_back,
     RequestCode.END_TRANSACTION: transactions.end_transaction,
 }
+#: Every request that has an answer of its own, a refusal included.
+KNOWN = frozenset(map(int, (*PROCESSORS, *WRITERS, *refused.NEVER)))
 
 
 def processor_of(code: int, *, writes: bool) -> Processor:

@@ -70,6 +70,11 @@ class Offsets:
             for (topic, group), offsets in sorted(self._table.items())
         }
 
+    def of_all(self, most: int) -> list[tuple[str, str, dict[int, int]]]:
+        """Topic, group and offsets by queue, of so many of them, sorted."""
+        owners = sorted(self._table)[:most]
+        return [(topic, group, self._table[topic, group]) for topic, group in owners]
+
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         self._table.setdefault((topic, group), {})[queue_id] = offset
 

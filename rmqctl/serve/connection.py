@@ -1,0 +1,42 @@
+"""One connection of a server, and what it may have under way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from rmqctl.serve.events import Append, Event, Job, Reading
+from rmqctl.serve.state.clients import Channel
+from rmqctl.serve.wire.frames import FrameReader
+
+#: Looks at the store that one connection may have under way; others wait, and no more is read of it
+#: then. Each may hold an answer of 256 KiB that the peer does not take.
+MAX_JOBS = 16
+#: Likewise of sends, which hold what has come: one flush serves many of them.
+MAX_APPENDS = 64
+
+
+class Connection:
+    """A connection: its channel, the bytes of an unfinished frame, and what it has under way.
+    ``takes_answers`` is false while its peer does not take what was sent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.reader = FrameReader()
+        self.jobs = 0
+        self.waiting: deque[Job | Append] = deque()
+        self.takes_answers = True
+        self.is_read = True
+
+    def next_events(self) -> Iterator[Event]:
+        """The jobs that can begin now, and whether to read on."""
+        while self.waiting and self.takes_answers:
+            is_append = isinstance(self.waiting[0], Append)
+            if self.jobs >= (MAX_APPENDS if is_append else MAX_JOBS):
+                break
+            self.jobs += 1
+            yield self.waiting.popleft()
+        goes_on = self.takes_answers and not self.waiting
+        if goes_on is not self.is_read:
+            self.is_read = goes_on
+            yield Reading(self.channel.number, goes_on)
