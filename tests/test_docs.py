@@ -50,6 +50,7 @@ WITH_TRANSCRIPTS = [
     "docs/how-to/messages-missing.md",
     "docs/how-to/move-a-store.md",
     "docs/how-to/serve.md",
+    "docs/tutorial/dead-broker.md",
     "docs/tutorial/first-store.md",
 ]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

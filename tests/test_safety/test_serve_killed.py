@@ -22,7 +22,7 @@ from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
 
 CONFIG = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, max_message_size=1 << 13)
-CLIENTS, ROUNDS = 4, 2
+CLIENTS, ROUNDS, DEEP_ROUNDS = 4, 2, 50
 SEND = {
     "a": "p", "b": "orders", "c": "TBW102", "d": "4", "f": "0", "g": "5", "h": "0", "i": "KEYS\1k",
 }  # fmt: skip
@@ -71,7 +71,9 @@ class Senders:
 
 
 @pytest.mark.slow
-def test_what_was_answered_before_a_kill_is_there(tmp_path: Path, chance: random.Random) -> None:
+def test_what_was_answered_before_a_kill_is_there(
+    tmp_path: Path, chance: random.Random, is_deep: bool
+) -> None:
     root = tmp_path / "store"
     MessageStore(root, CONFIG, writable=True, create=True).close()
     conf = tmp_path / "broker.conf"
@@ -79,7 +81,7 @@ def test_what_was_answered_before_a_kill_is_there(tmp_path: Path, chance: random
     command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0"]
     line = [*command, "--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
     answered: set[bytes] = set()
-    for number in range(ROUNDS):
+    for number in range(DEEP_ROUNDS if is_deep else ROUNDS):
         with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
             assert run.stdout is not None
             port = int(json.loads(run.stdout.readline())["address"].rpartition(":")[2])
