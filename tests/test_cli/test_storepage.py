@@ -120,6 +120,8 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
 ) -> None:
     done = cli("verify", "--report", tmp_path / "none" / "page.html", store=damaged)
     assert done.code == 5 and done.out == "" and "no directory" in done.err
+    done = cli("simulate-start", "--report", damaged / "page.html", store=damaged)
+    assert done.code == 5 and done.out == "" and "inside the store" in done.err
     (tmp_path / "page.html").mkdir()
     assert cli("verify", "--report", tmp_path / "page.html", store=damaged).code == 2
     several = ("--store", damaged, "--store", copy_store("ipv6"), "--master", "local[1]")

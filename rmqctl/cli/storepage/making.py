@@ -27,11 +27,15 @@ class Making:
     def __init__(self, settings: Settings, path: Path, by: str) -> None:
         """Looks at the store.
 
-        :raises CannotWrite: there is no directory for the file: that is told before a long check.
+        :raises CannotWrite: there is no directory for the file, or it is the store's: that is told
+            before a long check.
         :raises StoreNotFound, NotAStore, FileLengthContradiction: it cannot be opened.
         """
         if not path.absolute().parent.is_dir():
             raise CannotWrite(path=str(path), reason="there is no directory for it")
+        if path.resolve().is_relative_to(settings.root.resolve()):
+            reason = "it lies inside the store, which is only read: name another place"
+            raise CannotWrite(path=str(path), reason=reason)
         self._settings, self._path, self._by = settings, path, by
         self.store = portrait(settings.root, settings.config)
         self._found = Collected(*log_range(self.store))
