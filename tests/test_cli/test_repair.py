@@ -51,7 +51,7 @@ def test_the_way_of_a_repair(cli: Cli, broken: Path, tmp_path: Path) -> None:
     done = cli("repair", "--apply", plan, "--yes", "--format", "ndjson", store=broken)
     assert done.code == 0 and {row["state"] for row in done.rows} == {"applied"}
     backup = broken / done.rows[-1]["backup"]
-    assert [path.name for path in (backup / "old/commitlog").iterdir()] == [NASTY]
+    assert [path.name for path in (backup / "old/1/commitlog").iterdir()] == [NASTY]
     assert cli("verify", store=broken).code == 0 == cli("config", "check", store=broken).code
     offsets = json.loads(re.sub(r"(\d+):", r'"\1":', (broken / CONSUMERS).read_text()))
     assert offsets == {"offsetTable": {"orders@g": {"0": 3, "1": 29}}}

@@ -147,7 +147,7 @@ def test_everything_is_mended_at_once_and_nothing_else_is_touched(
             assert after[name] == one, name
     assert done.backup is not None
     kept = everything(done.backup / "old")
-    assert kept["commitlog/notes.txt"] == b"foreign" and kept["checkpoint"] == b"short"
+    assert kept["1/commitlog/notes.txt"] == b"foreign" and kept["10/checkpoint"] == b"short"
     undo(broken, CONFIG)
     assert everything(broken) == before
     with pytest.raises(NoRepair):
@@ -190,6 +190,116 @@ def test_random_faults(sound: Path, chance: random.Random, tmp_path: Path, numbe
         assert after <= left and after <= found, kinds
         undo(root, CONFIG)
         assert everything(root) == before
+
+
+def in_place_of(name: str) -> Callable[[Path], None]:
+    """A file stands where a directory must."""
+
+    def breaks(root: Path) -> None:
+        if (root / name).exists():
+            shutil.rmtree(root / name)
+        (root / name).write_text("no directory")
+
+    return breaks
+
+
+def empty_last_file(root: Path) -> None:
+    last = max((root / "commitlog").iterdir())
+    (root / "commitlog" / f"{int(last.name) + last.stat().st_size:020d}").touch()
+
+
+def empty_queue_file(root: Path) -> None:
+    os.truncate(max((root / "consumequeue/TopicA/0").iterdir()), 0)
+
+
+def strangers_in_what_goes(root: Path) -> None:
+    """In a queue and an index that are made anew, and beside them."""
+    empty_queue_file(root)
+    (root / "consumequeue/TopicA/0/notes.txt").touch()
+    (root / "consumequeue/TopicA/1/notes.txt").touch()
+    (root / "index/notes").touch()
+    with min(root.glob("index/2*")).open("r+b") as index:
+        index.seek(44)
+        index.write(b"\x00\x00\x00\x11")
+
+
+def strangers_beside_all_queues(root: Path) -> None:
+    """Nothing else is below ``consumequeue/``: all queues are made anew."""
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue/Other").mkdir(parents=True)
+    (root / "consumequeue/Other/notes.txt").touch()
+
+
+def link_of_a_stranger(root: Path) -> None:
+    (root / "commitlog/link").symlink_to("/nowhere")
+
+
+def checkpoint_of_other_length(root: Path) -> None:
+    (root / "checkpoint").write_bytes((root / "checkpoint").read_bytes() + bytes(10))
+
+
+def lost_config(root: Path) -> None:
+    (root / "config/topics.json").unlink()
+
+
+SINGLE: list[tuple[Callable[[Path], None], str]] = [
+    (in_place_of("index"), model.REBUILD_INDEX),
+    (in_place_of("consumequeue"), model.REBUILD_QUEUES),
+    (in_place_of("consumequeue/TopicA"), model.QUARANTINE),
+    (empty_last_file, model.QUARANTINE),
+    (empty_queue_file, model.REBUILD_QUEUE),
+    (strangers_in_what_goes, model.QUARANTINE),
+    (strangers_beside_all_queues, model.REBUILD_QUEUES),
+    (link_of_a_stranger, model.QUARANTINE),
+    (checkpoint_of_other_length, model.SET_CHECKPOINT),
+    (lost_config, model.RESTORE_CONFIG),
+]
+
+
+@pytest.mark.parametrize(("breaks", "action"), SINGLE)
+def test_other_things_that_may_be_wrong(
+    sound: Path, tmp_path: Path, breaks: Callable[[Path], None], action: str
+) -> None:
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    breaks(root)
+    before = everything(root)
+    plan = planned(root, tmp_path)
+    assert action in [step.action for step in plan.steps]
+    apply(root, CONFIG, plan)
+    assert findings_of(root)[0] == []
+    assert make_plan(root, CONFIG).steps == ()
+    # What is checked before something is taken back are the journal's fingerprints.
+    undo(root, CONFIG)
+    assert everything(root) == before
+
+
+def test_what_is_built_belongs_to_whom_the_store_does(broken: Path, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    for path in (broken, *broken.rglob("*")):
+        os.chown(path, 1234, 1234)
+    (broken / "config/topics.json").chmod(0o600)
+    apply(broken, CONFIG, planned(broken, tmp_path))
+    others = [
+        path
+        for path in broken.rglob("*")
+        if path.lstat().st_uid != 1234 and "rmqctl-backup" not in str(path) and path.name != "lock"
+    ]
+    assert others == []
+    assert (broken / "config/topics.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_is_damaged_keeps_its_queues(broken: Path) -> None:
+    log = min(path for path in (broken / "commitlog").iterdir() if path.name.isdigit())
+    with log.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\xff\xff")
+    plan = make_plan(broken, CONFIG)
+    assert {step.action for step in plan.steps} == {model.QUARANTINE, model.RESTORE_CONFIG}
+    why = {one.found.code: one.why for one in plan.left}
+    for code in ("queue-missing", "torn-tail", "checkpoint-unreadable"):
+        assert "`rmqctl salvage`" in why[code]
+    assert "lost its end" in why["consumer-offset-past-queue"]
 
 
 # --- plans that do not fit -------------------------------------------------------------------
@@ -402,7 +512,7 @@ def test_who_has_written_since_is_told(broken: Path, tmp_path: Path) -> None:
 def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None:
     done = apply(broken, CONFIG, planned(broken, tmp_path))
     assert done.backup is not None
-    (done.backup / "old/checkpoint").write_bytes(b"other")
+    (done.backup / "old/10/checkpoint").write_bytes(b"other")
     with pytest.raises(RepairOvertaken, match="what it has kept of checkpoint"):
         undo(broken, CONFIG)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Command lines that are shown of what is left with one code.
 _SHOWN_COMMANDS = 5
+#: Steps of one action that say what they change below a table.
+_SHOWN_STEPS = 10
 
 
 @make(
@@ -147,11 +150,20 @@ def _log_bytes(settings: Settings) -> int:
 
 
 def _print_steps(writer: RowWriter, steps: list[Any]) -> None:
-    """The rows, and below a table what each step says of itself."""
+    """The rows, and below a table what each step says of itself; of many like each other the first
+    ones do."""
     for row in steps:
         writer.row(row)
+    told: Counter[str] = Counter()
     for row in steps:
-        writer.remark(f"{row['step']}: {row['changes']} Sacrifices: {row['sacrifices']}")
+        told[row["action"]] += 1
+        if told[row["action"]] <= _SHOWN_STEPS:
+            writer.remark(f"{row['step']}: {row['changes']} Sacrifices: {row['sacrifices']}")
+    for action, count in told.items():
+        if count > _SHOWN_STEPS:
+            writer.remark(
+                f"… and {count - _SHOWN_STEPS} more steps {action}: the plan has them all."
+            )
 
 
 def _print_left(settings: Settings, writer: RowWriter, plan: Plan) -> None:

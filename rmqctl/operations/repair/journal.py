@@ -76,13 +76,13 @@ def read_journal(directory: Path) -> Journal:
     try:
         value = brokerjson.read(directory / JOURNAL)
         moves = tuple(
-            Move(**one | {"steps": tuple(one["steps"]), "made": tuple(one["made"])})
+            Move(**one | {"steps": tuple(map(int, one["steps"])), "made": tuple(one["made"])})
             for one in value["moves"]
         )
         journal = Journal(value["backup"], value["log"], value["steps"], moves)
         below = [path for move in moves for path in (move.path, *move.made)]
         is_ours = value["version"] == 1 and _IS_BACKUP.fullmatch(journal.backup)
-        if is_ours and all(map(is_below, below)):
+        if is_ours and all(map(is_below, below)) and all(move.steps for move in moves):
             return journal
         reason = "its journal names what rmqctl never touches, or is of another version"
     except (ConfigFileUnreadable, KeyError, TypeError, ValueError) as error:
@@ -116,9 +116,18 @@ class Mover:
         if is_old_kept and fingerprint(old) != move.old:
             return f"what it has kept of {move.path} is not what stood there"
         expected = move.new if is_new_placed else None if is_old_kept else move.old
-        if fingerprint(target) != expected:
-            return f"{move.path} was changed meanwhile"
-        return None
+        if fingerprint(target) == expected or (expected is None and self._is_made(move.path)):
+            return None
+        return f"{move.path} was changed meanwhile"
+
+    def _is_made(self, path: str) -> bool:
+        """Whether a path is a directory that was made for other moves, with nothing else in it."""
+        moves = self._journal.moves
+        if not any(path in move.made for move in moves) or not (self._root / path).is_dir():
+            return False
+        known = {move.path for move in moves}
+        below = [f"{path}/{name}" for name in paths.scan_names(self._root / path)]
+        return all(one in known or self._is_made(one) for one in below)
 
     def _tail_problem(self, move: Move) -> str | None:
         """Each byte is what it was, or zero."""
@@ -146,10 +155,11 @@ class Mover:
     def _places(self, move: Move) -> tuple[Path, Path, Path]:
         """Where it stands in the store, where the old one is kept, and where the new one waits."""
         directory = self._directory
-        return self._root / move.path, directory / OLD / move.path, directory / NEW / move.path
+        old = kept_place(directory, move.steps[0], move.path)
+        return self._root / move.path, old, directory / NEW / move.path
 
     def _kept_tail(self, move: Move) -> Path:
-        return kept_tail(self._directory, move.path, move.position)
+        return kept_tail(self._directory, move.steps[0], move.path, move.position)
 
     # --- moving --------------------------------------------------------------------------
 
@@ -251,9 +261,14 @@ class Mover:
             sync(self._root)
 
 
-def kept_tail(directory: Path, path: str, position: int) -> Path:
+def kept_place(directory: Path, step: int, path: str) -> Path:
+    """Where the old one of a path is kept: by steps, for a path may lie in that of another."""
+    return directory / OLD / str(step) / path
+
+
+def kept_tail(directory: Path, step: int, path: str, position: int) -> Path:
     """Where bytes of a file that become zeros are kept."""
-    return directory / OLD / f"{path}.from-{position}"
+    return kept_place(directory, step, f"{path}.from-{position}")
 
 
 def make_directory(root: Path, name: str) -> None:

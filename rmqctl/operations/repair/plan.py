@@ -101,7 +101,7 @@ def _findings(
         if isinstance(found, Finding):
             yield found
     for found in lint(store.root, config, LintSummary()):
-        if found.code in LINT_CODES:
+        if found.code in LINT_CODES or found.path == paths.CHECKPOINT:
             yield found
     yield from check(store, ConfigSummary())
 
@@ -160,6 +160,7 @@ class _Gathered:
             why = self._objection(key)
             if why is not None:
                 self._give_up(key, why)
+        self._merge_quarantines()
         for key in [key for key in codes if key[0] == model.SET_OFFSET]:
             why = self._objection_to_offset(key)
             if why is not None:
@@ -170,6 +171,14 @@ class _Gathered:
             codes.setdefault((model.SET_CHECKPOINT,), {"unclean-shutdown": None})
         if (model.SET_CHECKPOINT,) in codes and self._store.obstacle.store_timestamp <= 0:
             self._give_up((model.SET_CHECKPOINT,), "The log has no record that could be its time.")
+
+    def _merge_quarantines(self) -> None:
+        """A stranger in a directory that becomes another one goes with the old one."""
+        for key in list(self._codes):
+            whole = _replaced_by(key)
+            for one in list(self._codes) if whole else ():
+                if one[0] == model.QUARANTINE and f"{one[1]}/".startswith(whole):
+                    self._codes[key] |= self._codes.pop(one)
 
     def _give_up(self, key: Key, why: str) -> None:
         codes = self._codes.pop(key)
@@ -270,6 +279,16 @@ class _Gathered:
     def _is_mended(self, key: Key | None) -> bool:
         of_all = key is not None and key[0] == model.REBUILD_QUEUE
         return key in self._codes or (of_all and (model.REBUILD_QUEUES,) in self._codes)
+
+
+def _replaced_by(key: Key) -> tuple[str, ...]:
+    """Directories that a step replaces whole, each with a slash behind it."""
+    rooms = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)
+    if key[0] == model.REBUILD_QUEUES:
+        return tuple(f"{room}/" for room in rooms)
+    if key[0] == model.REBUILD_QUEUE:
+        return tuple(f"{room}/{key[1]}/{key[2]}/" for room in rooms)
+    return (f"{paths.INDEX}/",) if key[0] == model.REBUILD_INDEX else ()
 
 
 def touched(step: Step) -> list[str]:

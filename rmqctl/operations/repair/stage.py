@@ -24,7 +24,7 @@ from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.errors import PlanDoesNotFit
 from rmqctl.operations.repair.fingerprint import fingerprint
-from rmqctl.operations.repair.journal import BACKUP, NEW, OLD, Journal, Move, kept_tail
+from rmqctl.operations.repair.journal import BACKUP, NEW, Journal, Move, kept_place, kept_tail
 from rmqctl.operations.repair.planfile import write_whole
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class _Stage:
     def _move(self, path: str, *steps: int) -> Move:
         """The move of what was built for a path, which may be nothing."""
         refuse_links(self._root, Path(path).parent)
-        kept = self._directory / OLD / path
+        kept = kept_place(self._directory, steps[0], path)
         kept.parent.mkdir(parents=True, exist_ok=True)
         self._belongs_to_the_store(self._new / path)
         new = fingerprint(self._new / path)
@@ -103,7 +103,7 @@ class _Stage:
     def _tail(self, step: Step) -> Move:
         """Keeps the bytes that become zeros."""
         path, position, length = (step.what[name] for name in ("path", "position", "length"))
-        kept = kept_tail(self._directory, path, position)
+        kept = kept_tail(self._directory, step.number, path, position)
         kept.parent.mkdir(parents=True, exist_ok=True)
         file = MappedFile.open(self._root / path)
         try:
