@@ -58,10 +58,12 @@ class Mending:
         self._store = store
         self._root = store.root
         self.log_problem = ""
+        #: Why no step mends the finding that was asked for last; empty: its advice says enough.
+        self.why = ""
 
     def key(self, found: Finding) -> Key | None:
         """The step that mends a finding; None: none does."""
-        code, path = found.code, found.path or ""
+        code, path, self.why = found.code, found.path or "", ""
         self.log_problem = self.log_problem or _LOG_PROBLEMS.get(code, "")
         if code in _QUEUE_CODES:
             return self._queue_key(found)
@@ -96,6 +98,13 @@ class Mending:
         end, log = self._store.obstacle, self._store.commit_log
         number = log.files.index_of(end.offset)
         if end.obstacle is not None or number < 0 or found.physical_offset != end.offset:
+            return None
+        if log.find_record(end.offset) is not None:
+            # Nothing tells an append that was cut off from a body that has changed since.
+            self.why = (
+                "A record with a whole header stands there, and its body is not what was stored: "
+                "`rmqctl walk commitlog` shows what is left of it. A start cuts it off."
+            )
             return None
         mapped = log.files.file(number)
         for later in range(number + 1, len(log.files.entries)):

@@ -140,7 +140,7 @@ class _Gathered:
             self._codes.setdefault(key, {})[found.code] = None
             self._examples.setdefault(key, found)
         else:
-            self._leave(found, found.advice)
+            self._leave(found, self._mending.why or found.advice)
 
     def _leave(self, found: Finding, why: str) -> None:
         if len(self.left) < _MOST_LEFT:
