@@ -124,6 +124,14 @@ def test_a_broker_that_runs_keeps_its_store(cli: Cli, broken: Path, tmp_path: Pa
         lock.release()
 
 
+def test_a_plan_beside_a_broker_says_that_it_will_not_fit(
+    cli: Cli, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqctl.engine.files.lock.is_locked", lambda root: True)
+    done = cli("repair", "--plan", tmp_path / "plan.json", store=broken)
+    assert done.code == 0 and "does not fit when it has stopped" in done.err
+
+
 def test_no_plan_is_told(cli: Cli, store: Path, tmp_path: Path) -> None:
     assert cli("repair", "--apply", tmp_path / "none", store=store).code == 5
     bad = tmp_path / "bad"

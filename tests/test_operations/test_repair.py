@@ -308,6 +308,23 @@ def test_a_last_record_whose_body_has_changed_is_not_cut_off(sound: Path, tmp_pa
     assert "A record with a whole header stands there" in why
 
 
+def test_a_queue_that_nothing_tells_the_numbers_of_is_kept(sound: Path, tmp_path: Path) -> None:
+    """Its messages are gone with the log's first files; made anew it would begin at 0 again."""
+    root = Path(shutil.copytree(sound, tmp_path / "store"))
+    directory = root / "consumequeue/Gone/0"
+    shutil.copytree(root / "consumequeue/TopicA/0", directory)
+    for path in directory.iterdir():
+        data = bytearray(path.read_bytes())
+        for at in range(0, len(data), 20):
+            if any(data[at : at + 20]):
+                data[at : at + 8] = (1 << 40).to_bytes(8, "big")
+        path.write_bytes(data)
+    plan = make_plan(root, CONFIG)
+    assert [step.what for step in plan.steps if step.action == model.REBUILD_QUEUE] == []
+    (why,) = {one.why for one in plan.left if one.found.code == "unit-points-past-log-end"}
+    assert "would begin at offset 0 again" in why
+
+
 def test_a_log_that_is_damaged_keeps_its_queues(broken: Path) -> None:
     log = min(path for path in (broken / "commitlog").iterdir() if path.name.isdigit())
     with log.open("r+b") as file:

@@ -54,6 +54,10 @@ _SETTINGS = (
 )
 #: Findings with which the messages of a queue take each other's places in one that is made anew.
 _BLOCKS_QUEUE = frozenset(("queue-begun-again", "queue-offset-repeated"))
+#: Findings that tell of records, which a queue that is made anew has.
+_OF_RECORDS = frozenset(("queue-missing", "record-without-unit", "unit-misplaced"))
+#: Units of a queue that are asked whether the log has their messages.
+_MOST_ASKED = 4096
 #: What the next start does by itself, and the step that does it at once.
 _PENDING: dict[str, Key] = {
     "dispatch-behind": (model.REBUILD_QUEUES,),
@@ -199,11 +203,33 @@ class _Gathered:
                 "Messages of the log claim one place in this queue: made anew, older ones would "
                 "take the places of later ones."
             )
+        if action == model.REBUILD_QUEUE and not self._has_message(key):
+            return (
+                "No unit of this queue leads to a message that the log still has: made anew it "
+                "would begin at offset 0 again."
+            )
         if action == model.REBUILD_QUEUES and self._blocked:
             return "In some queues messages of the log claim one place: rebuild the others singly."
         if action in rebuilds:
             return self._rebuild_problem(key)
         return None
+
+    def _has_message(self, key: Key) -> bool:
+        """Whether the log has a message that tells the numbers of a queue: records that lack their
+        units say so, else one of the queue's last units leads to it."""
+        if _OF_RECORDS & self._codes[key].keys():
+            return True
+        queue = self._store.consume_queue(*key[1:])
+        if queue is None:
+            return True
+        for offset in range(queue.max_offset - 1, queue.max_offset - 1 - _MOST_ASKED, -1):
+            unit = queue.unit(offset) if offset >= queue.min_offset else None
+            if unit is None:
+                break
+            record = self._store.commit_log.find_record(unit.physical_offset)
+            if record is not None and record.total_size == unit.size:
+                return True
+        return False
 
     def _rebuild_problem(self, key: Key) -> str | None:
         if key[0] == model.REBUILD_INDEX:

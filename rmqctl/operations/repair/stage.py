@@ -142,8 +142,20 @@ class _Stage:
             names = [f"{room}/{queue}" for room in _QUEUE_ROOMS]
         for name in names:
             move = self._move(name, step.number)
+            if step.action == model.REBUILD_QUEUE and name == step.path and move.new is None:
+                self._refuse_empty(step)
             if move.old is not None or move.new is not None:
                 yield move
+
+    def _refuse_empty(self, step: Step) -> None:
+        """:raises PlanDoesNotFit: a queue would begin at 0 again, for the log has no message of it
+        that tells its numbers."""
+        queue = f"queue {step.what['queue_id']} of topic {step.what['topic']!r}"
+        raise PlanDoesNotFit(
+            store=str(self._root),
+            reason=f"the log has no message of {queue}, which would begin at offset 0 again: take "
+            f"step {step.number} out of it",
+        )
 
     def _config_file(self, path: str, steps: list[Step]) -> None:
         """The file as it is afterwards: its copy's content, with other offsets."""
