@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,26 @@ def test_a_log_that_comes_again_is_indexed_from_where_the_index_ends(
     once.close()
     again.close()
     assert index_contents(tmp_path / "again/index") == index_contents(tmp_path / "once/index")
+
+
+def test_a_full_file_is_on_disk_before_there_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when a killed process has filled it: a start trusts all files but the newest."""
+    killed = service_at(tmp_path)
+    for number in range(GEOMETRY.index_num - 1):
+        killed.put_message([number], 100 * number, 1000)
+    (full,) = (tmp_path / "index").iterdir()
+    inode, force, forced = full.stat().st_ino, os.fdatasync, []
+
+    def noted(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == inode:
+            forced.append(len(list((tmp_path / "index").iterdir())))
+        force(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", noted)
+    service_at(tmp_path).put_message([7], 100_000, 1000)
+    assert forced == [1]
 
 
 @given(messages_in_log_order())

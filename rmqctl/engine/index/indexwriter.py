@@ -104,6 +104,12 @@ class IndexServiceWriter(IndexService):
         last = self.last()
         if last is not None and not last.is_full:
             return last
+        if last is not None:
+            # On disk before there is another one: a start doubts the newest file only. All of it,
+            # for what an earlier process stored, and was killed, is noted nowhere here.
+            self.before_flush()
+            last.mapped.mark_dirty(0, last.mapped.size)
+            last.flush()
         path = self.directory / self._new_name()
         head = first_header(last.header if last is not None else None).pack()
         mapped = MappedFile.create(
@@ -111,8 +117,6 @@ class IndexServiceWriter(IndexService):
         )
         fresh = self._new_file(mapped)
         if last is not None:
-            self.before_flush()
-            last.flush()
             last.close()
         self.paths.append(path)
         self._last = fresh
