@@ -45,7 +45,11 @@ class Copy:
         self.records = self.bytes = 0
         #: Physical offsets of records whose body is not what was stored: the master's, too.
         self.mismatches: list[int] = []
-        self.flush_log()
+        try:
+            self.flush_log()
+        except BaseException:
+            self.store.abandon()
+            raise
 
     @property
     def end(self) -> int:

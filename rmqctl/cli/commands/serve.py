@@ -262,14 +262,9 @@ async def _serve(
 
 
 async def _feed_slaves(server: Server, ha: HaOptions, address: str) -> HaServer:
-    """Has slaves come, too, beside a server that listens at an address. What is in the log counts
-    as on disk when it is: only then do slaves get it."""
-    from rmqctl.engine.messagestore import WritableStore
+    """Has slaves come, too, beside a server that listens at an address."""
     from rmqctl.serve.hasockets import HaServer
 
-    store = server.broker.served.store
-    if isinstance(store, WritableStore):
-        store.flush_structures(("commitlog",))
     slaves = HaServer(server, ha.allowed)
     host, _, port = address.rpartition(":")
     await slaves.listen(*ha.place(host.strip("[]"), int(port)))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import MESSAGE_MAGIC_CODE
 from formats.remotingcodes import FRAME_MAX_LENGTH, ResponseCode
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import FilterSyntaxError
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
@@ -128,11 +129,28 @@ def read(store: Store, asked: Pull) -> Pulled:
     found = store.get_message(
         asked.topic, asked.queue_id, asked.offset, asked.max_msg_nums, asked.message_filter
     )
-    place = found.status, found.next_begin_offset, found.min_offset, found.max_offset
-    problem = unreadable(found.records)
+    status, next_offset, records = found.status, found.next_begin_offset, found.records
+    volatile = _not_on_disk(store, records)
+    if volatile is not None:
+        # Of what a crash may take away a consumer would pass over what takes its place.
+        records, next_offset = records[:volatile], records[volatile].queue_offset
+        status = status if records else GetMessageStatus.OFFSET_OVERFLOW_ONE
+    place = status, next_offset, found.min_offset, found.max_offset
+    problem = unreadable(records)
     if problem:
         return Pulled(*place, b"", 0, problem)
-    return Pulled(*place, stored_bytes(store, found.records), len(found.records))
+    return Pulled(*place, stored_bytes(store, records), len(records))
+
+
+def _not_on_disk(store: Store, records: list[Record]) -> int | None:
+    """Which of the records of a store that is written is the first that is in memory only: those
+    that come in this moment, and all that come after the disk has failed; None: none is."""
+    if not records or not isinstance(store.commit_log, CommitLogWriter):
+        return None
+    end = store.commit_log.flushed_where
+    if records[-1].physical_offset < end:
+        return None
+    return next(n for n, one in enumerate(records) if one.physical_offset >= end)
 
 
 def stored_bytes(store: Store, records: list[Record]) -> bytes:

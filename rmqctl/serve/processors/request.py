@@ -130,7 +130,13 @@ class Served:
 
         :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
             help.
+        :raises CannotWrite: the disk failed.
         """
+        from rmqctl.engine.messagestore import WritableStore
+
+        if isinstance(store, WritableStore):
+            # Consumers and slaves are shown what is on disk; all of it is, from the beginning.
+            store.flush_structures(("commitlog",))
         allowed = PERM_ALL if store.writable else PERM_READ
         topics = Topics(store, allowed, auto_creates=auto_creates)
         names = Names(
