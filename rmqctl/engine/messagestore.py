@@ -370,7 +370,7 @@ class WritableStore(MessageStore):
     def abandon(self) -> None:
         """Closes without flushing, as a killed process would: ``abort`` stays."""
         self._closed = True
-        self.writer.is_shutdown = True
+        self.writer.let_go()
         self._undo.close()
 
     def _forked(self) -> None:

@@ -248,6 +248,50 @@ def record_at(
     type: type, buffer: object, position: int, readable: int, file_from_offset: int
 ) -> object: ...
 def property_maps(buffer: object, starts: object, lengths: object) -> PropertyMaps | None: ...
+
+class PutCounts:
+    def __init__(self, ends: list[int]) -> None: ...
+    def take(self) -> tuple[list[tuple[str, int, int]], list[int], float]: ...
+
+class SingleAppender:
+    def __init__(
+        self,
+        *,
+        shortest_properties: int,
+        largest_record: int,
+        classes: tuple[type, type],
+        parts: object,
+        answers: object,
+        clock: Callable[[], int] | None,
+        counts: PutCounts,
+    ) -> None: ...
+    def set_log(self, buffer: object, base: int, reserved: int) -> None: ...
+    def admit(
+        self,
+        topic: str,
+        queue_id: int,
+        queue: object,
+        mapped: object,
+        dirty: object,
+        buffer: object,
+        first: int,
+        limit: int,
+    ) -> None: ...
+    def set_index(
+        self,
+        file: object,
+        mapped: object,
+        dirty: object,
+        buffer: object,
+        slots: int,
+        slot_count: int,
+        items: int,
+        limit: int,
+        header: object,
+        fields: tuple[int, ...],
+    ) -> None: ...
+    def put(self, message: object, waits: bool) -> Any: ...
+
 def units_by_queue(
     batches: list[list[object]],
 ) -> tuple[list[tuple[int, int, int, bool]], bytearray, bytearray]: ...

@@ -170,9 +170,9 @@ def test_a_heartbeat_needs_what_it_subscribes_to(dialogue: Dialogue) -> None:
 def test_what_is_in_no_table_is_for_administrators(dialogue: Dialogue) -> None:
     client = dialogue.client()
     everything = {*PROCESSORS, *WRITERS}
-    assert everything - {*NEEDS, *_OF_BODIES, *OPEN} == ADMINISTRATION | {33}
+    assert everything - {*NEEDS, *_OF_BODIES, *OPEN} == ADMINISTRATION | {33, 103, 104}
     assert {*NEEDS, *_OF_BODIES, *OPEN} <= everything
-    for code in ADMINISTRATION | {33, 400}:
+    for code in ADMINISTRATION | {33, 103, 104, 400}:
         answer = ask(client, "reader", "of-orders", code)
         assert answer is not None and "AclException" in (answer.remark or "")
     answer = ask(client, "keeper", "of-the-keys", RequestCode.GET_ALL_TOPIC_CONFIG)

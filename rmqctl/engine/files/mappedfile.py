@@ -219,6 +219,17 @@ class MappedFile:
             self._reserved.add(start)
         self._allocated = start, at
 
+    def room_behind(self, position: int) -> int:
+        """Up to where blocks are known to be allocated behind a position whose own were asked for
+        last; at least that position."""
+        low, high = self._allocated
+        return min(high, self.size) if low <= position < high else position
+
+    @property
+    def dirty(self) -> DirtyRange:
+        """What was stored since the last :meth:`flush`; :meth:`mark_dirty` makes it grow."""
+        return self._dirty
+
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data``; the range must lie in the file and be reserved."""
         end = position + len(data)

@@ -264,6 +264,19 @@ class IndexFile:
             self._has_slots = True
         return True
 
+    def room_for(self, items: int) -> int:
+        """Makes sure of disk space for all slots and the next ``items`` items, or as many as fit;
+        the number of the first one without it."""
+        count = self.header.index_count
+        items = min(items, self.geometry.index_num - count)
+        if items <= 0 or not self._reserve_slots():
+            return count
+        try:
+            self.mapped.reserve(self.geometry.item_position(count), items * ITEM.size)
+        except OSError:
+            return count
+        return count + items
+
     @staticmethod
     def _linkable(slot_value: int, index_count: int) -> int:
         """A slot value as ``putKey`` takes it: out of range counts as empty."""

@@ -58,6 +58,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         #: Those that made room for units to come, and would lose it.
         self._waiting: dict[tuple[str, int], ConsumeQueueWriter] = {}
         self._unsynced: Unsynced = {}
+        #: Changes when a queue that was lent may not be the one that is lent from now on.
+        self.generation = 0
 
     @property
     def writes_ext(self) -> bool:
@@ -133,6 +135,7 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         )
         queue.clear_from(queue_offset)
         self._open.forget((topic, queue_id))
+        self.generation += 1
 
     def flush(self) -> None:
         """Forces every queue to disk. :raises OSError: the disk failed."""
@@ -153,5 +156,6 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             self._unsynced.setdefault(path, DirtyRange(0, 1))
 
     def close(self) -> None:
+        self.generation += 1
         self._open.clear()
         self._waiting.clear()

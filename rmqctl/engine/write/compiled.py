@@ -46,6 +46,7 @@ class Stop(IntEnum):
     FULL = 4
     HOST = 5
     FAILED = 6
+    INDEX = 7
 
 
 def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> BulkAppender:

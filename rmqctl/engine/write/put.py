@@ -152,7 +152,9 @@ class MessagePutter:
     def is_os_page_cache_busy(self) -> bool:
         """Whether a put has held the lock for too long (``isOSPageCacheBusy``)."""
         begin = self._begin_time_in_lock
-        held = (perf_counter() - begin) * 1000 if begin else 0
+        if not begin:
+            return False
+        held = (perf_counter() - begin) * 1000
         return self.config.os_page_cache_busy_time_out_mills < held < _NOT_IN_LOCK
 
     # --- before the lock -----------------------------------------------------------------

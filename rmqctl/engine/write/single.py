@@ -44,6 +44,7 @@ class QuickPutter:
 
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
+        self.kernel = kernel
         self._kernel = kernel_appender(putter, kernel)
         #: Queue offsets before which units have disk space.
         self._limits: dict[tuple[str, int], int] = {}

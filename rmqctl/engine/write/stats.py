@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from typing import Protocol
 
 #: ``putMessageDistributeTime``'s classes, as the engine prints them, with their upper ends in
 #: milliseconds; the last has none.
@@ -25,6 +26,14 @@ PUT_TIME_CLASSES = {
 }
 
 
+class PutCounts(Protocol):
+    """What the compiled kernel has counted."""
+
+    def take(self) -> tuple[list[tuple[str, int, int]], list[int], float]:
+        """``(topic, messages, bytes)`` since this was asked last, puts by class of their times, and
+        the longest time."""
+
+
 class StoreStats:
     """Counters, safe for many threads. Times are milliseconds.
 
@@ -33,14 +42,56 @@ class StoreStats:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.put_message_topic_times_total: Counter[str] = Counter()
-        self.put_message_topic_size_total: Counter[str] = Counter()
+        self._topic_times: Counter[str] = Counter()
+        self._topic_sizes: Counter[str] = Counter()
         self.put_message_failed_times = 0
-        self.put_message_entire_time_max = 0.0
-        self.put_message_distribute_time = [0] * len(PUT_TIME_CLASSES)
+        self._entire_time_max = 0.0
+        self._distribute_time = [0] * len(PUT_TIME_CLASSES)
+        self._counts: PutCounts | None = None
         self.flush_times = 0
         self.flush_time_total = 0.0
         self.flush_time_max = 0.0
+
+    def counted_by(self, counts: PutCounts) -> None:
+        """The compiled kernel counts its puts there, until somebody asks here."""
+        self._counts = counts
+
+    def _settle(self) -> None:
+        """Takes over what the kernel has counted."""
+        if self._counts is None:
+            return
+        with self._lock:
+            topics, classes, longest = self._counts.take()
+            for topic, messages, size in topics:
+                self._topic_times[topic] += messages
+                self._topic_sizes[topic] += size
+            for number, count in enumerate(classes):
+                self._distribute_time[number] += count
+            self._entire_time_max = max(self._entire_time_max, longest)
+
+    @property
+    def put_message_topic_times_total(self) -> Counter[str]:
+        """How many messages went to each topic."""
+        self._settle()
+        return self._topic_times
+
+    @property
+    def put_message_topic_size_total(self) -> Counter[str]:
+        """How many bytes of records went to each topic."""
+        self._settle()
+        return self._topic_sizes
+
+    @property
+    def put_message_entire_time_max(self) -> float:
+        """How long the longest put took."""
+        self._settle()
+        return self._entire_time_max
+
+    @property
+    def put_message_distribute_time(self) -> list[int]:
+        """How many puts there were of each of :data:`PUT_TIME_CLASSES`."""
+        self._settle()
+        return self._distribute_time
 
     def stored(self, rows: Iterable[tuple[str, int]]) -> None:
         """Messages are in the log: the topic and size of each."""
@@ -49,7 +100,7 @@ class StoreStats:
     def stored_many(self, totals: Iterable[tuple[str, int, int]]) -> None:
         """The same of several at once: a topic, how many messages, and their bytes."""
         with self._lock:
-            times, sizes = self.put_message_topic_times_total, self.put_message_topic_size_total
+            times, sizes = self._topic_times, self._topic_sizes
             for topic, messages, size in totals:
                 times[topic] += messages
                 sizes[topic] += size
@@ -58,8 +109,8 @@ class StoreStats:
         """A put took ``elapsed``; ``failed`` of its messages have another status than PUT_OK."""
         with self._lock:
             self.put_message_failed_times += failed
-            self.put_message_entire_time_max = max(self.put_message_entire_time_max, elapsed)
-            self.put_message_distribute_time[_time_class(elapsed)] += 1
+            self._entire_time_max = max(self._entire_time_max, elapsed)
+            self._distribute_time[_time_class(elapsed)] += 1
 
     def flushed(self, elapsed: float) -> None:
         """The log was forced to disk once, which took ``elapsed``."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.record.pieces import LogPiece
     from rmqctl.engine.write.appended import Bulk
     from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
+    from rmqctl.engine.write.onecall import OneCallPutter
     from rmqctl.engine.write.single import QuickPutter
 
 
@@ -58,6 +59,8 @@ class StoreWriter:
         self._derived = context.derived
         self._singles = 0
         self._quick: QuickPutter | None = None
+        self._one_call: OneCallPutter | None = None
+        self._context = context
         self._log.on_flush = self.stats.flushed
         self.flusher = StoreFlusher(context, self.running_flags)
         self._putter = MessagePutter(context, self.flusher.before_append)
@@ -105,11 +108,39 @@ class StoreWriter:
 
     def put_message(self, message: MessageExtBrokerInner, *, flush: bool) -> PutMessageResult:
         """``MessageStore.put_message``: by the kernel, where one puts message after message."""
+        one_call = self._one_call
+        if one_call is not None and self.check_store_status() is None:
+            waits = flush or self.replica is not None
+            begin = perf_counter()
+            with self._context.lock:
+                is_able = not self.is_shutdown and not self.flusher.reput_message.is_running
+                result = one_call.put(message, waits) if is_able else None
+            if result is not None:
+                if waits:
+                    self._await_disk([result], flush, message.is_wait_store_msg_ok)
+                    failed = int(not result.is_ok)
+                    self.stats.put_ended((perf_counter() - begin) * 1000, failed)
+                else:
+                    self.flusher.wakeup()
+                return result
+        return self._put_message(message, flush)
+
+    def _make_quick(self) -> None:
+        """Gets the kernel's ways ready, where there is one."""
+        from rmqctl.engine.write.single import quick_putter
+
+        self._quick = quick_putter(self._putter, self._derived.index)
+        if self._quick is not None:
+            from rmqctl.engine.write.onecall import one_call_putter
+
+            kernel = self._quick.kernel
+            self._one_call = one_call_putter(kernel, self._context, self._putter, self.stats)
+
+    def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
+        """A message that is not put in one call."""
         self._singles += 1
         if self._singles == _FEW_SINGLES:
-            from rmqctl.engine.write.single import quick_putter
-
-            self._quick = quick_putter(self._putter, self._derived.index)
+            self._make_quick()
         if self._quick is not None and self.check_store_status() is None:
             begin = perf_counter()
             result = self._put_quickly(self._quick, message)
@@ -312,6 +343,11 @@ class StoreWriter:
             reason=f"the disk took longer than {timeout} ms (syncFlushTimeout). The log has the "
             f"message (up to {next_offset}), and it may be on disk or not",
         )
+
+    def let_go(self) -> None:
+        """Nothing is put any more, and nothing held of the store's files."""
+        self.is_shutdown = True
+        self._quick = self._one_call = None
 
     def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
         """``MessageStore.flush_structures``."""

@@ -422,6 +422,13 @@ impl Origin {
 /// A property, with room for the hash of its name.
 pub type Entry<'a> = (u32, (&'a str, &'a str));
 
+/// The name of a queue.
+pub fn key_of(topic: &[u8], queue_id: i32) -> Box<[u8]> {
+    let mut room = Vec::with_capacity(topic.len() + 4);
+    key(&mut room, topic, queue_id);
+    room.into()
+}
+
 /// A queue as `numbers` knows it, in `room`.
 fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
     room.clear();

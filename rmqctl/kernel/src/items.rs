@@ -2,8 +2,10 @@
 //! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
 
 use crate::layouts::{
-    INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
-    INDEX_ITEM_TIME_DIFF_SECONDS,
+    INDEX_HEADER_BEGIN_PHY_OFFSET, INDEX_HEADER_BEGIN_TIMESTAMP, INDEX_HEADER_BYTES,
+    INDEX_HEADER_END_PHY_OFFSET, INDEX_HEADER_END_TIMESTAMP, INDEX_HEADER_HASH_SLOT_COUNT,
+    INDEX_HEADER_INDEX_COUNT, INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET,
+    INDEX_ITEM_PREV_INDEX_NO, INDEX_ITEM_TIME_DIFF_SECONDS,
 };
 use crate::mapped::Room;
 
@@ -77,12 +79,25 @@ pub fn store_run(
 }
 
 /// `time_diff_seconds` of `rmqctl/engine/index/header.py`.
-fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
+pub fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
     if begin_timestamp <= 0 {
         return 0;
     }
     let seconds = store_timestamp.saturating_sub(begin_timestamp) / 1000;
     i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+}
+
+/// Stores a header (`IndexHeader`), its count last: what it counts is whole.
+pub fn store_header(room: &mut Room<'_>, header: (i64, i64, i64, i64, i32, i32)) {
+    let (begin, end, begin_offset, end_offset, slot_count, count) = header;
+    let mut stored = [0; INDEX_HEADER_BYTES];
+    put(&mut stored, INDEX_HEADER_BEGIN_TIMESTAMP, begin.to_be_bytes());
+    put(&mut stored, INDEX_HEADER_END_TIMESTAMP, end.to_be_bytes());
+    put(&mut stored, INDEX_HEADER_BEGIN_PHY_OFFSET, begin_offset.to_be_bytes());
+    put(&mut stored, INDEX_HEADER_END_PHY_OFFSET, end_offset.to_be_bytes());
+    put(&mut stored, INDEX_HEADER_HASH_SLOT_COUNT, slot_count.to_be_bytes());
+    room.write(0, &stored[..INDEX_HEADER_INDEX_COUNT]);
+    room.publish(INDEX_HEADER_INDEX_COUNT, &count.to_be_bytes());
 }
 
 fn item_of(hash: i32, physical_offset: i64, diff: i32, previous: i32) -> [u8; INDEX_ITEM_BYTES] {
@@ -94,6 +109,6 @@ fn item_of(hash: i32, physical_offset: i64, diff: i32, previous: i32) -> [u8; IN
     item
 }
 
-fn put<const N: usize>(item: &mut [u8], at: usize, bytes: [u8; N]) {
-    item[at..at + N].copy_from_slice(&bytes);
+fn put<const N: usize>(stored: &mut [u8], at: usize, bytes: [u8; N]) {
+    stored[at..at + N].copy_from_slice(&bytes);
 }

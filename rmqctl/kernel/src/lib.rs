@@ -54,6 +54,8 @@ mod pyplain;
 #[cfg(feature = "python")]
 mod pyrecords;
 #[cfg(feature = "python")]
+mod pysingle;
+#[cfg(feature = "python")]
 mod python;
 
 #[cfg(test)]

@@ -57,15 +57,7 @@ impl Appender {
         largest_record: usize,
         classes: Option<(Py<PyType>, Py<PyType>)>,
     ) -> PyResult<Self> {
-        let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
-        let records = append::Appender::new(Fixed {
-            born_address,
-            born_port,
-            store_address,
-            store_port,
-            shortest_properties,
-            largest_record,
-        });
+        let records = fixed_of(born_host, store_host, shortest_properties, largest_record);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
         Ok(Appender { records, reader, host: None })
     }
@@ -279,8 +271,26 @@ impl<'py> Messages<'_, 'py> {
     }
 }
 
+/// An appender to a store, for messages from and stored by these hosts unless they say others.
+pub fn fixed_of(
+    born_host: ([u8; 4], i32),
+    store_host: ([u8; 4], i32),
+    shortest_properties: usize,
+    largest_record: usize,
+) -> append::Appender {
+    let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
+    append::Appender::new(Fixed {
+        born_address,
+        born_port,
+        store_address,
+        store_port,
+        shortest_properties,
+        largest_record,
+    })
+}
+
 /// Milliseconds since the epoch.
-fn system_clock() -> PyResult<i64> {
+pub fn system_clock() -> PyResult<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let millis = since.map(|since| since.as_millis());
     let millis = millis.map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -349,7 +359,7 @@ pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) 
 
 /// The bytes of a buffer that records are stored into, while it is held.
 #[allow(unsafe_code)]
-fn room_of(buffer: &PyBuffer<u8>) -> PyResult<Room<'_>> {
+pub fn room_of(buffer: &PyBuffer<u8>) -> PyResult<Room<'_>> {
     if buffer.readonly() || !buffer.is_c_contiguous() {
         return Err(PyValueError::new_err("the buffer cannot be written to"));
     }

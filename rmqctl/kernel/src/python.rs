@@ -24,6 +24,7 @@ use crate::pykeys::{IndexReader, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
 use crate::pyrecords::{Rows, record_at};
+use crate::pysingle::{PutCounts, SingleAppender};
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
 use crate::topics::Topics;
@@ -36,7 +37,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 10;
+const INTERFACE: u32 = 11;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -299,6 +300,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(property_maps, module)?)?;
+    module.add_class::<SingleAppender>()?;
+    module.add_class::<PutCounts>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
     module.add_function(wrap_pyfunction!(store_item_run, module)?)?;
