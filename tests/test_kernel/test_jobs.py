@@ -91,10 +91,30 @@ def test_findings_of_seeded_faults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = copy_tree(golden("basic"), tmp_path / "store")
-    for _ in range(10_000 if is_deep else 8):
+    for _ in range(10_000 if is_deep else 100):
         with fault(root, chance) as what:
             first, *others = said(root, broker_conf("basic"), monkeypatch)
             assert all(other == first for other in others), what
+
+
+#: A time from which all items count, an item's offset, and a record's size: of each the index says
+#: more than one thing.
+INDEX_FAULTS = [("index", -1, 5, b"\0"), ("index", 0, 20_188, b"\x25\x5a" * 30),
+                ("commitlog", 1, 4310, b"\xff" * 4)]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(INDEX_FAULTS)))
+def test_what_a_finding_of_the_index_spans(
+    number: int, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many records come at once."""
+    directory, file, place, data = INDEX_FAULTS[number]
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    with sorted((root / directory).iterdir())[file].open("r+b") as harmed:
+        harmed.seek(place)
+        harmed.write(data)
+    first, *others = said(root, broker_conf("basic"), monkeypatch)
+    assert len(first) > 1 and all(other == first for other in others)
 
 
 def test_queues_and_index_by_many_threads(golden: Golden, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
@@ -40,6 +41,16 @@ class KeyBatch(NamedTuple):
     key_hash: NDArray[np.int32]
     physical_offset: NDArray[np.int64]
     store_timestamp: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, batches: Sequence[KeyBatch]) -> KeyBatch:
+        """The keys of some batches, one at least, one after the other."""
+        import numpy as np
+
+        if len(batches) == 1:
+            return batches[0]
+        hashes, offsets, stamps = zip(*batches, strict=True)
+        return cls(np.concatenate(hashes), np.concatenate(offsets), np.concatenate(stamps))
 
     def part(self, start: int, end: int) -> KeyBatch:
         """The keys of some rows."""

@@ -24,6 +24,8 @@ from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
 from rmqctl.operations.verify.snapshot import Snapshot
 
+#: Keys that are merged at once: 1.3 MB.
+_KEYS = 1 << 16
 #: Items, or keys, in which the merge looks for where to go on.
 _NEAR = 64
 #: A physical offset behind every other one.
@@ -76,6 +78,9 @@ class IndexChecker:
         self._expires = True
         self._gap: _Gap | None = None
         self._surplus: _SurplusItems | None = None
+        self._pending: list[KeyBatch] = []
+        self._pending_keys = 0
+        self._told: list[Finding] = []
         # The record of the last item that has its key, and all of its keys' hashes so far.
         self._last_offset = -1
         self._last_hashes: set[int] = set()
@@ -88,18 +93,40 @@ class IndexChecker:
     def log_begins(self, log_min: int) -> None:
         """Goes on with the log as it is now: what lies before ``log_min`` is gone, as after a
         retention, or not looked at."""
+        self._told += self._take_pending(1)
         self._log_min, self._expires, self._starts_late = log_min, True, True
 
     def pause(self) -> Iterator[Finding]:
         """After the last record that is read, where the log goes on: what its keys, and those
         before, have no items for, or items no keys."""
+        yield from self._take_pending(1)
         yield from self._report_surplus()
         if self._started and len(self._cursor.peek(1)):
             yield from self._report_gap("key-not-indexed")
         yield from self._cursor.drain()
 
     def add(self, keys: KeyBatch) -> Iterator[Finding]:
-        """Takes the keys of a batch of records."""
+        """Takes the keys of some records."""
+        self._pending.append(keys)
+        self._pending_keys += len(keys.key_hash)
+        if self._pending_keys >= _KEYS:
+            yield from self._take_pending(_KEYS)
+
+    def _take_pending(self, least: int) -> Iterator[Finding]:
+        """Merges keys that were added, always so many at once, until fewer than ``least`` are left:
+        what a finding spans then does not depend on how the log was read."""
+        told, self._told = self._told, []
+        yield from told
+        if not self._pending:
+            return
+        keys = KeyBatch.joined(self._pending)
+        done, count = 0, len(keys.key_hash)
+        while count - done >= least:
+            yield from self._merge(keys.part(done, done + _KEYS))
+            done = min(done + _KEYS, count)
+        self._pending, self._pending_keys = [keys.part(done, count)], count - done
+
+    def _merge(self, keys: KeyBatch) -> Iterator[Finding]:
         done, count = 0, len(keys.key_hash)
         while done < count:
             items = self._cursor.peek(count - done)
@@ -282,6 +309,7 @@ class IndexChecker:
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: items that are left, keys that have none."""
+        yield from self._take_pending(1)
         self._end.reached(log_end)
         while len(items := self._cursor.peek(_NEAR)):
             yield from self._cursor.drain()
