@@ -89,6 +89,7 @@ def test_bad_input(cli: Cli, store: Path, tmp_path: Path) -> None:
         (6, "exists already", ("create", "--output", other)),
         (2, "one file", ("create", "--output", "memory://there/is/a/directory")),
         (5, "cannot reach", ("create", "--output", "nosuch://x/b.tar.zst")),
+        (2, "ends with .tar.zst", ("create", "--output", tmp_path / "b.tar.gz")),
         (3, "no backup", ("create", "--output", new, "--base", tmp_path / "none")),
         (5, "no archive", ("create", "--output", new, "--base", tmp_path / "text")),
         (5, "no JSON", ("create", "--output", new, "--base", tmp_path / "text.ndjson")),
@@ -181,6 +182,22 @@ def test_behind_a_url(cli: Cli, store: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "new") == content(store)
     line = ("backup", "--output", f"file://{tmp_path}/full.tar.zst", "-q")
     assert cli(*line, store=store).code == 0 and (tmp_path / "full.tar.zst").is_file()
+    fsspec.filesystem("memory").rm("/", recursive=True)
+
+
+def test_a_url_that_breaks_off_leaves_nothing(
+    cli: Cli, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = pytest.importorskip("fsspec.implementations.memory")
+    url = "memory://breaks/full.tar.zst"
+    with monkeypatch.context() as patch:
+        write = memory.MemoryFile.write
+        patch.setattr(memory.MemoryFile, "write", failing(write, 1, errno.ECONNRESET), False)
+        done = cli("backup", "--output", url, store=store)
+    assert done.code == 5 and "Connection reset" in done.err and url in done.err
+    assert not fsspec.filesystem("memory").exists("/breaks/full.tar.zst")
+    assert cli("backup", "--output", url, "-q", store=store).code == 0
     fsspec.filesystem("memory").rm("/", recursive=True)
 
 

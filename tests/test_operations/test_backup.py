@@ -101,6 +101,18 @@ def test_every_golden_store_comes_back(golden: Golden, tmp_path: Path, name: str
     assert blocks(new) <= blocks(root)
 
 
+@pytest.mark.parametrize("name", ["no-consumequeue", "hole", "short-last-file", "torn-tail"])
+def test_a_damaged_store_is_copied_as_it_is(
+    copy_store: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    damage = golden_data.damage_case(name)
+    root = copy_store(damage["base"])
+    golden_data.apply_damage(root, damage["ops"])
+    create(Wanted(root, golden_data.broker_conf(damage["base"]), str(tmp_path / "full.tar.zst")))
+    new = restored(tmp_path / "full.tar.zst", output=tmp_path / "new")
+    assert content(new) == content(root)
+
+
 def blocks(root: Path) -> int:
     return sum(path.stat().st_blocks for path in root.rglob("*") if path.is_file())
 

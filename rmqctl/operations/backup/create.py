@@ -25,6 +25,9 @@ from rmqctl.operations.backup.source import Source
 from rmqctl.operations.backup.tree import DirectoryWriter
 from rmqctl.operations.progress import Progress
 
+#: What nobody calls a directory.
+_OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip", ".tzst", ".tar.lz4")
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -93,6 +96,8 @@ def create(
 
 def _check_place(wanted: Wanted) -> None:
     output = wanted.output
+    if output.endswith(_OTHER_ARCHIVES):
+        raise UsageError(reason=f"{output}: a backup in one file ends with {places.ARCHIVE}.")
     if places.is_url(output):
         if not output.partition("?")[0].endswith(places.ARCHIVE):
             reason = f"behind a URL a backup is one file: end its name with {places.ARCHIVE}"
@@ -134,7 +139,9 @@ def _copied(
 
 
 def _scratch(output: str) -> Path | None:
-    return None if places.is_url(output) else places.local(output).absolute().parent
+    """Where there is room for the backup there is some for the newest index file."""
+    directory = places.local(output).absolute().parent
+    return directory if not places.is_url(output) and directory.is_dir() else None
 
 
 @contextmanager
