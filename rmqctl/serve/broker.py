@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.message import PutMessageResult
@@ -30,6 +30,7 @@ from rmqctl.serve.events import (
 from rmqctl.serve.ha.holding import Holding
 from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.access import refusal
+from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
@@ -51,6 +52,9 @@ from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import encode_frame
 from rmqctl.serve.wire.header import FrameError
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
 
 __all__ = [
     "Append",
@@ -79,14 +83,21 @@ class Broker:
     """All connections of one server.
 
     :param delivery: what delivers delayed messages; None: nobody does.
+    :param checks: what asks producers about their transactions; None: nobody does.
     :param tells_access: each answer is an event, for who keeps a log of them.
     """
 
     def __init__(
-        self, served: Served, delivery: Delivery | None = None, *, tells_access: bool = False
+        self,
+        served: Served,
+        delivery: Delivery | None = None,
+        checks: Checks | None = None,
+        *,
+        tells_access: bool = False,
     ) -> None:
         self.served = served
         self._delivery = delivery
+        self._checks = checks
         self._kept_up: set[str] = set()
         self._failed: dict[str, str] = {}
         #: Requests so far; and how many were answered how, by codes (None: not at all).
@@ -314,10 +325,19 @@ class Broker:
         if self.served.store.writable and now - self._persisted >= PERSIST_INTERVAL:
             self._persisted = now
             events += self.unsaved()
-        if self._delivery is not None and self._delivery.name not in self._kept_up:
-            self._kept_up.add(self._delivery.name)
-            events.append(Upkeep(self._delivery.name, self._delivery.deliver))
+        if self._delivery is not None:
+            self._keep_up(self._delivery.name, self._delivery.deliver, events)
+        if self._checks is not None and self._checks.is_due(now):
+            self._keep_up(self._checks.name, self._checks.round(), events)
         return self._with_outgoing(events)
+
+    def _keep_up(
+        self, name: str, work: Callable[[WritableStore], Upkept], events: list[Event]
+    ) -> None:
+        """One after the other of each kind."""
+        if name not in self._kept_up:
+            self._kept_up.add(name)
+            events.append(Upkeep(name, work))
 
     def upkept(self, work: Upkeep, result: Upkept | Exception, now: int) -> list[Event]:
         """What came of something that the broker does by itself. It is tried again."""
@@ -330,7 +350,9 @@ class Broker:
             return [Trouble(text)] if is_new else []
         if isinstance(result, Exception):
             raise result
+        self._failed.pop(work.name, None)
         self._appended(result.stored, now, events)
+        result.then()
         events += [Trouble(f"{work.name}: {text}") for text in result.troubles]
         return self._with_outgoing(events)
 

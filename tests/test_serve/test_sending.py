@@ -23,6 +23,7 @@ from rmqctl.operations.verify.run import verify
 from rmqctl.serve.broker import Event
 from rmqctl.serve.connection import MAX_JOBS
 from rmqctl.serve.processors import put as puts
+from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
@@ -558,3 +559,101 @@ def test_who_may_read_one_topic_has_no_other_come_back(dialogue: Dialogue) -> No
     assert client.ask(code, **asked, originTopic="payments").code == ResponseCode.SYSTEM_ERROR
     assert len(stored(dialogue)) == 1
     assert client.ask(code, **asked, originTopic="orders").code == 0
+
+
+# --- transactions that nobody has ended ----------------------------------------------------------
+
+
+@pytest.fixture
+def checking(root: Path) -> Iterator[tuple[Dialogue, Clock]]:
+    clock = Clock()
+    with WritableStore(root, CONFIG, clock=clock) as store:
+        served = Served.of(store, broker_name="b", cluster_name="c")
+        yield Dialogue(served, checks=Checks(served)), clock
+    assert [found for found in verify(root, CONFIG) if isinstance(found, Finding)] == []
+
+
+def half_of(client: Client, group: str, body: bytes = b"half") -> Any:
+    properties = f"TRAN_MSG\1true\2PGROUP\1{group}\2UNIQ_KEY\1{group}-1\2"
+    return send(client, body, properties=properties, sysFlag=4, flag=0, producerGroup=group)
+
+
+def produce(client: Client, group: str) -> None:
+    body = {"clientID": f"c-{group}", "producerDataSet": [{"groupName": group}]}
+    assert client.ask(RequestCode.HEART_BEAT, body).code == 0
+
+
+def minutes(dialogue: Dialogue, clock: Clock, count: int, *clients: tuple[Client, str]) -> None:
+    """Time goes by, on both clocks; these stay connected."""
+    for _ in range(count * 2):
+        for client, group in clients:
+            produce(client, group)
+        clock.now += 30_000
+        dialogue.wait(30_000)
+
+
+def halves(dialogue: Dialogue) -> list[Record]:
+    return [one for one in stored(dialogue) if one.topic == "RMQ_SYS_TRANS_HALF_TOPIC"]
+
+
+def test_a_producer_is_asked_and_what_it_says_then_counts(
+    checking: tuple[Dialogue, Clock],
+) -> None:
+    dialogue, clock = checking
+    producer = dialogue.client()
+    assert half_of(producer, "p").code == 0
+    minutes(dialogue, clock, 2, (producer, "p"))
+    (asked,) = producer.asked
+    assert asked.code == RequestCode.CHECK_TRANSACTION_STATE and asked.is_oneway
+    first, again = halves(dialogue)
+    assert asked.ext_fields == {
+        "tranStateTableOffset": "1", "commitLogOffset": str(again.physical_offset),
+        "msgId": "p-1", "transactionId": "p-1", "offsetMsgId": again.msg_id,
+    }  # fmt: skip
+    assert again.properties == first.properties | {"TRANSACTION_CHECK_TIMES": "1"}
+    # The half as the message that it is to become.
+    assert b"orders" in asked.body and b"half" in asked.body
+    end = {"producerGroup": "p", "commitOrRollback": 8, "msgId": "x", "fromTransactionCheck": True}
+    place = {name: asked.ext_fields[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+    assert producer.ask(RequestCode.END_TRANSACTION, **end, **place).code == 0
+    assert [one.topic for one in stored(dialogue)].count("orders") == 1
+    producer.asked.clear()
+    minutes(dialogue, clock, 3, (producer, "p"))
+    assert producer.asked == [] and len(halves(dialogue)) == 2
+    saved = json_of((dialogue.served.store.root / "config/consumerOffset.json").read_bytes())
+    group = {key: of for key, of in saved["offsetTable"].items() if "CID_RMQ_SYS_TRANS" in key}
+    assert group == {
+        "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS": {"0": 2},
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC@CID_RMQ_SYS_TRANS": {"0": 1},
+    }
+
+
+def test_a_half_is_given_up_when_its_producer_never_knows(
+    checking: tuple[Dialogue, Clock],
+) -> None:
+    dialogue, clock = checking
+    producer = dialogue.client()
+    half_of(producer, "p")
+    minutes(dialogue, clock, 20, (producer, "p"))
+    assert len(producer.asked) == CONFIG.transaction_check_max
+    topics = [one.topic for one in stored(dialogue)]
+    assert topics.count("TRANS_CHECK_MAX_TIME_TOPIC") == 1
+    assert topics.count("RMQ_SYS_TRANS_HALF_TOPIC") == 1 + CONFIG.transaction_check_max
+
+
+def test_a_half_waits_for_a_producer_that_is_not_here(checking: tuple[Dialogue, Clock]) -> None:
+    dialogue, clock = checking
+    producer, other = dialogue.client(), dialogue.client()
+    half_of(producer, "gone")
+    dialogue.do(dialogue.broker.lost(producer.number))
+    minutes(dialogue, clock, 30, (other, "p"))
+    assert len(halves(dialogue)) == 1
+    # One that can be asked lies behind it: the first one goes on behind that, and nothing counts.
+    half_of(other, "p")
+    minutes(dialogue, clock, 2, (other, "p"))
+    groups = [one.properties["PGROUP"] for one in halves(dialogue)]
+    assert groups[:4] == ["gone", "p", "gone", "p"]
+    assert "TRANSACTION_CHECK_TIMES" not in halves(dialogue)[2].properties
+    back = dialogue.client()
+    minutes(dialogue, clock, 2, (back, "gone"))
+    assert {one.ext_fields["msgId"] for one in back.asked} == {"gone-1"}

@@ -147,6 +147,9 @@ class AddressType(click.ParamType[Address]):
     help="Append a line of JSON for each request; SIGHUP begins the file anew.",
 )
 @click.option("--no-delivery", is_flag=True, help="Leave delayed messages where they wait.")
+@click.option(
+    "--no-checks", is_flag=True, help="Ask no producer about transactions that it has not ended."
+)
 @ha_options(AddressType())
 @common
 def command(
@@ -160,6 +163,7 @@ def command(
     offsets_beyond_end: str,
     vip_port: bool,
     no_delivery: bool,
+    no_checks: bool,
     acl_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
@@ -178,6 +182,7 @@ def command(
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.broker import Broker
+    from rmqctl.serve.processors.checks import Checks
     from rmqctl.serve.processors.delivery import Delivery
     from rmqctl.serve.processors.request import Served
     from rmqctl.serve.sockets import tls_context
@@ -203,7 +208,8 @@ def command(
         _say_what_is_odd(settings, store, served, listen)
         with settings.writer("listening", live=True) as writer:
             delivery = None if read_only or no_delivery else Delivery(store)
-            broker = Broker(served, delivery, tells_access=access_log is not None)
+            checks = None if read_only or no_checks else Checks(served)
+            broker = Broker(served, delivery, checks, tells_access=access_log is not None)
             place = _Place(listen, vip_port, tls, metrics_port, access_log)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
 

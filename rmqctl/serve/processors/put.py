@@ -25,10 +25,12 @@ class Put(NamedTuple):
 
 
 class Upkept(NamedTuple):
-    """What came of that: ``troubles`` are sentences for whoever runs the server."""
+    """What came of that: ``troubles`` are sentences for whoever runs the server, ``then`` is to be
+    done where the broker is."""
 
     stored: list[PutMessageResult]
     troubles: list[str]
+    then: Callable[[], None] = lambda: None
 
 
 PutAnswer = list[PutMessageResult] | Exception

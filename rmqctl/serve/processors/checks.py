@@ -1,0 +1,216 @@
+"""``TransactionalMessageServiceImpl#check`` of a store that is served: producers are asked about
+half messages that they have not ended.
+
+A half that is asked about is put back at the end of its queue, as by a broker. One thing is
+otherwise: halves whose producers are not connected are not asked about, so that they do not count
+either. A broker counts such a time, too, and gives a half up after fifteen minutes without its
+producer; here a store may have been without it for days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from formats.remotingcodes import RequestCode
+from formats.text import encode_properties
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import transaction
+from rmqctl.serve.processors.put import Upkept
+from rmqctl.serve.processors.request import Served
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
+
+#: ``transactionCheckInterval``, in milliseconds.
+CHECK_INTERVAL = 60_000
+#: Halves of one round; a broker gives each a minute.
+_MOST = 1000
+#: ``TopicValidator.RMQ_SYS_TRANS_CHECK_MAX_TIME_TOPIC``.
+_GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+class _Asked(NamedTuple):
+    """A half that was put back: what its producer is asked."""
+
+    group: str
+    fields: dict[str, object]
+    body: bytes
+
+
+class _Half(NamedTuple):
+    queue_offset: int
+    record: Record
+    group: str
+
+
+class Checks:
+    """The checks of one server. Halves stand in queue 0, as 4.9.3 stores them."""
+
+    name = "transactions"
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._checked = 0
+        self._turns = 0
+
+    def is_due(self, now: int) -> bool:
+        """Whether it is time for a round, which counts as begun then; the first begins when there
+        was time for producers to come."""
+        if not self._checked:
+            self._checked = now
+        if now - self._checked < CHECK_INTERVAL or not self._served.clients.producers:
+            return False
+        self._checked = now
+        return True
+
+    def round(self) -> _Round:
+        """What is to be looked at, as it is now."""
+        find = self._served.offsets.find
+        offsets = (
+            find(topic, transaction.CHECK_GROUP, 0) or 0
+            for topic in (transaction.HALF_TOPIC, transaction.OP_TOPIC)
+        )
+        return _Round(self, frozenset(self._served.clients.producers), *offsets)
+
+    def settle(self, progress: transaction.CheckProgress, asked: list[_Asked]) -> None:
+        """Keeps how far a round has come, and asks the producers."""
+        served = self._served
+        for topic, offset in zip(
+            (transaction.HALF_TOPIC, transaction.OP_TOPIC), progress, strict=True
+        ):
+            if offset:
+                served.offsets.commit(topic, transaction.CHECK_GROUP, 0, offset)
+        for one in asked:
+            members = list(served.clients.producers.get(one.group, {}).values())
+            if members:
+                self._turns += 1
+                channel = members[self._turns % len(members)].channel
+                code = RequestCode.CHECK_TRANSACTION_STATE
+                served.send(channel, code, one.fields, one.body)
+
+
+class _Round:
+    """One look at the halves, by the thread that writes."""
+
+    def __init__(self, checks: Checks, present: frozenset[str], half: int, op: int) -> None:
+        self._checks = checks
+        self._present = present
+        self._start = transaction.CheckProgress(half, op)
+
+    def __call__(self, store: WritableStore) -> Upkept:
+        """:raises CannotWrite: the disk failed."""
+        now = store.clock()
+        ops = list(transaction.op_messages(store, 0, self._start.op))
+        ended = {half for one in ops for half in one.ends}
+        pending = list(_pending(store, self._start.half, ended, now))
+        present = [n for n, one in enumerate(pending) if one.group in self._present]
+        # Those behind the last one that somebody can be asked about stay where they are.
+        asked, kept = [], Upkept([], [])
+        passed = pending[present[-1]].queue_offset + 1 if present else self._start.half
+        for one in pending[: present[-1] + 1 if present else 0]:
+            result, question = self._renew(store, one, now)
+            if result.stored is None:
+                kept.troubles.append(f"a half message is not put back: {result.status.value}")
+                passed = one.queue_offset
+                break
+            kept.stored.append(result)
+            asked += [question] if question is not None else []
+        if kept.stored:
+            store.flush_structures(("commitlog",))
+        # The halves that are ended and lie before all others are passed, too.
+        first = next((one.queue_offset for one in pending if one.queue_offset >= passed), None)
+        while passed in ended and (first is None or passed < first):
+            passed += 1
+        done = takewhile(lambda one: all(half < passed for half in one.ends), ops)
+        op = max((one.record.queue_offset + 1 for one in done), default=self._start.op)
+        progress = transaction.CheckProgress(max(passed, self._start.half), op)
+        return kept._replace(then=lambda: self._checks.settle(progress, asked))
+
+    def _renew(
+        self, store: WritableStore, half: _Half, now: int
+    ) -> tuple[PutMessageResult, _Asked | None]:
+        """Puts a half back, or gives it up; what its producer is to be asked."""
+        record = half.record
+        properties, body = record.properties, store.body(record)
+        times = transaction.check_times(properties)
+        if half.group not in self._present:
+            return store.put_message(_again(record, body, properties), flush=False), None
+        if times >= store.config.transaction_check_max:
+            given_up = replace(
+                _again(record, body, properties), topic=_GIVEN_UP_TOPIC, flag=record.flag
+            )
+            return store.put_message(given_up, flush=False), None
+        properties[transaction.PROPERTY_CHECK_TIMES] = str(times + 1)
+        message = _again(record, body, properties)
+        result = store.put_message(message, flush=False)
+        return result, _question(store, message, half, result)
+
+
+def _pending(store: WritableStore, start: int, ended: set[int], now: int) -> Iterator[_Half]:
+    """Halves that nobody has ended, up to the first that is too young to be asked about."""
+    for queue_offset, record in transaction.records_of(store, transaction.HALF_TOPIC, 0, start):
+        if queue_offset in ended:
+            continue
+        properties = record.properties
+        if transaction.original_queue_offset(properties) in ended:
+            continue
+        age = now - record.born_timestamp
+        patience = transaction.time_out_of(properties, store.config.transaction_time_out)
+        if 0 <= age < patience or record.store_timestamp >= now:
+            return
+        if queue_offset - start >= _MOST:
+            return
+        group = properties.get(constants.PROPERTY_PRODUCER_GROUP, "")
+        yield _Half(queue_offset, record, group)
+
+
+def _again(record: Record, body: bytes, properties: Mapping[str, str]) -> MessageExtBrokerInner:
+    """``renewHalfMessageInner``: the half once more. A broker loses its flag there."""
+    wait = {constants.PROPERTY_WAIT_STORE_MSG_OK: "false"}
+    return MessageExtBrokerInner(
+        record.topic,
+        body,
+        record.queue_id,
+        0,
+        record.sys_flag,
+        {**properties, **wait},
+        encode_properties(dict(properties)),
+        record.born_timestamp,
+        (record.born_address, record.born_port),
+        (record.store_address, record.store_port),
+    )
+
+
+def _question(
+    store: WritableStore, message: MessageExtBrokerInner, half: _Half, result: PutMessageResult
+) -> _Asked | None:
+    """``sendCheckMessage``: the half as the message that it is to become, and where it stands now.
+    None: it is none that could be committed."""
+    stored = result.stored
+    if stored is None or transaction.commit_problem(half.record) is not None:
+        return None
+    properties = message.properties
+    real = replace(
+        message,
+        topic=properties[constants.PROPERTY_REAL_TOPIC],
+        queue_id=int(properties[constants.PROPERTY_REAL_QUEUE_ID]),
+        properties_bytes=encode_properties(properties),
+    )
+    encoded = store.check_message(real)
+    if not isinstance(encoded, EncodedMessage):
+        return None
+    unique = properties.get(constants.PROPERTY_UNIQ_KEY, "")
+    fields: dict[str, object] = {
+        "tranStateTableOffset": stored.queue_offset,
+        "commitLogOffset": stored.wrote_offset,
+        "msgId": unique,
+        "transactionId": unique,
+        "offsetMsgId": stored.msg_id,
+    }
+    body = encoded.record(stored.queue_offset, stored.wrote_offset, stored.store_timestamp)
+    return _Asked(half.group, fields, body)
