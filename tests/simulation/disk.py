@@ -1,0 +1,101 @@
+"""A disk that loses what was not forced to it, tears what it was writing, fills up, and fails.
+
+The files are real; what is kept beside them is their content when they were forced to disk last.
+Names are on disk at once, which the engine sees to by syncing directories.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+#: What a disk writes at once.
+SECTOR = 512
+_SYNC, _DATASYNC, _ALLOCATE = os.fsync, os.fdatasync, os.posix_fallocate
+
+
+class PowerLoss(BaseException):
+    """The machine has stopped while something was forced to disk."""
+
+
+class Disk:
+    """The files below ``root``, of one machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_full = False
+        #: Whether the next force fails, and whether the machine stops at it.
+        self.fails_next = self.stops_next = False
+        self._durable: dict[int, bytes] = {}
+
+    def synced(self, descriptor: int) -> None:
+        """A file is forced to disk. :raises PowerLoss, OSError: it is not."""
+        if self.stops_next:
+            self.stops_next = False
+            raise PowerLoss
+        if self.fails_next:
+            self.fails_next = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        status = os.fstat(descriptor)
+        with open(f"/proc/self/fd/{descriptor}", "rb") as file:
+            self._durable[status.st_ino] = file.read(status.st_size)
+
+    def allocated(self) -> None:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def lose_power(self, chance: random.Random) -> None:
+        """Leaves of what was not forced any part, sector by sector."""
+        kept = chance.choice((0.0, 0.5, 0.5, 1.0))
+        for path in sorted(self.root.rglob("*")):
+            if not path.is_file():
+                continue
+            now = path.read_bytes()
+            then = self._durable.get(path.stat().st_ino, b"").ljust(len(now), b"\0")
+            pieces = []
+            for at in range(0, len(now), SECTOR):
+                new, old = now[at : at + SECTOR], then[at : at + SECTOR]
+                pieces.append(new if new == old or chance.random() < kept else old)
+            image = b"".join(pieces)
+            if image != now:
+                path.write_bytes(image)
+            self._durable[path.stat().st_ino] = image
+
+
+@contextmanager
+def simulated(*disks: Disk) -> Iterator[None]:
+    """Has what is forced, and allocated, below the roots of some disks go by these."""
+
+    def disk_of(descriptor: int) -> Disk | None:
+        # A file that was made without a name goes by its directory for good.
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return next((disk for disk in disks if path.is_relative_to(disk.root)), None)
+
+    def forcing(real: Callable[[int], None]) -> Callable[[int], None]:
+        def force(descriptor: int) -> None:
+            disk = disk_of(descriptor)
+            if disk is None:
+                real(descriptor)
+            elif stat.S_ISREG(os.fstat(descriptor).st_mode):
+                disk.synced(descriptor)
+
+        return force
+
+    def allocate(descriptor: int, offset: int, length: int) -> None:
+        disk = disk_of(descriptor)
+        if disk is not None:
+            disk.allocated()
+        _ALLOCATE(descriptor, offset, length)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", forcing(_SYNC))
+        patch.setattr(os, "fdatasync", forcing(_DATASYNC))
+        patch.setattr(os, "posix_fallocate", allocate)
+        yield

@@ -1,0 +1,206 @@
+"""The server as a machine of the simulation: a store, a broker, and the slaves of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.persist import persist
+from rmqctl.errors import RmqctlError
+from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Reading, Send
+from rmqctl.serve.ha.holding import Held, Holding
+from rmqctl.serve.ha.master import Master
+from rmqctl.serve.hasockets import read_frame, sendable
+from rmqctl.serve.processors.put import append_all
+from rmqctl.serve.processors.request import Served
+from tests.simulation.disk import Disk, PowerLoss
+from tests.simulation.machine import Machine, opened
+from tests.simulation.world import End, Link, World
+
+CONFIG = MessageStoreConfig(
+    mapped_file_size_commit_log=4096,
+    mapped_file_size_consume_queue=400,
+    max_hash_slot_num=7,
+    max_index_num=30,
+    max_message_size=2048,
+)
+
+
+class _Peer(End):
+    """The server's end of a connection."""
+
+    def __init__(self, server: Server, number: int, *, is_slave: bool) -> None:
+        self._server = server
+        self.number = number
+        self._is_slave = is_slave
+        self.generation = server.generation
+        self.link: Link | None = None
+
+    def received(self, data: bytes) -> None:
+        server = self._server
+        if self.generation != server.generation:
+            return
+        if not self._is_slave:
+            server.do(server.broker.received(self.number, data, server.world.now))
+        elif server.master.received(self.number, data, server.world.now):
+            self.close()
+        else:
+            server.do(server.broker.replicated(server.world.now))
+
+    def close(self) -> None:
+        assert self.link is not None
+        self.link.cut()
+
+    def closed(self) -> None:
+        server = self._server
+        if self.generation != server.generation:
+            return
+        server.peers.pop((self._is_slave, self.number), None)
+        if self._is_slave:
+            server.master.lost(self.number)
+        else:
+            server.do(server.broker.lost(self.number))
+
+
+class Server(Machine):
+    """A machine that serves its store; with ``is_sync`` puts wait for a slave."""
+
+    store: WritableStore
+    broker: Broker
+    master: Master[Held[Append]]
+
+    def __init__(self, world: World, root: Path, disk: Disk, *, is_sync: bool) -> None:
+        super().__init__(world, root, disk, "server")
+        self.config = replace(CONFIG, broker_role="SYNC_MASTER" if is_sync else "ASYNC_MASTER")
+        self.peers: dict[tuple[bool, int], _Peer] = {}
+        self._works: list[Append | Persist] = []
+        self._slaves = 0
+        #: Told of each store that was opened.
+        self.on_start: list[Callable[[], None]] = []
+
+    def begin(self) -> None:
+        self.store = opened(self, self.config, partial(WritableStore, create=True))
+        try:
+            served = Served.of(self.store, broker_name="b", cluster_name="c")
+        except BaseException:
+            self.store.abandon()
+            raise
+        self.broker = Broker(served)
+        self.master = Master(
+            lambda: sendable(self.store), self.store.commit_log.file_size, self.config
+        )
+        self.broker.holding = Holding(self.master)
+        self._works, self.peers = [], {}
+        for tell in self.on_start:
+            tell()
+        self.after(500, self._tick)
+
+    def end(self) -> None:
+        self.store.abandon()
+        for peer in self.peers.values():
+            assert peer.link is not None
+            # A machine without power says nothing; a process's connections end with it.
+            peer.link.cut(told=self.world.chance.random() < 0.5)
+
+    # --- connections ---------------------------------------------------------------------
+
+    def connect(self, other: End) -> Link | None:
+        """A client's connection; None: nobody listens."""
+        if not self.is_up:
+            return None
+        number = self.broker.connected("10.0.0.9:1", "10.0.0.7:10911", self.world.now)
+        return self._link(_Peer(self, number, is_slave=False), other)
+
+    def connect_slave(self, other: End) -> Link | None:
+        if not self.is_up:
+            return None
+        self._slaves += 1
+        peer = _Peer(self, self._slaves, is_slave=True)
+        assert not self.master.connected(self._slaves, "10.0.0.8", self.world.now)
+        self.after(1, lambda: self._feed(peer))
+        return self._link(peer, other)
+
+    def _link(self, peer: _Peer, other: End) -> Link:
+        peer.link = Link(self.world, peer, other)
+        self.peers[peer._is_slave, peer.number] = peer
+        return peer.link
+
+    def _feed(self, peer: _Peer) -> None:
+        """Sends a slave its next frame, and looks again when that is out."""
+        if (True, peer.number) not in self.peers:
+            return
+        frame = self.master.next_frame(peer.number, self.world.now)
+        if frame is not None:
+            assert peer.link is not None
+            peer.link.send(peer, read_frame(self.store, frame))
+        self.after(1 if frame else 20, lambda: self._feed(peer))
+
+    # --- what the broker wants -----------------------------------------------------------
+
+    def _tick(self) -> None:
+        self.do(self.broker.tick(self.world.now))
+        for number in self.master.silent(self.world.now):
+            self.peers[True, number].close()
+        self.after(500, self._tick)
+
+    def do(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, Send | Close):
+                peer = self.peers.get((False, event.channel))
+                if peer is not None and isinstance(event, Send):
+                    assert peer.link is not None
+                    peer.link.send(peer, event.data)
+                elif peer is not None:
+                    peer.close()
+            elif isinstance(event, Job):
+                self.after(self.world.chance.choice((0, 1, 3)), lambda job=event: self._look(job))  # type: ignore[misc]
+            elif isinstance(event, Append | Persist):
+                if not self._works:
+                    self.after(self.world.chance.choice((0, 2, 9)), self._write)
+                self._works.append(event)
+            elif not isinstance(event, Reading):
+                self.world.tell(f"server: {event.text}")
+
+    def _look(self, job: Job) -> None:
+        answer: Any
+        try:
+            answer = job.work()
+        except (RmqctlError, OSError) as error:
+            answer = error
+        self.do(self.broker.finished(job, answer, self.world.now))
+
+    def _write(self) -> None:
+        """What the writer's thread does: one flush for all that waits."""
+        works, self._works = self._works, []
+        answers: dict[int, Any] = {}
+        try:
+            for work in works:
+                if isinstance(work, Persist):
+                    self._persist(work)
+            puts = [work for work in works if isinstance(work, Append)]
+            stored = append_all(self.store, [work.put for work in puts])
+            answers = {id(work): answer for work, answer in zip(puts, stored, strict=True)}
+        except PowerLoss:
+            self.world.tell("server: the power fails in a flush")
+            self.crash(power=True)
+            return
+        if any(isinstance(answer, Exception) for answer in answers.values()):
+            self.world.tell(f"server: {[a for a in answers.values() if isinstance(a, Exception)]}")
+            self.had_error = True
+
+        def answered() -> None:
+            for work in puts:
+                self.do(self.broker.finished(work, answers[id(work)], self.world.now))
+
+        self.after(self.world.chance.choice((0, 1, 8)), answered)
+
+    def _persist(self, work: Persist) -> None:
+        try:
+            persist(self.store.root, work.name, work.text)
+        except (RmqctlError, OSError):
+            self.broker.not_persisted(work.name)

@@ -1,0 +1,128 @@
+"""The copy as a machine of the simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from formats.remotingcodes import RequestCode, ResponseCode
+from rmqctl.errors import RmqctlError
+from rmqctl.replicate.copy import Copy
+from rmqctl.replicate.follower import Follower
+from rmqctl.replicate.questions import run
+from rmqctl.serve.wire.command import RemotingCommand
+from tests.simulation.disk import Disk, PowerLoss
+from tests.simulation.machine import Machine, opened
+from tests.simulation.master import CONFIG, Server
+from tests.simulation.world import End, Link, World
+
+
+class Replica(Machine, End):
+    """A machine that follows a server."""
+
+    copy: Copy
+
+    def __init__(self, world: World, root: Path, disk: Disk, server: Server) -> None:
+        super().__init__(world, root, disk, "replica")
+        self._server = server
+        self._link: Link | None = None
+        self._follower: Follower | None = None
+        self._life = -1
+        #: Up to where it has ever told that it has the log on disk.
+        self.told = 0
+
+    def begin(self) -> None:
+        self.copy = opened(self, CONFIG, Copy)
+        self._link = self._follower = None
+        self.after(5, self._connect)
+
+    def end(self) -> None:
+        self.copy.abandon()
+        if self._link is not None:
+            self._link.cut(told=self.world.chance.random() < 0.5)
+
+    def _connect(self) -> None:
+        """A new connection, when the master says that this is a copy of it."""
+        self._life += 1
+        server = self._server
+        if not server.is_up:
+            self.after(300, self._connect)
+            return
+        master = server.store.min_offset, server.store.max_offset
+        join = run(self.copy.join(master), self._ask)
+        self._follower = Follower(join, self.world.now)
+        self._link = server.connect_slave(_Line(self, self._life))
+        assert self._link is not None
+        self._line = self._link._ends[1]
+        self._link.send(self._line, self._follower.first_report())
+        self.after(100, self._look)
+
+    def _ask(self, request: RemotingCommand) -> RemotingCommand:
+        """What the master answers to the one question of a join."""
+        assert request.code == RequestCode.VIEW_MESSAGE_BY_ID
+        store, offset = self._server.store, int(request.ext_fields["offset"])
+        record = store.commit_log.find_record(offset)
+        if record is None:
+            return request.answer(ResponseCode.SYSTEM_ERROR)
+        mapped, position = store.commit_log.locate(offset)
+        return request.answer(0, body=mapped.read(position, record.total_size))
+
+    def received_in(self, life: int, data: bytes) -> None:
+        if not self.is_up or life != self._life:
+            return
+        follower = self._follower
+        assert follower is not None
+        try:
+            for piece in follower.feed(data, self.world.now):
+                self.copy.append(piece)
+            if self.copy.stored < self.copy.end:
+                self.copy.flush_log()
+            if self.world.chance.random() < 0.05:
+                self.copy.flush()
+        except PowerLoss:
+            self.world.tell("replica: the power fails in a flush")
+            self.crash(power=True)
+            return
+        except (RmqctlError, OSError) as error:
+            # It ends, and whoever runs it starts it again; a disk that has failed was replaced.
+            self.world.tell(f"replica: {error}")
+            self.crash(power=True)
+            return
+        self._report()
+
+    def _report(self) -> None:
+        assert self._follower is not None and self._link is not None
+        report = self._follower.report(self.copy.stored, self.world.now)
+        if report:
+            self.told = max(self.told, self.copy.stored)
+            self._link.send(self._line, report)
+
+    def _look(self) -> None:
+        """What time brings, every 100 ms."""
+        if self._follower is None:
+            return
+        if self._follower.is_silent(self.world.now):
+            assert self._link is not None
+            self._link.cut()
+            self.closed_in(self._life)
+            return
+        self._report()
+        self.after(100, self._look)
+
+    def closed_in(self, life: int) -> None:
+        if self.is_up and life == self._life:
+            self._follower = None
+            self.after(self.world.chance.choice((50, 1000)), self._connect)
+            self._life += 1
+
+
+class _Line(End):
+    """The replica's end of one connection."""
+
+    def __init__(self, replica: Replica, life: int) -> None:
+        self._replica, self._life = replica, life
+
+    def received(self, data: bytes) -> None:
+        self._replica.received_in(self._life, data)
+
+    def closed(self) -> None:
+        self._replica.closed_in(self._life)
