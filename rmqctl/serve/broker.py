@@ -103,8 +103,8 @@ class Broker:
         #: Requests so far; and how many were answered how, by codes (None: not at all).
         self.requests = 0
         self.answers: Counter[tuple[int, int | None]] = Counter()
-        #: The puts that wait for slaves; None: there are none.
-        self.holding: Holding[Append] | None = None
+        #: The puts that wait for slaves, where there are to be some.
+        self.holding: Holding[Append] = Holding()
         self._tells_access = tells_access
         self._connections: dict[int, Connection] = {}
         self._calls: Calls[tuple[Request, Call]] = Calls()
@@ -246,14 +246,13 @@ class Broker:
         events: list[Event] = []
         if isinstance(work, Append) and isinstance(result, list):
             self._appended(result, now, events)
-            if self.holding and self.holding.hold(work, work.put.messages, result, now):
+            if self.holding.hold(work, work.put.messages, result, now):
                 return self._with_outgoing(events)
-        return self._answered(work, result, now, events)
+        return events + self._answered(work, result, now)
 
-    def _answered(
-        self, work: Job | Append, result: Any, now: int, events: list[Event]
-    ) -> list[Event]:
+    def _answered(self, work: Job | Append, result: Any, now: int) -> list[Event]:
         """:meth:`finished`, when nobody waits for slaves any more."""
+        events: list[Event] = []
         connection = self._connections.get(work.request.channel.number)
         if connection is not None:
             connection.jobs -= 1
@@ -273,10 +272,8 @@ class Broker:
 
     def replicated(self, now: int) -> list[Event]:
         """Slaves have reported, or time has gone by: answers those that have waited long enough."""
-        events: list[Event] = []
-        for work, results in self.holding.released(now) if self.holding else ():
-            self._answered(work, results, now, events)
-        return events
+        released = self.holding.released(now)
+        return [event for one in released for event in self._answered(*one, now)]
 
     def _appended(self, results: list[PutMessageResult], now: int, events: list[Event]) -> None:
         """Wakes who waits for the messages."""
@@ -381,8 +378,7 @@ class Broker:
 
     def stop(self, now: int) -> list[Event]:
         """The last answers: those to pulls that wait, and to puts that wait for slaves."""
-        if self.holding:
-            self.holding.end()
+        self.holding.end()
         events = self.replicated(now)
         for parked in self.served.parked.all():
             self._wake(parked, now, events)

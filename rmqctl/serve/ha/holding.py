@@ -21,10 +21,11 @@ class Held(NamedTuple, Generic[T]):
 
 
 class Holding(Generic[T]):
-    """Who waits for the slaves of a master. Where puts do not wait for them, nobody does."""
+    """Who waits for the slaves of a master. Where there are none, or puts do not wait for them,
+    nobody does."""
 
-    def __init__(self, master: Master[Held[T]]) -> None:
-        self.master = master
+    def __init__(self, master: Master[Held[T]] | None = None) -> None:
+        self._master = master
         self._is_over = False
 
     def hold(
@@ -36,14 +37,16 @@ class Holding(Generic[T]):
     ) -> bool:
         """Whether these results are to be answered later; else they are final, and say so."""
         stored = [one.stored for one in results if one.is_ok and one.stored is not None]
-        waits = self.master.is_sync and any(one.is_wait_store_msg_ok for one in messages)
-        if not stored or not waits:
+        master = self._master
+        if master is None or not master.is_sync or not stored:
+            return False
+        if not any(one.is_wait_store_msg_ok for one in messages):
             return False
         end = max(one.wrote_offset + one.wrote_bytes for one in stored)
-        status = self.master.wait(end, Held(work, results), now)
+        status = master.wait(end, Held(work, results), now)
         if status is None and not self._is_over:
             return True
-        for held, late in self.master.due(now, is_over=True) if status is None else ():
+        for held, late in master.due(now, is_over=True) if status is None else ():
             _tell(held.results, late)
         if status is not None:
             _tell(results, status)
@@ -52,7 +55,8 @@ class Holding(Generic[T]):
     def released(self, now: int) -> list[Held[T]]:
         """Puts whose wait is over, in order; their results say how."""
         released = []
-        for held, status in self.master.due(now, is_over=self._is_over):
+        due = [] if self._master is None else self._master.due(now, is_over=self._is_over)
+        for held, status in due:
             _tell(held.results, status)
             released.append(held)
         return released
