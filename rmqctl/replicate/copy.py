@@ -10,12 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from rmqctl.engine.files import paths
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import WritableStore, system_clock
 from rmqctl.engine.record.pieces import LogPiece
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.brokerjson import CONFIG
 from rmqctl.engine.state.persist import persist
+from rmqctl.errors import DamagedStore
+from rmqctl.replicate.doubt import Doubt, cut, doubt_of
 from rmqctl.replicate.errors import CopyDiffers, CopyTooOld
 from rmqctl.replicate.follower import Join, join_at
 from rmqctl.replicate.questions import ConfigFile, Dialogue, record_at
@@ -38,18 +41,47 @@ class Copy:
         progress: Progress = lambda done, total: None,
     ) -> None:
         # What is appended goes to the files: what is reported has to be on disk anyhow.
-        usual = replace(config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER")
-        self.store = WritableStore(root, usual, create=True, clock=clock, progress=progress)
+        self._config = replace(
+            config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER"
+        )
+        self._clock, self._progress = clock, progress
         self.root = root
+        #: What a loss of power may have left; None: it was closed cleanly, or is known to be sound.
+        self._doubt: Doubt | None = None
+        if (root / paths.ABORT).exists():
+            self._doubt = doubt_of(root, self._config)
+        self.store = self._opened()
         #: Records and bytes that were appended here.
         self.records = self.bytes = 0
         #: Physical offsets of records whose body is not what was stored: the master's, too.
         self.mismatches: list[int] = []
         try:
-            self.flush_log()
+            # What is in doubt is not to count as forced to disk before the master was asked.
+            if self._doubt is None:
+                self.flush_log()
         except BaseException:
             self.store.abandon()
             raise
+
+    def _opened(self) -> WritableStore:
+        """The store, brought in order. Where newer records stand behind a hole, and all of that was
+        not forced to disk, the log ends before it: the master still has what was there."""
+        while True:
+            try:
+                return WritableStore(
+                    self.root,
+                    self._config,
+                    create=True,
+                    clock=self._clock,
+                    progress=self._progress,
+                )
+            except DamagedStore as error:
+                offset = error.values.get("physical_offset")
+                if self._doubt is None or not isinstance(offset, int):
+                    raise
+                if not self._doubt.covers(offset):
+                    raise
+                cut(self.root, self._config, offset)
 
     @property
     def end(self) -> int:
@@ -95,20 +127,39 @@ class Copy:
         start, end = master
         file_size = self.store.commit_log.file_size
         if self.is_empty:
+            self._doubt = None
             return join_at(start, master, file_size, most_message)
         if self.end > end:
             reason = f"it ends at {self.end}, and the master's log at {end}"
             raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=end)
         if self.end < start:
             raise CopyTooOld(path=str(self.root), end=self.end, start=start)
-        offset, size = max(self.store.newest_units(), default=(-1, 0))
-        if offset >= start:
-            theirs = yield from record_at(offset)
-            mapped, position = self.store.commit_log.locate(offset)
-            if theirs != mapped.read(position, size):
-                reason = "the master has another record there" if theirs else "it has none there"
-                raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=offset)
+        last = max(self.store.newest_units(), default=None)
+        if self._doubt is not None:
+            last = self._doubt.sure
+        if last is not None and last[0] >= start and not (yield from self._is_masters(last)):
+            reason = "the master has not that record there"
+            raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=last[0])
+        yield from self._dispel(start)
+        self.flush_log()
         return join_at(self.end, master, file_size, most_message)
+
+    def _is_masters(self, place: tuple[int, int]) -> Dialogue[bool]:
+        """Whether the master has the record at (physical offset, size), byte for byte."""
+        theirs = yield from record_at(place[0])
+        mapped, position = self.store.commit_log.locate(place[0])
+        return theirs == mapped.read(position, place[1])
+
+    def _dispel(self, start: int) -> Dialogue[None]:
+        """Compares what is in doubt, and cuts the log where the master has something else."""
+        for place in self._doubt.doubtful if self._doubt is not None else ():
+            is_here = start <= place[0] < self.end
+            if is_here and not (yield from self._is_masters(place)):
+                self.store.abandon()
+                cut(self.root, self._config, place[0])
+                self.store = self._opened()
+                break
+        self._doubt = None
 
     def flush(self) -> None:
         """Log, queues and index are on disk, and the checkpoint says so."""

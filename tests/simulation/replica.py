@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from formats.remotingcodes import RequestCode, ResponseCode
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import CannotWrite
 from rmqctl.replicate.copy import Copy
 from rmqctl.replicate.follower import Follower
 from rmqctl.replicate.questions import run
 from rmqctl.serve.wire.command import RemotingCommand
 from tests.simulation.disk import Disk, PowerLoss
-from tests.simulation.machine import Machine, opened
+from tests.simulation.machine import Machine
 from tests.simulation.master import CONFIG, Server
 from tests.simulation.world import End, Link, World
 
@@ -31,7 +31,7 @@ class Replica(Machine, End):
         self.told = 0
 
     def begin(self) -> None:
-        self.copy = opened(self, CONFIG, Copy)
+        self.copy = Copy(self.root, CONFIG, clock=self.world.clock)
         self._link = self._follower = None
         self.after(5, self._connect)
 
@@ -48,7 +48,11 @@ class Replica(Machine, End):
             self.after(300, self._connect)
             return
         master = server.store.min_offset, server.store.max_offset
-        join = run(self.copy.join(master), self._ask)
+        try:
+            join = run(self.copy.join(master), self._ask)
+        except (PowerLoss, CannotWrite, OSError) as error:
+            self._failed(error)
+            return
         self._follower = Follower(join, self.world.now)
         self._link = server.connect_slave(_Line(self, self._life))
         assert self._link is not None
@@ -78,16 +82,15 @@ class Replica(Machine, End):
                 self.copy.flush_log()
             if self.world.chance.random() < 0.05:
                 self.copy.flush()
-        except PowerLoss:
-            self.world.tell("replica: the power fails in a flush")
-            self.crash(power=True)
-            return
-        except (RmqctlError, OSError) as error:
-            # It ends, and whoever runs it starts it again; a disk that has failed was replaced.
-            self.world.tell(f"replica: {error}")
-            self.crash(power=True)
+        except (PowerLoss, CannotWrite, OSError) as error:
+            self._failed(error)
             return
         self._report()
+
+    def _failed(self, error: BaseException) -> None:
+        """The power fails, or it ends; whoever runs it starts it again, on a disk that works."""
+        self.world.tell(f"replica: {type(error).__name__} {error}")
+        self.crash(power=True)
 
     def _report(self) -> None:
         assert self._follower is not None and self._link is not None

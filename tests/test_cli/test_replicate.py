@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.pieces import PieceReader
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.verify import Finding, verify
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import Cli
-from tests.test_replicate.live import CONFIG, LiveMaster, live
+from tests.test_engine.test_pieces import log_bytes
+from tests.test_replicate.live import CONFIG, FILE_SIZE, LiveMaster, live
 
 Rows = list[dict[str, Any]]
 
@@ -111,6 +113,27 @@ def test_another_store_is_refused(tmp_path: Path, cli: Cli) -> None:
         )
         assert done.code == 5 and "is no copy of this master" in done.err
     assert tree_content(copy / "commitlog") == before
+
+
+def test_what_a_loss_of_power_has_torn_comes_again(tmp_path: Path, cli: Cli) -> None:
+    """Nothing in a record tells that its last bytes are not what was stored; the master does."""
+    root, copy = tmp_path / "master", tmp_path / "copy"
+    with live(root) as master:
+        master.put(12)
+        replicate(cli, master, copy)
+        master.put(6)
+        with MessageStore(copy, CONFIG) as store:
+            end = store.max_offset
+        data = log_bytes(root, end, master.store.max_offset)
+        at = data.rindex(b"KEYS", 0, data.rindex(b"KEYS"))
+        torn = data[:at] + bytes(4) + data[at + 4 :]
+        unforced = WritableStore(copy, CONFIG)
+        for piece in PieceReader(end, FILE_SIZE, 1 << 16).feed(torn):
+            unforced.writer.append_piece(piece)
+        unforced.abandon()
+        rows = replicate(cli, master, copy, "--verify")
+        assert rows[0]["from_offset"] > end and rows[-1]["records"] == 2
+    same(root, copy)
 
 
 def test_what_is_between_is_deleted(tmp_path: Path, cli: Cli) -> None:

@@ -92,7 +92,7 @@ FLOORS = {
         ["hasockets", "scrape"],
     ],
     "rmqctl.replicate": [
-        ["errors", "events"],
+        ["doubt", "errors", "events"],
         ["follower", "questions"],
         ["copy"],
         ["sockets"],

@@ -1,0 +1,81 @@
+"""What a loss of power may have left at the end of a copy's log: records that were never forced to
+disk, some of them without their last bytes, and nothing in the format tells.
+
+A copy has a way out that no other store has: its master still knows. What is in doubt is compared
+with it, record by record, and cut off from the first one on that is another.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.log.logwriter import open_log_writer
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.filesizes import commit_log_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
+
+
+class Doubt(NamedTuple):
+    """``sure`` is the last record that was forced to disk, None without one; ``doubtful`` are those
+    behind it, in order. Each is (physical offset, size)."""
+
+    sure: tuple[int, int] | None
+    doubtful: list[tuple[int, int]]
+
+    def covers(self, physical_offset: int) -> bool:
+        """Whether everything from an offset on is in doubt."""
+        return self.sure is None or physical_offset >= sum(self.sure)
+
+
+def doubt_of(root: Path, config: MessageStoreConfig) -> Doubt:
+    """What is in doubt of a store that was not closed cleanly: records that are not older than what
+    its checkpoint says is on disk."""
+    if not (root / paths.COMMIT_LOG).is_dir():
+        return Doubt(None, [])
+    checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()
+    sure: tuple[int, int] | None = None
+    doubtful: list[tuple[int, int]] = []
+    with MessageStore(root, config) as store:
+        for entry in store.commit_log.walk(_start(store, checkpoint.physic_msg_timestamp)):
+            if not isinstance(entry, Record):
+                continue
+            place = entry.physical_offset, entry.total_size
+            if doubtful or entry.store_timestamp >= checkpoint.physic_msg_timestamp:
+                doubtful.append(place)
+            else:
+                sure = place
+    return Doubt(sure, doubtful)
+
+
+def _start(store: MessageStore, timestamp: int) -> int:
+    """The newest file whose first record is older than a store time (ms)."""
+    for entry in reversed(store.commit_log.files.entries):
+        first = store.commit_log.find_record(entry.file_from_offset)
+        if first is not None and first.store_timestamp < timestamp:
+            return entry.file_from_offset
+    return store.min_offset
+
+
+def cut(root: Path, config: MessageStoreConfig, physical_offset: int) -> None:
+    """Ends the log of a store that nobody has open before an offset; its next start, which is not a
+    clean one, brings queues and index there.
+
+    :raises OSError, CannotWrite: the disk failed; doing it again ends it.
+    """
+    lock = StoreLock(root)
+    try:
+        log = open_log_writer(root, config, commit_log_file_size(root, config))
+        try:
+            mapped, position = log.locate(physical_offset)
+            log.files.remove_from(mapped.file_from_offset + mapped.size)
+            mapped.clear(position)
+            mapped.flush()
+        finally:
+            log.close()
+    finally:
+        lock.release()
