@@ -166,6 +166,11 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "checkpoint-unreadable": _FLUSH,
     "checkpoint-in-future": Command(("checkpoint", "set", "--computed"), cures=True),
     "checkpoint-zero": _FLUSH,
+    # a start of 5.x
+    "timer-wheel-length": None,
+    "timer-metrics-unreadable": None,
+    "queue-type-contradicted": None,
+    "compaction-file-unpaired": None,
     # lint
     "queue-file-missing": _QUEUE_ANEW,
     "sizes-contradicted": None,

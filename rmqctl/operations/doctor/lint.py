@@ -38,6 +38,7 @@ from rmqctl.operations.verify.directories import (
     shown,
 )
 from rmqctl.operations.verify.findings import Tally, finding
+from rmqctl.operations.verify.laterstart import check_later_start
 
 #: What a broker has open beside the files of its store: jars, connections, logs.
 _OTHER_FILES = 1000
@@ -134,6 +135,7 @@ class _Lint:
         yield from self._queues()
         yield from self._ext()
         yield from self._index()
+        yield from check_later_start(self.root)
         yield from self._rights()
         yield from self._limits()
 

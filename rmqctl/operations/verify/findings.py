@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
+from rmqctl.operations.verify.latercodes import LATER_CODES
 from rmqctl.operations.verify.lintcodes import LINT_CODES
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
 #: A file or directory of a queue, or of its extension.
 _QUEUE = re.compile(r"consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
-CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | LINT_CODES | CONFIG_CODES
+CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | LATER_CODES | LINT_CODES | CONFIG_CODES
 
 
 class Finding(NamedTuple):

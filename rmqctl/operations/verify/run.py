@@ -32,6 +32,7 @@ from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
 from rmqctl.operations.verify.findings import Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
+from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
@@ -138,6 +139,7 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         # Of queues in RocksDB, which may lie there, nothing is known.
         if not (unread(None) and (found.path or "").startswith(_QUEUE_FILES)):
             yield found
+    yield from check_later_start(root)
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")

@@ -1,0 +1,118 @@
+"""What keeps a broker of 5.x from starting: files of its own that contradict each other.
+
+What is in them is not checked; names, lengths, and whether they can be read at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.laterversions import (
+    config_in_rocksdb,
+    is_of_5,
+    queues_not_understood,
+)
+from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.operations.verify.directories import shown
+from rmqctl.operations.verify.findings import Finding, finding
+
+#: ``TimerWheel``: twice the slots of seven days of seconds, 32 bytes each.
+_WHEEL, _WHEEL_LENGTH = "timerwheel", 2 * 7 * 86_400 * 32
+_METRICS = "timermetrics"
+_QUEUE_TYPE, _SIMPLE, _BATCH = "queue.type", "SimpleCQ", "BatchCQ"
+_QUEUES_OF = {paths.CONSUME_QUEUE: _SIMPLE, "batchconsumequeue": _BATCH}
+_COMPACTION_LOG, _COMPACTION_QUEUE = "compaction/compactionLog", "compaction/compactionCq"
+
+
+def check_later_start(root: Path) -> Iterator[Finding]:
+    """Findings of a store that a broker of 5.x has run on; none of another one."""
+    if not is_of_5(root):
+        return
+    for part in (_wheel, _metrics, _queue_types, _compaction):
+        try:
+            yield from part(root)
+        except CannotRead as error:
+            path = shown(root, Path(str(error.path)))
+            yield finding("unreadable-file", path=path, found=str(error.reason))
+
+
+def _wheel(root: Path) -> Iterator[Finding]:
+    """``TimerWheel``'s constructor takes a new file, and one of the right length."""
+    length = (root / _WHEEL).stat().st_size if (root / _WHEEL).is_file() else 0
+    if length not in (0, _WHEEL_LENGTH):
+        expected = f"{_WHEEL_LENGTH} bytes"
+        yield finding("timer-wheel-length", path=_WHEEL, expected=expected, found=f"{length} bytes")
+
+
+def _metrics(root: Path) -> Iterator[Finding]:
+    """``ConfigManager#load``: a file that does not parse is replaced by its copy; where there is no
+    copy the broker starts without both."""
+    config = root / brokerjson.CONFIG
+    problems = [_problem(config / name) for name in (_METRICS, _METRICS + brokerjson.BACKUP)]
+    if all(problems):
+        path = f"{brokerjson.CONFIG}/{_METRICS}"
+        yield finding("timer-metrics-unreadable", path=path, expected="JSON", found=problems[0])
+
+
+def _problem(path: Path) -> str | None:
+    """Why a file is no JSON; None: it is, or holds nothing."""
+    try:
+        brokerjson.read(path)
+    except ConfigFileUnreadable as error:
+        return str(error)[:200]
+    return None
+
+
+def _queue_types(root: Path) -> Iterator[Finding]:
+    """``ConsumeQueueStore#queueTypeShouldBe``, asked for each queue that is loaded."""
+    if config_in_rocksdb(root) or queues_not_understood(root)(None):
+        return  # What topics.json says counts for nothing then, or there are no such queues.
+    try:
+        topics = brokerjson.read_config(root, brokerjson.TOPICS)
+    except ConfigFileUnreadable:
+        return  # `config check` says so.
+    if topics is None:
+        return  # The store came without its config/, which `config check` says.
+    table = brokerjson.table_of(topics, "topicConfigTable")
+    for directory, kind in _QUEUES_OF.items():
+        for topic in paths.scan_names(root / directory):
+            stated = _type_of(table.get(topic))
+            names = paths.scan_names(root / directory / topic)
+            if stated != kind and any(map(paths.is_queue_id, names)):
+                yield finding(
+                    "queue-type-contradicted",
+                    path=f"{directory}/{topic}",
+                    expected=f"{_QUEUE_TYPE}={kind} in topics.json",
+                    found=f"{_QUEUE_TYPE}={stated[:100]}",
+                )
+
+
+def _type_of(entry: object) -> str:
+    """What ``topics.json`` says of a topic's queues; without a word of it they are simple ones."""
+    attributes = entry.get("attributes") if isinstance(entry, dict) else None
+    stated = attributes.get(_QUEUE_TYPE, _SIMPLE) if isinstance(attributes, dict) else _SIMPLE
+    return str(stated)
+
+
+def _compaction(root: Path) -> Iterator[Finding]:
+    """``CompactionLog.TopicPartitionLog#sanityCheck``, of queues that both directories have; a log
+    file behind the last one of the queue is cut before that."""
+    for topic in paths.scan_names(root / _COMPACTION_LOG):
+        for queue_id in paths.scan_names(root / _COMPACTION_LOG / topic):
+            both = [root / name / topic / queue_id for name in (_COMPACTION_LOG, _COMPACTION_QUEUE)]
+            if not all(path.is_dir() for path in both):
+                continue
+            log, queue = ({one for one in paths.scan_names(p) if one.isdecimal()} for p in both)
+            last = max(queue, default="")
+            unpaired = [(_COMPACTION_LOG, one) for one in log - queue if one < last]
+            unpaired += [(_COMPACTION_QUEUE, one) for one in queue - log]
+            for directory, name in sorted(unpaired):
+                yield finding(
+                    "compaction-file-unpaired",
+                    path=f"{directory}/{topic}/{queue_id}/{name}",
+                    expected="a file of that name in both directories",
+                    found="one in this one only",
+                )

@@ -1,0 +1,76 @@
+"""What verify says keeps a broker of 5.x from starting keeps a real one from it, until it is
+cured."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqctl.operations.verify.laterstart import check_later_start
+from tests.interop.conftest import StartEngine
+from tests.interop.engine import EngineError
+from tests.interop.stores import settings
+from tests.test_operations.test_later_start import BLOCKERS, ZEROS, write_topics
+
+
+def prepare(root: Path) -> None:
+    """A batch queue and a compacted topic, which the broker has not made itself."""
+    (root / "batchconsumequeue" / "batches" / "0").mkdir(parents=True, exist_ok=True)
+    write_topics(root, "BatchCQ")
+    for name, size in (("compactionLog", 104_857_460), ("compactionCq", 10_485_746)):
+        directory = root / "compaction" / name / "kept" / "0"
+        directory.mkdir(parents=True)
+        with (directory / ZEROS).open("wb") as file:
+            file.truncate(size)
+
+
+def cure(root: Path, code: str) -> None:
+    """Does what the finding says to a store without a replica."""
+    if code == "timer-wheel-length":
+        (root / "timerwheel").unlink()
+        # Without a timed message there are no others yet.
+        shutil.rmtree(root / "timerlog", ignore_errors=True)
+        (root / "config" / "timercheck").unlink(missing_ok=True)
+    elif code == "timer-metrics-unreadable":
+        for name in ("timermetrics", "timermetrics.bak"):
+            (root / "config" / name).unlink()
+    elif code == "queue-type-contradicted":
+        write_topics(root, "BatchCQ")
+        shutil.rmtree(root / "consumequeue" / "batches", ignore_errors=True)
+    else:
+        for name in ("compactionLog", "compactionCq"):
+            shutil.rmtree(root / "compaction" / name / "kept" / "0")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("damage", [None, *BLOCKERS], ids=lambda one: getattr(one, "__name__", "-"))
+def test_the_broker_does_not_start(
+    start_engine: StartEngine, tmp_path: Path, damage: Callable[[Path], None] | None
+) -> None:
+    engine = start_engine()
+    if engine.version == "4.9.3":
+        assert list(check_later_start(tmp_path)) == []
+        return
+    values = settings(random.Random("later start"), light_queues=False)
+    root = tmp_path / "store"
+    engine.ask("broker", root=str(root), config=values)
+    engine.ask("stop")
+    prepare(root)
+    if damage is None:
+        assert list(check_later_start(root)) == []
+        engine.ask("broker", root=str(root), config=values)
+        engine.ask("stop")
+        return
+    damage(root)
+    assert BLOCKERS[damage][0] in {one.code for one in check_later_start(root)}
+    with pytest.raises(EngineError):
+        engine.ask("broker", root=str(root), config=values)
+    engine.kill()
+    cure(root, BLOCKERS[damage][0])
+    assert list(check_later_start(root)) == []
+    start_engine().ask("broker", root=str(root), config=values)
+    start_engine().ask("stop")
