@@ -155,6 +155,7 @@ def large(words: list[str], queues: int = 40, files: int = 5, times: int = 1) ->
             )
             for _ in range(times):
                 found.add(one, f"rmqctl pull --topic {shlex.quote(word)}")
+    found.add(finding("queue-missing", path="consumequeue/gone/3", topic="gone", queue_id=3), None)
     ends = QueueState(store.queues[0].topic, 0, Path("/"), 0, 5, 5, 5)
     start = Simulation(
         store.root,
@@ -176,6 +177,7 @@ def test_words_of_a_store_are_text() -> None:
     assert "&lt;script&gt;document" in text and "\\x1b[31m\\u202e" in text
     assert text.count('class="finding ') == len(CODES)
     assert 'class="gone" x=' in text  # The file that lacks.
+    assert "no such queue; <b" in cards(text)["Queues"]
 
 
 def test_a_page_of_very_much_is_bounded() -> None:

@@ -213,7 +213,7 @@ def _queues(store: Portrait, found: Collected, start: Simulation | None) -> str:
     absent = [key for key in found.queues if key not in known]
     lines += [
         f"<span>{_cut(topic)} · {queue_id}</span><span></span>"
-        f'<span class="said">{severities(found.queues[topic, queue_id])}</span>'
+        f'<span class="said">no such queue; {severities(found.queues[topic, queue_id])}</span>'
         for topic, queue_id in absent[: _MOST_QUEUES - min(len(shown), _MOST_QUEUES)]
     ]
     left = len(store.queues) + len(absent) - len(lines)
