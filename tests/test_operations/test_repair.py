@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import random
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ from tests.golden_data import (
     state,
     tree_content,
 )
+from tests.seeds import times
 from tests.test_operations.broken_store import (
     ACTIONS,
     break_store,
@@ -386,7 +389,7 @@ def test_other_stores_sizes_and_aborts_are_noticed(
     sound: Path, broken: Path, tmp_path: Path
 ) -> None:
     plan = planned(broken, tmp_path)
-    with pytest.raises(PlanDoesNotFit):
+    with pytest.raises(PlanDoesNotFit, match=f"it was made for {re.escape(str(broken))}"):
         check_plan(sound, CONFIG, plan)
     with pytest.raises(PlanDoesNotFit, match="max_index_num was 24, and is 25"):
         check_plan(broken, replace(CONFIG, max_index_num=25), plan)
@@ -440,6 +443,8 @@ EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
     "queue_id is -1": lambda v: v["steps"][3].update(queue_id=-1),
     "queue_id is missing": lambda v: v["steps"][3].update(queue_id=True),
     "sha256 is missing": lambda v: v["premises"]["log"].pop("sha256"),
+    "text that no name can be": lambda v: v.update(store="\ud800"),
+    "text that no name": lambda v: v["steps"][3].update(topic="a\0b"),
     "mends holds something else": lambda v: _first(v).update(mends=[1]),
     "needs holds something else": lambda v: _first(v).update(needs=["1"]),
 }
@@ -468,6 +473,41 @@ def test_no_plan_is_an_error_of_ours(tmp_path: Path, text: str) -> None:
         read_plan(tmp_path / "none")
     with pytest.raises(RmqctlError):
         read_plan(tmp_path)
+
+
+VALUES: list[Any] = [None, -1, 1 << 63, True, "", "..", "/", "a/../b", "\0", "\ud800", "x" * 5000]
+VALUES += [[], {}, ["a"], {"a": 1}, 1.5, "commitlog", "commitlog/00000000000000000000", "config"]
+VALUES += ["checkpoint", "consumequeue/TopicA/0", "config/topics.json", "lock"]
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Keys that lead to everything in a value of JSON."""
+    if place:
+        yield place
+    keys = range(len(value)) if isinstance(value, list) else value
+    for key in keys if isinstance(value, dict | list) else ():
+        yield from places_in(value[key], (*place, key))
+
+
+def test_a_plan_with_anything_in_it_loses_nothing(
+    broken: Path, tmp_path: Path, chance: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By who forges digests, too: it is refused, or what it does can be taken back."""
+    sound_plan = plan_text(make_plan(broken, CONFIG))
+    digests = {step["step"]: step["digest"] for step in json.loads(sound_plan)["steps"]}
+    monkeypatch.setattr(Plan, "digest", lambda _, step: digests.get(step.number))
+    before, path = everything(broken), tmp_path / "plan.json"
+    for _ in range(times(60)):
+        value = json.loads(sound_plan)
+        *way, last = chance.choice(list(places_in(value)))
+        functools.reduce(lambda inner, key: inner[key], way, value)[last] = chance.choice(VALUES)
+        path.write_text(json.dumps(value))
+        try:
+            if apply(broken, CONFIG, read_plan(path)).backup is not None:
+                undo(broken, CONFIG)
+        except RmqctlError as error:
+            assert not isinstance(error, RepairCutOff), (way, last)
+        assert everything(broken) == before, (way, last)
 
 
 # --- a full disk -----------------------------------------------------------------------------

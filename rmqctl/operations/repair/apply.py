@@ -19,8 +19,10 @@ from rmqctl.engine.files.unfinished import JOURNAL, REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import CannotWrite, NeedsConsent
+from rmqctl.operations.doctor.lint import Summary, lint
 from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.progress import Progress
+from rmqctl.operations.repair import model
 from rmqctl.operations.repair.errors import NoRepair, PlanDoesNotFit, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import fingerprint, log_problem
 from rmqctl.operations.repair.journal import (
@@ -66,12 +68,24 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
         reason = log_problem(store.commit_log, plan.premises.log, store.max_offset)
         if reason is None and store.had_abort == plan.premises.clean_shutdown:
             reason = f"{paths.ABORT} came or went"
+    strangers = _strangers(root, config, plan)
     for step in plan.steps:
+        if reason is None and step.action == model.QUARANTINE and step.path not in strangers:
+            reason = f"{step.path} is no stranger there (step {step.number})"
         for path, known in step.store_has.items():
             if reason is None and fingerprint(root / path) != known:
                 reason = f"{path} is not what it was (step {step.number})"
     if reason is not None:
+        if root.resolve() != Path(plan.store).resolve():
+            reason += f"; it was made for {plan.store}"
         raise PlanDoesNotFit(store=str(root), reason=reason)
+
+
+def _strangers(root: Path, config: MessageStoreConfig, plan: Plan) -> set[str | None]:
+    """Paths at which something is wrong with a file as such; where a plan moves some away."""
+    if all(step.action != model.QUARANTINE for step in plan.steps):
+        return set()
+    return {found.path for found in lint(root, config, Summary())}
 
 
 def ask_consent(plan: Plan) -> None:

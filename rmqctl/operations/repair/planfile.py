@@ -105,6 +105,7 @@ def read_plan(path: Path) -> Plan:
             raise CannotRead(path=str(path), reason="there is no such file")
         raise PlanUnreadable(path=str(path), reason="it is empty")
     try:
+        _check_texts(value)
         return _plan(value)
     except _Bad as bad:
         raise PlanUnreadable(path=str(path), reason=str(bad)) from None
@@ -112,6 +113,17 @@ def read_plan(path: Path) -> Plan:
 
 class _Bad(Exception):
     """Why a value is no plan."""
+
+
+def _check_texts(value: Any) -> None:
+    """No text may hold what no name of a file can: NUL, and surrogates that stand for no byte."""
+    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise _Bad("it holds text that no name can be") from None
+    if "\\u0000" in text:
+        raise _Bad("it holds text that no name can be")
 
 
 def _plan(value: Any) -> Plan:
@@ -186,10 +198,12 @@ def _check(action: str, what: dict[str, Any], where: str) -> None:
     if "topic" in what and (problem := paths.topic_directory_problem(what["topic"])) is not None:
         raise _Bad(f"in {where} the topic cannot be a directory: {problem}")
     if "path" in what:
-        first = _check_path(what["path"], where).parts[0]
+        parts = _check_path(what["path"], where).parts
         rooms = _ROOMS.get(action, (brokerjson.CONFIG,))
-        if first not in rooms:
+        if parts[0] not in rooms:
             raise _Bad(f"in {where} the path is not in {' or '.join(rooms)}")
+        if action not in _ROOMS and (len(parts) != 2 or not parts[1].endswith(".json")):
+            raise _Bad(f"in {where} the path is no file of {brokerjson.CONFIG}/")
 
 
 def _check_path(path: str, where: str) -> PurePosixPath:
