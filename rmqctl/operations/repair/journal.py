@@ -16,8 +16,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import Any, NamedTuple
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
@@ -26,6 +28,7 @@ from rmqctl.errors import CannotRead, ConfigFileUnreadable
 from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
+from rmqctl.operations.repair.model import Step
 from rmqctl.operations.repair.planfile import is_below, write_whole
 
 NEW, OLD, PLAN = "new", "old", "plan.json"
@@ -76,18 +79,44 @@ def read_journal(directory: Path) -> Journal:
     try:
         value = brokerjson.read(directory / JOURNAL)
         moves = tuple(
-            Move(**one | {"steps": tuple(map(int, one["steps"])), "made": tuple(one["made"])})
+            Move(**one | {"steps": tuple(one["steps"]), "made": tuple(one["made"])})
             for one in value["moves"]
         )
         journal = Journal(value["backup"], value["log"], value["steps"], moves)
-        below = [path for move in moves for path in (move.path, *move.made)]
         is_ours = value["version"] == 1 and _IS_BACKUP.fullmatch(journal.backup)
-        if is_ours and all(map(is_below, below)) and all(move.steps for move in moves):
+        if is_ours and _has_fields(journal) and all(map(_is_of_repair, moves)):
             return journal
         reason = "its journal names what rmqctl never touches, or is of another version"
     except (ConfigFileUnreadable, KeyError, TypeError, ValueError) as error:
         reason = f"its journal cannot be read ({error})"
     raise RepairOvertaken(verb="ended or undone", reason=reason, kept=str(directory))
+
+
+def _has_fields(journal: Journal) -> bool:
+    """Whether steps and log say what rows and comparisons need. :raises KeyError, TypeError: no."""
+    texts = [journal.log["sha256"], journal.log["behind"]]
+    numbers = [journal.log["min_offset"], journal.log["end_offset"]]
+    for step in journal.steps:
+        texts += [step["action"], step["changes"], step["sacrifices"], *step["mends"]]
+        numbers.append(step["step"])
+        texts.append(Step.of(step).path)
+    return all(type(one) is str for one in texts) and all(type(one) is int for one in numbers)
+
+
+def _is_of_repair(move: Move) -> bool:
+    """Whether a move is one that a repair makes: nothing new ever comes into the log."""
+    numbers = (*move.steps, move.position, move.length)
+    if not all(type(one) is int and 0 <= one <= LONG_MAX for one in numbers) or not move.steps:
+        return False
+    if not all(type(one) is str and is_below(one) for one in (move.path, *move.made)):
+        return False
+    if not {type(move.old), type(move.new)} <= {dict, NoneType}:
+        return False
+    first, *rest = move.path.split("/")
+    if first == paths.COMMIT_LOG:
+        return bool(rest) and move.new is None and not move.made
+    rooms = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX, brokerjson.CONFIG)
+    return not move.length and (first in rooms or move.path == paths.CHECKPOINT)
 
 
 class Mover:
@@ -252,12 +281,19 @@ class Mover:
         return backup
 
     def clear(self) -> None:
-        """All moves are taken back: only what was built is left, and goes. Errors as of
-        :meth:`forward`."""
+        """All moves are taken back: what was built is left, and goes; what else is there, by a
+        journal that somebody has changed, stays as a backup. Errors as of :meth:`forward`."""
+        tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
+        kept = (self._directory / OLD).rglob("*")
+        files = (path for path in kept if path.is_symlink() or not path.is_dir())
+        is_all_back = all(path in tails for path in files)
         with _cut_off_told(self._root):
             os.unlink(self._directory / JOURNAL)
             sync(self._directory)
-            shutil.rmtree(self._directory)
+            if is_all_back:
+                shutil.rmtree(self._directory)
+            else:
+                os.rename(self._directory, self._root / self._journal.backup)
             sync(self._root)
 
 

@@ -76,6 +76,16 @@ class Step(NamedTuple):
         }
         return whole.get(self.action) or str(self.what["path"])
 
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Step:
+        """What a plan or a journal says of a step, as far as rows need it. :raises KeyError,
+        TypeError: it says less."""
+        action = content["action"]
+        what = {name: content[name] for name in ACTIONS[action]}
+        mends = tuple(content["mends"])
+        changes, sacrifices = content["changes"], content["sacrifices"]
+        return cls(content["step"], action, what, mends, changes, sacrifices, (), {})
+
     def content(self) -> dict[str, Any]:
         """As it stands in a plan, without its digest."""
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.operations.repair import model
+from rmqctl.operations.repair.model import Step
 
 if TYPE_CHECKING:
     from rmqctl.operations.repair.model import Left, Plan
@@ -22,19 +22,17 @@ def planned(plan: Plan) -> Iterator[RepairStepRow]:
 
 def step_rows(steps: Iterable[dict[str, Any]], state: str) -> Iterator[RepairStepRow]:
     """Steps as a plan or a journal has them."""
-    for one in steps:
-        what = {name: one[name] for name in model.ACTIONS.get(one["action"], {}) if name in one}
-        step = model.Step(one["step"], one["action"], what, (), "", "", (), {})
+    for step in map(Step.of, steps):
         yield {
             "type": "repair_step",
             "step": step.number,
             "action": step.action,
             "path": step.path,
-            "topic": what.get("topic"),
-            "queue_id": what.get("queue_id"),
-            "mends": list(one["mends"]),
-            "changes": one["changes"],
-            "sacrifices": one["sacrifices"],
+            "topic": step.what.get("topic"),
+            "queue_id": step.what.get("queue_id"),
+            "mends": list(step.mends),
+            "changes": step.changes,
+            "sacrifices": step.sacrifices,
             "state": state,
         }
 
