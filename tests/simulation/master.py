@@ -12,7 +12,7 @@ from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.persist import persist
 from rmqctl.errors import RmqctlError
-from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Reading, Send
+from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Send, Trouble
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import Master
 from rmqctl.serve.hasockets import read_frame, sendable
@@ -163,7 +163,7 @@ class Server(Machine):
                 if not self._works:
                     self.after(self.world.chance.choice((0, 2, 9)), self._write)
                 self._works.append(event)
-            elif not isinstance(event, Reading):
+            elif isinstance(event, Trouble):
                 self.world.tell(f"server: {event.text}")
 
     def _look(self, job: Job) -> None:

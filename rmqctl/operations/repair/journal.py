@@ -4,7 +4,8 @@ A repair first builds all that is new in ``rmqctl-repair/new/``; nothing of the 
 until the journal is there. Then old files move to ``rmqctl-repair/old/`` and new ones into their
 places, one rename after the other. Which of the three places hold something says how far a move has
 come, so it can be ended, or taken back, after a kill at any moment. Bytes of the log that become
-zeros are kept in ``old/`` as well. At the end the directory gets the name of a backup, at once.
+zeros are kept in ``old/`` as well. At the end the directory gets the name of a backup, at once
+(``docs/decisions/0021-a-repair-is-moves-between-three-places.md``).
 """
 
 from __future__ import annotations
