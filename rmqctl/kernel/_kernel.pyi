@@ -240,6 +240,16 @@ class Rows:
         key: str,
     ) -> dict[str, Any] | Literal[False] | None: ...
 
+def pull_records(
+    type: type,
+    units: object,
+    queue: tuple[int, int],
+    buffer: object,
+    places: tuple[int, int],
+    file_from_offset: int,
+    limits: tuple[int, int, int, tuple[int, int], tuple[int, int], int],
+) -> tuple[list[Any], int] | None: ...
+
 #: Offsets of the rows; of the names, and these; of the values, and these; tags codes; odd rows.
 PropertyMaps = tuple[bytearray, bytearray, bytes, bytearray, bytes, bytearray, bytearray]
 

@@ -73,7 +73,7 @@ class CommitLog:
         self._found = 0
         #: What reads single records when they are many; None: too few were asked for, or it is not
         #: there.
-        self._compiled: ModuleType | None = None
+        self.compiled: ModuleType | None = None
 
     @property
     def min_offset(self) -> int:
@@ -124,12 +124,12 @@ class CommitLog:
         self._found += 1
         if self._found == _MANY_FOUND:
             self._load()
-        if self._compiled is not None:
+        if self.compiled is not None:
             mapped.load_entry(position)
             low, high = mapped.whole
             if low <= position < high:
                 readable, start = min(high, mapped.size), mapped.file_from_offset
-                record = self._compiled.record_at(Record, mapped.buffer, position, readable, start)
+                record = self.compiled.record_at(Record, mapped.buffer, position, readable, start)
                 if record is not None:
                     return cast(Record, record)
         entry = read_entry_of(mapped, position)
@@ -138,7 +138,7 @@ class CommitLog:
     def _load(self) -> None:
         from rmqctl import kernel
 
-        self._compiled = kernel.module()
+        self.compiled = kernel.module()
 
     def holds(self, physical_offset: int, size: int) -> bool:
         """Whether a range lies in one file, so that a broker gives out its bytes, whatever they are

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from formats.constants import INT_MIN
+from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.filters.tags import MessageFilter
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import GetMessageStatus
 
@@ -90,6 +91,17 @@ class TransferLimits:
         """How many units one answer looks at."""
         return max(_SCANNED_BYTES, self.max_msg_nums * UNIT_SIZE) // UNIT_SIZE
 
+    def told(self, log_end: int) -> tuple[int, int, int, tuple[int, int], tuple[int, int], int]:
+        """These limits, and where the log ends, as the kernel takes them."""
+        return (
+            self.max_msg_nums,
+            self.units,
+            self.in_memory,
+            self.memory,
+            self.disk,
+            log_end,
+        )
+
     def is_full(self, size: int, total: int, count: int, behind: int) -> bool:
         """Whether a message of ``size`` bytes that lies ``behind`` bytes before the log's end goes
         into no answer of ``count`` messages of ``total`` bytes. The first one always goes."""
@@ -135,13 +147,67 @@ def get_message(
         nothing.passed_over = min(end_of_file, high) - offset
         return nothing
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
-    return _collect(store, queue, offset, min(end_of_file, high), limits, message_filter)
+    end = min(end_of_file, high)
+    if message_filter is None:
+        result = _collect_compiled(store, queue, offset, end, limits)
+        if result is not None:
+            return result
+    return _collect(store, queue, offset, end, limits, message_filter)
 
 
 def end_of_queue_file(queue: ConsumeQueue, offset: int) -> int:
     """The queue offset behind the file that has an offset: no answer goes beyond it."""
     file_units = queue.files.file_size // UNIT_SIZE
     return offset + file_units - offset % file_units
+
+
+def _collect_compiled(
+    store: ReadableStore, queue: ConsumeQueue, offset: int, end: int, limits: TransferLimits
+) -> GetMessageResult | None:
+    """:func:`_collect` without a filter, by the kernel where the log has it; None where something
+    is odd: a unit without its record, one that lies in a hole, or several files of the log."""
+    log, log_end = store.commit_log, store.max_offset
+    counts = limits.max_msg_nums, limits.memory[1], limits.disk[1]
+    if log.compiled is None or min(counts) < 1:
+        return None
+    end = min(end, offset + limits.units)
+    # With one more any answer is full.
+    units = queue.stored(offset, min(end - offset, max(counts) + 1))
+    if len(units) < UNIT_SIZE:
+        return None
+    place, _, _ = UNIT.unpack_from(units)
+    mapped = log.files.find(place)
+    if mapped is None:
+        return None
+    position = place - mapped.file_from_offset
+    if not is_whole(mapped, position, position + 1):
+        return None
+    low, high = mapped.whole
+    made = log.compiled.pull_records(
+        Record,
+        units,
+        (offset, end),
+        mapped.buffer,
+        (low, min(high, mapped.size)),
+        mapped.file_from_offset,
+        limits.told(log_end),
+    )
+    if made is None:
+        return None
+    records, following = made
+    # The last unit that was looked at: the one that did not go in, or the last of all.
+    last = following - offset if following < end else following - offset - 1
+    pulling, _, _ = UNIT.unpack_from(units, last * UNIT_SIZE)
+    behind = log_end - pulling
+    return GetMessageResult(
+        GetMessageStatus.FOUND,
+        following,
+        queue.min_offset,
+        queue.max_offset,
+        records,
+        suggest_pulling_from_slave=behind > limits.in_memory,
+        fall_behind_size=behind,
+    )
 
 
 def _collect(

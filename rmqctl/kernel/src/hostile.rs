@@ -7,7 +7,7 @@ use crate::keychain::{self, Geometry};
 use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::parts;
 use crate::plain::{self, Asked};
-use crate::pull::{Limits, Part, Tags, Units, pull};
+use crate::pull::{Limits, Part, Tags, Units, pull, records};
 use crate::record::{Found, read};
 use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
 use crate::scan::{Wanted, Window};
@@ -127,6 +127,9 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &
         let part =
             Part { data, places: usize::from(choice[7])..data.len(), file_from_offset: FILE };
         let pulled = pull(lines, Vec::new(), units, &part, limits, tags, (20, 1 << 12));
+        if let Some((records, next)) = records(units, &part, limits) {
+            assert!(next >= first && records.len() <= limits.messages);
+        }
         assert!(pulled.next >= first && pulled.count <= 20);
         let parts = ["[", ",", ",", ",", "]"].map(|part| part.as_bytes().to_vec());
         let (_, count, seen) = unit_lines(stored, first, &parts, 9, (Some(0), None));

@@ -75,7 +75,11 @@ pub fn pull(
         let (bytes, count, next) = (pulled.out.len(), pulled.count, pulled.next);
         let mismatches = lines.mismatches;
         touch(units, part, next, limits.messages);
-        let goes_on = answer(lines, units, part, limits, tags, &mut pulled).is_some()
+        let out = &mut pulled.out;
+        let take = |position, record: &Record| lines.push(out, part.data, position, record);
+        let taken = answer(units, part, limits, tags, &mut pulled.next, take);
+        pulled.count += taken.unwrap_or_default();
+        let goes_on = taken.is_some()
             && pulled.count < most
             && next < pulled.next
             && pulled.next < units.queue_end;
@@ -86,6 +90,23 @@ pub fn pull(
         }
     }
     pulled
+}
+
+/// The records of one answer, at their places in the file, and the queue offset of the next answer;
+/// None where something is odd.
+pub fn records(
+    units: Units<'_>,
+    part: &Part<'_>,
+    limits: Limits,
+) -> Option<(Vec<(usize, Record)>, i64)> {
+    touch(units, part, units.first, limits.messages);
+    let (mut records, mut next) = (Vec::new(), units.first);
+    let take = |position, record: &Record| {
+        records.push((position, *record));
+        true
+    };
+    answer(units, part, limits, None, &mut next, take)?;
+    Some((records, next))
 }
 
 /// Has the processor fetch the records of some units, all of them at once: they lie far from each
@@ -107,19 +128,20 @@ fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize) {
     std::hint::black_box(seen);
 }
 
-/// Adds one answer; None where something is odd.
+/// Takes the records of one answer, which begins at the queue offset `next`, and moves that on; how
+/// many they are, None where something is odd, or `take` says so.
 fn answer(
-    lines: &mut Lines,
     units: Units<'_>,
     part: &Part<'_>,
     limits: Limits,
     tags: Option<&Tags>,
-    pulled: &mut Pulled,
-) -> Option<()> {
-    let end = (pulled.next + limits.units as i64).min(units.file_end).min(units.queue_end);
+    next: &mut i64,
+    mut take: impl FnMut(usize, &Record) -> bool,
+) -> Option<usize> {
+    let end = (*next + limits.units as i64).min(units.file_end).min(units.queue_end);
     let (mut total, mut count) = (0, 0);
-    while pulled.next < end {
-        let at = usize::try_from(pulled.next - units.first).ok()? * QUEUE_UNIT_BYTES;
+    while *next < end {
+        let at = usize::try_from(*next - units.first).ok()? * QUEUE_UNIT_BYTES;
         let unit = units.stored.get(at..at + QUEUE_UNIT_BYTES)?;
         let place = i64_at(unit, QUEUE_UNIT_PHYSICAL_OFFSET);
         let size = i64::from(i32_at(unit, QUEUE_UNIT_SIZE));
@@ -131,9 +153,9 @@ fn answer(
         // A Java int: with a unit that fills a gap, of the largest size, the sum turns negative.
         let sum = i64::from((total + size) as i32);
         if count > 0 && (count >= limits.messages || sum > bytes || count >= messages) {
-            return Some(());
+            return Some(count);
         }
-        pulled.next += 1;
+        *next += 1;
         if let Some(tags) = tags {
             let code = i64_at(unit, QUEUE_UNIT_TAGS_CODE);
             if code < i64::from(i32::MIN) {
@@ -148,13 +170,12 @@ fn answer(
         if tags.is_some_and(|tags| !has_tag(part.data, &record, tags)) {
             continue;
         }
-        if !lines.push(&mut pulled.out, part.data, position, &record) {
+        if !take(position, &record) {
             return None;
         }
         (total, count) = (total + size, count + 1);
-        pulled.count += 1;
     }
-    Some(())
+    Some(count)
 }
 
 fn record_at(part: &Part<'_>, position: usize) -> Option<Record> {

@@ -10,11 +10,12 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
 
 use crate::layouts::{
     HOST_V6_MASK, HOST_V6_SHIFT, KEY_SEPARATOR, PREFIXES, PROPERTY_KEYS, PROPERTY_UNIQ_KEY, Prefix,
 };
+use crate::pull::{self, Limits, Part, Units};
 use crate::python::{bytes_of, guarded};
 use crate::record::{self, Found, Record, i32_at, i64_at};
 use crate::rows::{COLUMNS, Column, pairs_of, tags_code};
@@ -38,6 +39,36 @@ pub fn record_at<'py>(
     let data = bytes_of(&buffer);
     let found = guarded(|| Ok(found_at(data, position, readable, file_from_offset)))?;
     found.map(|record| tuple_of(py, class, data, position, &record)).transpose()
+}
+
+/// The records of one answer to a pull that filters nothing, as tuples `class`, and the queue offset
+/// of the next answer; None where something is odd. `units` are those from the queue offset `first`
+/// on, of which the answer goes up to `end`; the rest is as of `Lines.pull`.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "a queue's, a log's and a pull's")]
+pub fn pull_records<'py>(
+    py: Python<'py>,
+    class: &Bound<'py, PyType>,
+    units: PyBuffer<u8>,
+    queue: (i64, i64),
+    buffer: PyBuffer<u8>,
+    places: (usize, usize),
+    file_from_offset: i64,
+    limits: (usize, usize, i64, (i64, usize), (i64, usize), i64),
+) -> PyResult<Option<(Bound<'py, PyList>, i64)>> {
+    let (stored, data) = (bytes_of(&units), bytes_of(&buffer));
+    let (messages, units, in_memory, memory, disk, log_end) = limits;
+    let limits = Limits { messages, units, in_memory, memory, disk, log_end };
+    let units = Units { stored, first: queue.0, file_end: queue.1, queue_end: queue.1 };
+    let part = Part { data, places: places.0..places.1, file_from_offset };
+    let Some((found, next)) = guarded(|| Ok(pull::records(units, &part, limits)))? else {
+        return Ok(None);
+    };
+    let records = PyList::empty(py);
+    for (position, record) in found {
+        records.append(tuple_of(py, class, data, position, &record)?)?;
+    }
+    Ok(Some((records, next)))
 }
 
 fn found_at(data: &[u8], position: usize, readable: usize, from: i64) -> Option<Record> {

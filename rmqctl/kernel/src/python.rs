@@ -23,7 +23,7 @@ use crate::pyderived::{PySlots, units_by_queue};
 use crate::pykeys::{IndexReader, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
-use crate::pyrecords::{Rows, record_at};
+use crate::pyrecords::{Rows, pull_records, record_at};
 use crate::pysingle::{PutCounts, SingleAppender};
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
@@ -299,6 +299,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Rows>()?;
     module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
+    module.add_function(wrap_pyfunction!(pull_records, module)?)?;
     module.add_function(wrap_pyfunction!(property_maps, module)?)?;
     module.add_class::<SingleAppender>()?;
     module.add_class::<PutCounts>()?;
