@@ -253,6 +253,9 @@ def pull_records(
 #: Offsets of the rows; of the names, and these; of the values, and these; tags codes; odd rows.
 PropertyMaps = tuple[bytearray, bytearray, bytes, bytearray, bytes, bytearray, bytearray]
 
+def few_offsets(
+    readers: Sequence[object], topic: str, key: str, begin: int, is_growing: bool
+) -> list[int] | None: ...
 def index_key_hash(topic: str, key: str) -> int: ...
 def record_at(
     type: type, buffer: object, position: int, readable: int, file_from_offset: int

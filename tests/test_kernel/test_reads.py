@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.geometry import Geometry
+from formats.text import index_key_hash
 from rmqctl import kernel
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.files.holes import is_whole
@@ -135,22 +136,30 @@ def test_any_index_file(
         assert found.begin_timestamp == wanted.begin_timestamp
         items_found = list(wanted.items)
         assert list(found.items) == items_found
-        few = lookup.few_offsets(key_hash, begin, is_growing=is_growing)
-        expected = list(by_reading(key_hash, begin, LATE, is_growing=is_growing).items)
-        assert few == (wanted.begin_timestamp, [one.physical_offset for _, one in expected])
         by_reading.mapped.close()
 
 
-def test_more_items_than_the_kernel_gives_at_once(compiled: ModuleType, tmp_path: Path) -> None:
-    geometry = Geometry(2, 300)
-    items = [struct.pack(">iqii", 4, 100 * number, 0, number - 1) for number in range(300)]
-    path = tmp_path / "20260101000000000"
-    header = struct.pack(">4q2i", 1000, 2000, 0, 0, 1, 300)
-    path.write_bytes(header + struct.pack(">2i", 299, 0) + b"".join(items))
-    lookup = CompiledLookup(compiled, FileLookup(path, geometry))
-    found = [number for number, _ in lookup(4, 0, LATE, is_growing=False).items]
-    assert found == list(range(299, 0, -1))
-    assert lookup.few_offsets(4, 0, is_growing=False) is None
+@pytest.mark.parametrize("count", [2, 60, 300])
+def test_many_items_of_a_key(count: int, compiled: ModuleType, tmp_path: Path) -> None:
+    """More than the kernel gives at once are given one call after the other."""
+    geometry, key_hash = Geometry(2, count), index_key_hash("topic", "key")
+    slots = [0, 0]
+    slots[key_hash % 2] = count - 1
+    items = [struct.pack(">iqii", key_hash, 100 * n, 0, n - 1) for n in range(count)]
+    header = struct.pack(">4q2i", 1000, 2000, 0, 0, 1, count)
+    (tmp_path / "20260101000000000").write_bytes(
+        header + struct.pack(">2i", *slots) + b"".join(items)
+    )
+    service = IndexService(tmp_path, geometry)
+    newest_first = list(range(count - 1, 0, -1))
+    for _ in range(3):
+        found = service.query(key_hash, 0, LATE)
+        assert [hit.index_no for hit in found] == newest_first
+    assert service.compiled is compiled
+    offsets = service.few_offsets("topic", "key", 0)
+    assert offsets == ([100 * n for n in newest_first] if count <= 64 else None)
+    assert service.few_offsets("topic", "key", 3000) == []
+    service.close()
 
 
 def one_index(golden: Golden, tmp_path: Path) -> tuple[Path, str, tuple[str, str]]:
@@ -340,6 +349,4 @@ def test_the_kernel_gives_answers(golden: Golden, monkeypatch: pytest.MonkeyPatc
     [("TopicTest", "Key"), ("", ""), ("тема", "клю́ч"), ("%RETRY%a", "\U0001f600"), ("a", "b" * 99)],
 )
 def test_hashes_of_keys(topic: str, key: str, compiled: ModuleType) -> None:
-    from formats.text import index_key_hash
-
     assert compiled.index_key_hash(topic, key) == index_key_hash(topic, key)

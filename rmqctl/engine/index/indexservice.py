@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -17,7 +17,7 @@ from rmqctl.engine.index.indexfile import IndexFile
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.lookup import Lookup
+    from rmqctl.engine.index.lookup import IndexReader, Lookup
 
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
@@ -54,6 +54,9 @@ class IndexService:
             else:
                 self.foreign.append(name)
         self._lookups: OpenCache[str, Lookup] = OpenCache(_KEPT)
+        self._readers: list[IndexReader] | None = None
+        #: So many files there were when these were opened; -1: they were not.
+        self._readers_of = -1
         self._queries = 0
         #: What looks keys up from the second one on: who asks once does not wait for it to load.
         self.compiled: ModuleType | None = None
@@ -126,24 +129,37 @@ class IndexService:
         lone surrogates."""
         if self.compiled is None:
             return None
-        offsets: list[int] = []
-        key_hash, irregular = self.compiled.index_key_hash(topic, key), self.irregular
-        for path in reversed(self.paths):
-            if irregular and path in irregular:
-                continue
-            found = self._lookup(path).few_offsets(key_hash, begin, is_growing=self.is_growing)
-            if found is None:
-                return None
-            offsets += found[1]
-            if found[0] < begin:
-                break
-        return offsets
+        if self._readers_of != len(self.paths):
+            self._readers = self._compiled_readers()
+            self._readers_of = len(self.paths)
+        if self._readers is None:
+            return None
+        try:
+            found: list[int] | None = self.compiled.few_offsets(
+                self._readers, topic, key, begin, self.is_growing
+            )
+        except (OSError, EOFError):
+            return None  # A search item by item comes upon it too, and says of which file.
+        return found
+
+    def _compiled_readers(self) -> list[IndexReader] | None:
+        """What the kernel looks into all files with, newest first; None where it does not, or there
+        are more than stay open."""
+        paths = [path for path in reversed(self.paths) if path not in self.irregular]
+        if len(paths) > _KEPT:
+            return None
+        readers = [self._lookup(path).reader for path in paths]
+        return None if None in readers else cast("list[IndexReader]", readers)
 
     def _load(self) -> None:
         from rmqctl import kernel
 
+        self._forget()
         self.compiled = kernel.module()
+
+    def _forget(self) -> None:
         self._lookups.clear()
+        self._readers, self._readers_of = None, -1
 
     def _lookup(self, path: Path) -> Lookup:
         found = self._lookups.get(path.name)
@@ -188,7 +204,7 @@ class IndexService:
 
     def close(self) -> None:
         """Lets go of the files; what somebody looks into lives on with him."""
-        self._lookups.clear()
+        self._forget()
 
 
 def is_index_name(name: str) -> bool:

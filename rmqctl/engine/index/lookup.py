@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from formats.constants import LONG_MAX, LONG_MIN
+from formats.constants import INT_MAX, LONG_MAX, LONG_MIN
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import IndexItem
@@ -54,11 +54,9 @@ class Lookup(Protocol):
 
     def __call__(self, key_hash: int, begin: int, end: int, *, is_growing: bool) -> Found: ...
 
-    def few_offsets(
-        self, key_hash: int, begin: int, *, is_growing: bool
-    ) -> tuple[int, list[int]] | None:
-        """Where the file's times begin (ms), and physical offsets of the items from a time on,
-        newest first; None: they are many, or slow to get."""
+    @property
+    def reader(self) -> IndexReader | None:
+        """The kernel's, where it looks."""
 
 
 class FileLookup:
@@ -77,7 +75,8 @@ class FileLookup:
             items = file.select(key_hash, begin, end, is_growing=is_growing)
         return Found(file.header.begin_timestamp, items)
 
-    def few_offsets(self, key_hash: int, begin: int, *, is_growing: bool) -> None:
+    @property
+    def reader(self) -> None:
         return None
 
 
@@ -89,7 +88,7 @@ class CompiledLookup:
         geometry = by_reading.geometry
         descriptor = by_reading.mapped.descriptor
         self._path = by_reading.mapped.path
-        self._reader: IndexReader = kernel.IndexReader(
+        self.reader: IndexReader = kernel.IndexReader(
             descriptor, geometry.hash_slot_num, geometry.index_num
         )
 
@@ -97,12 +96,6 @@ class CompiledLookup:
         wanted = (key_hash, max(begin, LONG_MIN), min(end, LONG_MAX), is_growing)
         reached, hits = self._select(wanted, None)
         return Found(reached[0], self._items(wanted, reached, hits))
-
-    def few_offsets(
-        self, key_hash: int, begin: int, *, is_growing: bool
-    ) -> tuple[int, list[int]] | None:
-        reached, hits = self._select((key_hash, begin, LONG_MAX, is_growing), None)
-        return None if reached[2] else (reached[0], [hit[1] for hit in hits])
 
     def _items(
         self, wanted: WantedItems, reached: ReachedItem, hits: list[Hit]
@@ -119,7 +112,7 @@ class CompiledLookup:
         self, wanted: WantedItems, reached: ReachedItem | None
     ) -> tuple[ReachedItem, list[Hit]]:
         try:
-            return self._reader.select(wanted, reached, _AT_ONCE)
+            return self.reader.select(wanted, reached, _AT_ONCE)
         except (OSError, EOFError) as error:
             reason = getattr(error, "strerror", None) or SHORTER
             raise CannotRead(path=str(self._path), reason=reason) from error
@@ -131,8 +124,8 @@ def lookup_of(path: Path, geometry: Geometry, kernel: ModuleType | None) -> Look
     :raises CannotRead, FileLengthContradiction: as of :class:`FileLookup`.
     """
     by_reading = FileLookup(path, geometry)
-    # Numbers of items beyond an int are nobody's; the kernel takes none.
-    if kernel is None or not 0 < geometry.hash_slot_num < 1 << 31:
+    # No engine has more: they are Java's ints.
+    if kernel is None or not 0 < geometry.hash_slot_num <= INT_MAX >= geometry.index_num:
         return by_reading
     try:
         return CompiledLookup(kernel, by_reading)

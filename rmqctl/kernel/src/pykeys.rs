@@ -14,6 +14,9 @@ use crate::python::guarded;
 /// Items that one call looks at, which hears no Ctrl-C.
 const STEPS: usize = 1 << 15;
 
+/// Items of a file that are a few.
+const FEW: usize = 64;
+
 impl Pieces for File {
     fn read(&self, piece: &mut [u8], position: u64) -> io::Result<()> {
         self.read_exact_at(piece, position)
@@ -74,6 +77,38 @@ impl IndexReader {
         let hits = keychain::select(file, geometry, wanted, &mut reached, (most, STEPS))?;
         Ok((reached, hits))
     }
+}
+
+/// Physical offsets of the items of a key in some files, newest first, that were stored from `begin`
+/// (ms) on; None where a file has more than a few, or takes long. Raises as `IndexReader.select`.
+#[pyfunction]
+pub fn few_offsets(
+    py: Python<'_>,
+    readers: Vec<PyRef<'_, IndexReader>>,
+    topic: &str,
+    key: &str,
+    begin: i64,
+    is_growing: bool,
+) -> PyResult<Option<Vec<i64>>> {
+    let key_hash = index_key_hash(topic, key);
+    let wanted = Wanted { key_hash, begin, end: i64::MAX, is_growing };
+    let readers: Vec<&IndexReader> = readers.iter().map(|reader| &**reader).collect();
+    py.detach(|| {
+        guarded(|| {
+            let mut offsets = Vec::new();
+            for reader in readers {
+                let (reached, hits) = reader.search(wanted, None, FEW)?;
+                if reached.index_no != 0 {
+                    return Ok(None);
+                }
+                offsets.extend(hits.iter().map(|hit| hit.1));
+                if reached.begin_timestamp < begin {
+                    break;
+                }
+            }
+            Ok(Some(offsets))
+        })
+    })
 }
 
 /// `index_key_hash` of `formats/text.py`.

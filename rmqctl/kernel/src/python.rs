@@ -20,7 +20,7 @@ use crate::plain::{self, Asked};
 use crate::pyappend::{Appender, store_item_run, store_items, store_units};
 use crate::pyarrow::property_maps;
 use crate::pyderived::{PySlots, units_by_queue};
-use crate::pykeys::{IndexReader, index_key_hash};
+use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
 use crate::pyrecords::{Rows, pull_records, record_at};
@@ -298,6 +298,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<IndexReader>()?;
     module.add_class::<Rows>()?;
     module.add_function(wrap_pyfunction!(index_key_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(few_offsets, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(pull_records, module)?)?;
     module.add_function(wrap_pyfunction!(property_maps, module)?)?;
