@@ -51,9 +51,13 @@ QUEUE_CASES = [name for name in DAMAGE_CASES if "queue" in name or "unit" in nam
 SMALL = Geometry(3, 8)
 
 
-@pytest.fixture
-def pure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(kernel.VARIABLE, "pure")
+@pytest.fixture(autouse=True, scope="module")
+def asked_for() -> Iterator[None]:
+    """Also where the suite runs with the pure engine, there is something to compare it with."""
+    with pytest.MonkeyPatch.context() as patch:
+        if kernel.usable().module is not None:
+            patch.setenv(kernel.VARIABLE, "compiled")
+        yield
 
 
 def keys_of(store: MessageStore) -> Iterator[tuple[str, str]]:
