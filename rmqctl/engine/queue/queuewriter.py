@@ -194,17 +194,23 @@ class ConsumeQueueWriter(ConsumeQueue):
 
     def put_run(self, queue_offset: int, physical_offset: int, stored: bytes | memoryview) -> bool:
         """Stores the bytes of units that go on by one, of records each behind the one before, when
-        they go on where the queue ends, in a queue without an extension. False: they do not, and
-        nothing is stored.
+        they go on where the queue ends, or begin it, in a queue without an extension. False: they
+        do not, and are for :meth:`put_units`; nothing is stored but a queue's first unit, maybe.
 
         :raises OSError: the disk is full. :raises CannotWrite: no new file can be made.
         """
-        goes_on = (
-            self.ext is None
-            and bool(self.files.entries)
-            and queue_offset == self.max_offset
-            and physical_offset >= self.max_physical_offset
-        )
+        if self.ext is not None:
+            return False
+        if not self.files.entries:
+            unit = Unit._make(UNIT.unpack(stored[:UNIT_SIZE]))
+            self.put_message_position_info(
+                unit.physical_offset, unit.size, unit.tags_code, queue_offset
+            )
+            stored, queue_offset = stored[UNIT_SIZE:], queue_offset + 1
+            if not stored:
+                return True
+            physical_offset = UNIT.unpack(stored[:UNIT_SIZE])[0]
+        goes_on = queue_offset == self.max_offset and physical_offset >= self.max_physical_offset
         if goes_on:
             try:
                 self._append(bytes(stored))
