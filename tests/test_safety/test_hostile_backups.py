@@ -143,6 +143,11 @@ def test_a_file_in_place_of_a_directory() -> None:
             manifest.files[path] = Entry(path, 0, 0, empty, 0, 0, empty, 0, 0)
         with pytest.raises(BackupUnsound, match="in place of a directory"):
             read_manifest(io.BytesIO(b"".join(write_lines(manifest))), "it")
+        del manifest.files[one], manifest.files[other]
+        manifest.files["d"] = Entry("d", 0, 0, empty, 0, 0, empty, 0, 0)
+        manifest.directories = ["d"]
+        with pytest.raises(BackupUnsound, match="in place of a directory"):
+            read_manifest(io.BytesIO(b"".join(write_lines(manifest))), "it")
 
 
 def written(path: Path, manifest: Manifest, data: bytes) -> Path:

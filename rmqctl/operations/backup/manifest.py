@@ -168,6 +168,7 @@ def _read(lines: Iterable[bytes]) -> Manifest:
         elif kind == "directory":
             path = _path(row, number)
             _add(manifest, path, parents, number)
+            parents.add(path)
             manifest.directories.append(path)
         elif kind == "end":
             counted = (len(manifest.files), len(manifest.directories))
