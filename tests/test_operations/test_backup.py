@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.queue.extension import ext_offset
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.backup import create as creating
 from rmqctl.operations.backup import source
@@ -234,7 +236,13 @@ def broker(store: Path) -> Iterator[WritableStore]:
         yield opened
 
 
-def live(store: Path, output: Path, happens: Callable[[], None], moments: int) -> Created:
+def live(
+    store: Path,
+    output: Path,
+    happens: Callable[[], None],
+    moments: int,
+    config: MessageStoreConfig = CONFIG,
+) -> Created:
     """A backup while somebody writes: something happens each so many files and pieces."""
     seen = 0
 
@@ -247,7 +255,7 @@ def live(store: Path, output: Path, happens: Callable[[], None], moments: int) -
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(creating, "is_locked", lambda root: True)
         patch.setattr(source, "_DISPATCH_SECONDS", 0.001)
-        return create(Wanted(store, CONFIG, str(output)), progress)
+        return create(Wanted(store, config, str(output)), progress)
 
 
 def judge(written: WritableStore, made: Created, new: Path) -> None:
@@ -291,6 +299,40 @@ def test_messages_come_while_it_is_copied(
     assert number > 10_000 and made.manifest.head.physical_offset is not None
     assert before <= made.manifest.head.physical_offset < broker.max_offset
     judge(broker, made, restored(tmp_path / kind, output=tmp_path / "new"))
+
+
+def test_units_of_an_extension_that_come_while_it_is_copied(tmp_path: Path) -> None:
+    """What no unit of the copy points to is not in it, and a start walks through what is."""
+    config = replace(CONFIG, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=400)
+    root, number = tmp_path / "store", 0
+    with WritableStore(root, config, create=True, clock=Clock()) as broker:
+        broker.put_messages([message(n) for n in range(300)])
+
+        def happens() -> None:
+            nonlocal number
+            broker.put_messages([message(10_000 + number + n) for n in range(30)])
+            number += 30
+
+        made = live(root, tmp_path / "full.tar.zst", happens, 2, config)
+        assert number and made.manifest.head.physical_offset != broker.max_offset
+    new = restored(tmp_path / "full.tar.zst", output=tmp_path / "new")
+    assert_clean(new, config)
+    with MessageStore(new, config) as store:
+        for where in store.queues.directories():
+            queue = store.consume_queue(where.topic, where.queue_id)
+            assert queue is not None and queue.ext is not None
+            assert queue.ext.sizes_astray() is None
+            unit = queue.unit(queue.max_offset - 1)
+            assert unit is not None
+            last = queue.ext.get(unit.tags_code)
+            offset = ext_offset(unit.tags_code)
+            assert last is not None and offset is not None
+            file = queue.ext.files.file(len(queue.ext.files.entries) - 1)
+            end = file.file_from_offset + file.end_of_data(0)
+            assert offset < end <= offset + last.size
+    with WritableStore(new, config) as store:
+        assert store.put_messages([message(n) for n in range(50)])[-1].is_ok
+    assert_clean(new, config)
 
 
 def test_the_oldest_files_go_while_it_is_copied(
