@@ -387,6 +387,54 @@ def test_who_writes_without_a_lock_that_is_seen_is_noticed(store: Path, tmp_path
         judge(broker, made, restored(tmp_path / "full.tar.zst", output=tmp_path / "new"))
 
 
+def test_offsets_of_consumers_are_never_ahead_of_their_queues(
+    store: Path, broker: WritableStore, tmp_path: Path
+) -> None:
+    """They, and the checkpoint, are those of the begin; topics are those of the end."""
+    config = store / "config"
+    before = {name: (store / name).read_bytes() for name in ("checkpoint", "config/topics.json")}
+    moments = 0
+
+    def happens() -> None:
+        nonlocal moments
+        moments += 1
+        if moments == 2:  # The first pieces are those of the offsets and of the checkpoint.
+            (config / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{"0":999}}}')
+            (config / "topics.json").write_text('{"a":1}')
+            broker.put_messages([message(n) for n in range(50)])
+            broker.flush()
+
+    live(store, tmp_path / "full", happens, 1)
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    assert (new / "config" / "consumerOffset.json").read_text() == '{"offsetTable":{}}'
+    assert (new / "checkpoint").read_bytes() == before["checkpoint"]
+    assert (new / "config" / "topics.json").read_text() == '{"a":1}'
+    assert (store / "checkpoint").read_bytes() != before["checkpoint"]
+
+
+def test_a_file_that_is_about_to_be_renamed_is_waited_for(
+    store: Path, broker: WritableStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``MixAll#string2File`` deletes the old file before it renames the new one."""
+    config = store / "config"
+    (config / "consumerOffset.json").rename(config / "consumerOffset.json.tmp")
+    (config / "broken.json.tmp").write_text("half of it")
+    waited = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal waited
+        waited += 1
+        if waited == 2:
+            (config / "consumerOffset.json.tmp").rename(config / "consumerOffset.json")
+
+    monkeypatch.setattr("rmqctl.operations.backup.source.time.sleep", sleep)
+    live(store, tmp_path / "full", lambda: None, 1)
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    assert waited >= 2
+    names = sorted(path.name for path in (new / "config").iterdir())
+    assert names == ["consumerOffset.json", "topics.json"]
+
+
 def test_a_log_that_is_cut_meanwhile_is_an_error(store: Path, tmp_path: Path) -> None:
     last = max((store / "commitlog").iterdir())
 
