@@ -41,7 +41,7 @@ class BackupRow(TypedDict):
     ]
     is_live: Annotated[bool, "a broker wrote meanwhile, and what it wrote behind these was cut"]
     id: Annotated[str, "SHA-256 of the manifest"]
-    parent: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
+    base: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
 
 
 class BackupProblemRow(TypedDict):
@@ -58,7 +58,7 @@ class BackupCreateSummary(TypedDict):
     output: Annotated[str, "directory, file or URL"]
     dry_run: Annotated[bool, "nothing was written"]
     id: Annotated[str, "SHA-256 of the manifest"]
-    parent: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
+    base: Annotated[str | None, "id of the backup that it goes on from; null: it is a full one"]
     is_live: Annotated[bool, "a broker wrote meanwhile, and what it wrote behind these was cut"]
     min_physical_offset: Annotated[int | None, BYTES, "where the log begins"]
     physical_offset: Annotated[int | None, BYTES, "where it ends in the backup"]

@@ -44,7 +44,7 @@ def test_rows_and_exit_codes(cli: Cli, store: Path, tmp_path: Path, kind: str) -
     parts, summary = done.rows[:-1], done.rows[-1]
     assert [row["part"] for row in parts] == ["commitlog", "consumequeue", "index", "other"]
     assert summary["files"] == sum(row["files"] for row in parts)
-    assert (summary["parent"], summary["is_live"], summary["dry_run"]) == (None, False, False)
+    assert (summary["base"], summary["is_live"], summary["dry_run"]) == (None, False, False)
     assert state(store) == before
     assert cli("backup", "verify", output, "-q").code == 0
     (row, listed) = cli("backup", "ls", output, *NDJSON).rows
@@ -119,6 +119,18 @@ def test_bad_input(cli: Cli, store: Path, tmp_path: Path) -> None:
     problem, summary = done.rows
     assert done.code == 1 and "no archive" in problem["what"]
     assert "which is not named" in summary["incomplete"]
+
+
+def test_a_base_of_another_store_is_told(cli: Cli, store: Path, tmp_path: Path) -> None:
+    other, full = tmp_path / "other", tmp_path / "full"
+    line = ("put", "--create", "--topic", "t", "--body", "x", "-q", "--store", other)
+    assert cli(*line).code == 0
+    assert cli("backup", "--output", full, "-q", "--store", other).code == 0
+    more = tmp_path / "more.tar.zst"
+    done = cli("backup", "--base", full, "--output", more, *NDJSON, store=store)
+    assert done.code == 0 and "backup of another store" in done.err
+    assert cli("restore", more, full, "--output", tmp_path / "new", "-q").code == 0
+    assert content(tmp_path / "new") == content(store)
 
 
 def test_a_byte_that_changed_is_named(cli: Cli, store: Path, tmp_path: Path) -> None:

@@ -48,8 +48,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def backup(root: Path, output: Path, base: Path | None = None) -> Created:
-    since = None if base is None else str(base)
-    return create(Wanted(root, CONFIG, str(output), since))
+    return create(Wanted(root, CONFIG, str(output), None if base is None else str(base)))
 
 
 def restored(*backups: Path, output: Path) -> Path:
@@ -173,7 +172,7 @@ def test_a_chain_is_restored_in_one_go(store: Path, tmp_path: Path, kinds: tuple
 def test_a_manifest_alone_is_a_base(store: Path, tmp_path: Path) -> None:
     full = backup(store, tmp_path / "full")
     more = create(Wanted(store, CONFIG, str(tmp_path / "more"), str(tmp_path / "full" / MANIFEST)))
-    assert more.manifest.head.parent == full.manifest.id
+    assert more.manifest.head.base == full.manifest.id
     assert sum(entry.stored_bytes for entry in more.manifest.files.values()) == 0
     new = restored(tmp_path / "more", tmp_path / "full", output=tmp_path / "new")
     assert content(new) == content(store)

@@ -87,6 +87,11 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
             created = create_backup(wanted, advance, dry_run=dry_run)
         writer.rows(part_rows(created.manifest))
         writer.summary(**create_summary(created, shown(output), dry_run=dry_run))
+    if created.is_unlike_base:
+        settings.note(
+            "note: no file of this store begins as --base has it, which may be a backup of another "
+            "store: a full backup would hold no more."
+        )
     if created.left_out:
         settings.note(f"note: what is no plain file was left out: {created.left_out_text}.")
 

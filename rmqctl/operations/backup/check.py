@@ -128,7 +128,7 @@ def backup_row(backup: Backup) -> BackupRow:
         "dispatched_offset": head.dispatched_offset,
         "is_live": head.is_live,
         "id": manifest.id,
-        "parent": head.parent,
+        "base": head.base,
     }
 
 
@@ -159,7 +159,7 @@ def create_summary(created: Created, output: str, *, dry_run: bool) -> BackupCre
         "output": output,
         "dry_run": dry_run,
         "id": manifest.id,
-        "parent": head.parent,
+        "base": head.base,
         "is_live": head.is_live,
         "min_physical_offset": head.min_physical_offset,
         "physical_offset": head.physical_offset,

@@ -26,17 +26,17 @@ from rmqctl.operations.backup.tree import DirectoryWriter
 from rmqctl.operations.progress import Progress
 
 #: What nobody calls a directory.
-_OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip", ".tzst", ".tar.lz4")
+_OTHER_ARCHIVES = (".tar", ".tgz", ".gz", ".bz2", ".xz", ".zip", ".tzst", ".lz4")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for. ``since`` is a backup, or its manifest, that the new one goes on from."""
+    """What is asked for. ``base`` is a backup, or its manifest, that the new one goes on from."""
 
     root: Path
     config: MessageStoreConfig
     output: str
-    since: str | None = None
+    base: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,12 @@ class Created:
 
     manifest: Manifest
     left_out: list[str]
+
+    @property
+    def is_unlike_base(self) -> bool:
+        """Whether it goes on from a backup with which it has nothing in common."""
+        files = self.manifest.files.values()
+        return self.manifest.head.base is not None and not any(one.stored_from for one in files)
 
     @property
     def left_out_text(self) -> str:
@@ -83,15 +89,15 @@ def create(
     :raises OutputExists, OutputInUse, CannotWrite: as of the place. :raises CannotRead: a file.
     :raises StoreChanging: a start, a repair or a deletion was going on.
     """
-    parent = None if wanted.since is None else manifest_of(wanted.since)
+    base = None if wanted.base is None else manifest_of(wanted.base)
     _check_place(wanted)
     is_live = is_locked(wanted.root)
     if not is_live:
         try:
-            return _copied(wanted, parent, progress, is_live=False, dry_run=dry_run)
+            return _copied(wanted, base, progress, is_live=False, dry_run=dry_run)
         except StoreChanging:
             is_live = True  # Somebody writes whose lock is not seen here.
-    return _copied(wanted, parent, progress, is_live=is_live, dry_run=dry_run)
+    return _copied(wanted, base, progress, is_live=is_live, dry_run=dry_run)
 
 
 def _check_place(wanted: Wanted) -> None:
@@ -108,12 +114,12 @@ def _check_place(wanted: Wanted) -> None:
 
 
 def _copied(
-    wanted: Wanted, parent: Manifest | None, progress: Progress, *, is_live: bool, dry_run: bool
+    wanted: Wanted, base: Manifest | None, progress: Progress, *, is_live: bool, dry_run: bool
 ) -> Created:
     source = Source(wanted.root, wanted.config, _scratch(wanted.output))
     made = system_clock()
     files: dict[str, Entry] = {}
-    copying = _Copying(parent, progress)
+    copying = _Copying(base, progress)
 
     def copy(target: _Target) -> Manifest:
         for one in source.live() if is_live else source.whole():
@@ -123,7 +129,7 @@ def _copied(
                 one.content.close()
         head = Head(
             made,
-            None if parent is None else parent.id,
+            None if base is None else base.id,
             source.min_physical_offset,
             source.physical_offset,
             source.dispatched_offset,
@@ -170,8 +176,8 @@ class _Nowhere:
 class _Copying:
     """Copies files one after the other, as far as the backup before does not have them."""
 
-    def __init__(self, parent: Manifest | None, progress: Progress) -> None:
-        self._parent = parent
+    def __init__(self, base: Manifest | None, progress: Progress) -> None:
+        self._base = base
         self._progress = progress
         self._done = 0
 
@@ -192,14 +198,14 @@ class _Copying:
         held = sum(high - low for low, high in extents)
         times = one.mode, one.modified_timestamp
         entry = Entry(one.path, content.size, content.end, "", start, held, "", *times)
-        if extents or content.end == 0 or self._parent is None:
+        if extents or content.end == 0 or self._base is None:
             target.add(entry, extents, self._read(content, extents, whole, stored))
         for digest in (whole, stored):
             digest.pass_to(content.end)
         return entry._replace(sha256=whole.hexdigest(), stored_sha256=stored.hexdigest())
 
     def _before(self, path: str) -> Entry | None:
-        return None if self._parent is None else self._parent.files.get(path)
+        return None if self._base is None else self._base.files.get(path)
 
     def _read(self, content: Content, extents: list[Extent], *digests: Digest) -> Iterator[Piece]:
         for piece in content.pieces(extents):

@@ -70,7 +70,7 @@ class Head:
     """
 
     made_timestamp: int
-    parent: str | None
+    base: str | None
     min_physical_offset: int | None
     physical_offset: int | None
     dispatched_offset: int | None
@@ -101,7 +101,7 @@ class Manifest:
 def holds(manifest: Manifest, entry: Entry) -> bool:
     """Whether a backup has something of a file: of the first one of a chain all, also those that
     are empty; of others what has changed."""
-    return entry.stored_from < entry.data_end or entry.data_end == 0 or manifest.head.parent is None
+    return entry.stored_from < entry.data_end or entry.data_end == 0 or manifest.head.base is None
 
 
 def write_lines(manifest: Manifest) -> Iterator[bytes]:
@@ -208,17 +208,17 @@ def _row(line: bytes, number: int) -> dict[str, Any]:
 def _head(row: dict[str, Any]) -> Head:
     if row.get("format") != FORMAT:
         raise _Wrong(f"is of format {str(row.get('format'))[:20]!r}, and this rmqctl reads 1")
-    version, parent = row.get("version"), row.get("parent")
+    version, base = row.get("version"), row.get("base")
     if not isinstance(version, str) or type(row.get("is_live")) is not bool:
         raise _Wrong("does not tell of its backup as it must")
-    if parent is not None and not _is_sha256(parent):
+    if base is not None and not _is_sha256(base):
         raise _Wrong("names something else than a backup to go on from")
     offsets = [
         None if row.get(name) is None else _number(row, name, 1, LONG_MAX)
         for name in ("min_physical_offset", "physical_offset", "dispatched_offset")
     ]
     made = _number(row, "made_timestamp", 1, LONG_MAX)
-    return Head(made, parent, offsets[0], offsets[1], offsets[2], row["is_live"], version)
+    return Head(made, base, offsets[0], offsets[1], offsets[2], row["is_live"], version)
 
 
 def _entry(row: dict[str, Any], number: int) -> Entry:

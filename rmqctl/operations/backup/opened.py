@@ -78,15 +78,15 @@ def chain_of(backups: Sequence[Backup]) -> Chain:
     :raises ChainBroken: one lacks, or they are several chains.
     """
     by_id = {backup.manifest.id: backup for backup in backups}
-    parents = {backup.manifest.head.parent for backup in by_id.values()}
+    parents = {backup.manifest.head.base for backup in by_id.values()}
     newest = [backup for id, backup in by_id.items() if id not in parents]
     if len(newest) != 1:
         names = ", ".join(backup.name for backup in newest[:3])
         raise ChainBroken(reason=f"these are the ends of several chains: {names}")
     ordered = [newest[0]]
-    while (parent := ordered[-1].manifest.head.parent) is not None:
-        if parent not in by_id:
-            reason = f"{ordered[-1].name} goes on from the backup {parent[:12]}, which is not named"
+    while (base := ordered[-1].manifest.head.base) is not None:
+        if base not in by_id:
+            reason = f"{ordered[-1].name} goes on from the backup {base[:12]}, which is not named"
             raise ChainBroken(reason=reason)
-        ordered.append(by_id[parent])
+        ordered.append(by_id[base])
     return Chain(ordered[::-1])
