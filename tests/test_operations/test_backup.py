@@ -372,6 +372,20 @@ def test_queues_that_lag_are_cut_where_all_had_been_dispatched(
     judge(broker, made, restored(tmp_path / "full", output=tmp_path / "new"))
 
 
+def test_a_log_with_damage_is_copied_to_its_end(store: Path, tmp_path: Path) -> None:
+    """The dispatch of a running broker stands still there; what is behind is not given up."""
+    log = sorted((store / "commitlog").iterdir())
+    with log[1].open("r+b") as file:
+        file.write(b"\xff" * 30)
+    shutil.rmtree(store / "consumequeue")
+    made = live(store, tmp_path / "full.tar.zst", lambda: None, 1)
+    head = made.manifest.head
+    assert head.dispatched_offset == 0 and head.physical_offset is not None
+    assert head.physical_offset > int(log[-1].name)
+    new = restored(tmp_path / "full.tar.zst", output=tmp_path / "new")
+    assert tree(new / "commitlog") == tree(store / "commitlog")
+
+
 def test_who_writes_without_a_lock_that_is_seen_is_noticed(store: Path, tmp_path: Path) -> None:
     """A broker in another container: the copy begins anew, as of a store that is written."""
     with WritableStore(store, CONFIG, clock=Clock(1 << 41)) as broker:
