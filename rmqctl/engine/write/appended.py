@@ -60,8 +60,8 @@ class OfQueue(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Messages that the compiled kernel has stored one after the other in a log file, from one
-    physical offset to another.
+    """Messages that the compiled kernel has stored one after the other in a log file, from the
+    physical offset ``start`` on.
 
     ``columns`` are 64-bit numbers of this machine: for each message the place of its queue in
     ``queues``, its position in the file, its size, its queue offset and its store time (ms), column
@@ -72,7 +72,6 @@ class Run(NamedTuple):
     store_host: Host
     file_from_offset: int
     start: int
-    end: int
     columns: bytearray
     of_queues: list[OfQueue]
     keys: KeyRun
@@ -86,6 +85,12 @@ class Run(NamedTuple):
     def messages(self) -> int:
         """How many messages there are."""
         return len(self.columns) // (8 * _COLUMNS)
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the last record."""
+        _, position, size, *_ = self._columns
+        return self.file_from_offset + position[-1] + size[-1]
 
     @property
     def store_timestamp(self) -> int:

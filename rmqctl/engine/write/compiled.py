@@ -127,9 +127,9 @@ class CompiledAppender(BulkAppender):
             return
         log, table = self._putter.log, self._putter.topic_queue_table
         of_queues = [OfQueue(*self._queues[total[0]], *total[1:]) for total in totals]
-        start, end, of_keys = log.write_offset, place.base + place.position, KeyRun(*keys)
-        run = Run(self._queues, said or host, place.base, start, end, columns, of_queues, of_keys)
-        log.advance(place.mapped, place.position, run.store_timestamp, end)
+        host, of_keys = said or host, KeyRun(*keys)
+        run = Run(self._queues, host, place.base, log.write_offset, columns, of_queues, of_keys)
+        log.advance(place.mapped, run.end - place.base, run.store_timestamp, run.end)
         for queue in of_queues:
             table[queue.topic, queue.queue_id] = queue.next_queue_offset
         stored.add(run)

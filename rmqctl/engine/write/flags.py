@@ -21,14 +21,15 @@ _CQ_ERRORS = (
     | RunningFlag.WRITE_INDEX_FILE_ERROR
 )
 _ERRORS = _CQ_ERRORS | RunningFlag.DISK_FULL
-_NO_FLAG = RunningFlag(0)
+#: For a look at whether there is any: an enum's truth takes longer.
+NO_FLAG = RunningFlag(0)
 
 
 class RunningFlags:
     """The flags of one open store."""
 
     def __init__(self) -> None:
-        self.flag_bits = _NO_FLAG
+        self.flag_bits = NO_FLAG
 
     @property
     def is_readable(self) -> bool:
@@ -37,7 +38,7 @@ class RunningFlags:
     @property
     def is_writeable(self) -> bool:
         # Each put asks, and an enum's & takes a microsecond.
-        return self.flag_bits is _NO_FLAG or not self.flag_bits & _ERRORS
+        return self.flag_bits is NO_FLAG or not self.flag_bits & _ERRORS
 
     @property
     def is_cq_writeable(self) -> bool:

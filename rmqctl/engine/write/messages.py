@@ -7,12 +7,13 @@ It takes them from their iterator as it goes, and reads the fields of each, as
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.settings.clock import system_clock
 from rmqctl.engine.write.appended import Stored
 from rmqctl.engine.write.bulk import ANY_NUMBER, Message
-from rmqctl.engine.write.compiled import CompiledAppender, Stop
+from rmqctl.engine.write.compiled import CompiledAppender, Place, Stop
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,13 +30,33 @@ class MessageAppender(CompiledAppender):
         super().__init__(putter, source, kernel)
         #: None: the kernel looks at the same one itself.
         self._clock = None if putter.clock is system_clock else putter.clock
+        #: Messages that are taken one by one before the kernel is asked again.
+        self._careful = 1
 
     def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
         """As there; messages that the kernel is sure of are stored by it."""
         self._begin(stored)
-        place = self._place() if self._is_usual else None
-        if place is None:
-            return super()._fill_plain(stored, limit, most)
+        while True:
+            place, before = self._place() if self._is_usual else None, len(stored)
+            if place is None:
+                return super()._fill_plain(stored, limit, most)
+            message = self._take_messages(stored, place, limit)
+            if message is None:
+                return None
+            is_able = len(stored) > before
+            self._careful = 1 if is_able else min(2 * self._careful, self._most_records)
+            source, self._source = self._source, chain((message,), self._source)
+            try:
+                special = super()._fill_plain(stored, limit, self._careful)
+            finally:
+                self._source = source
+            is_full = len(stored) >= self._most_records or self._putter.log.write_offset >= limit
+            if special is not None or self._pauses or is_full:
+                return special
+
+    def _take_messages(self, stored: Stored, place: Place, limit: int) -> Message | None:
+        """Stores messages until the source pauses or ends, or the bulk is full (None), or one needs
+        a closer look, which is returned."""
         message: Message | None = None
         try:
             # A store's first record is that of a single put, as the first one of each queue is.

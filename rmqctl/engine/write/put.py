@@ -122,7 +122,8 @@ class MessagePutter:
         self._tail = context.tail
         self._lock = context.lock
         self.before_append = before_append
-        self._begin_time_in_lock = 0.0
+        #: Since when a put holds the lock; 0: none does, for all that is known.
+        self.begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
 
     def locked(self) -> MessagePutter:
@@ -131,10 +132,10 @@ class MessagePutter:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        self._begin_time_in_lock = perf_counter()
+        self.begin_time_in_lock = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self._begin_time_in_lock = 0.0
+        self.begin_time_in_lock = 0.0
         self._lock.release()
 
     @property
@@ -151,7 +152,7 @@ class MessagePutter:
     @property
     def is_os_page_cache_busy(self) -> bool:
         """Whether a put has held the lock for too long (``isOSPageCacheBusy``)."""
-        begin = self._begin_time_in_lock
+        begin = self.begin_time_in_lock
         if not begin:
             return False
         held = (perf_counter() - begin) * 1000

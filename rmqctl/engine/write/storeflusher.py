@@ -64,6 +64,8 @@ class StoreFlusher:
         self._checkpoint_lock = threading.Lock()
         self.checkpoint = Checkpoint()
         self._is_first = False
+        #: Whether something may run in the background.
+        self.has_services = False
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
         self.reput_message = ReputMessageService(context, flags)
@@ -142,6 +144,7 @@ class StoreFlusher:
     def start(self, *, dispatch: bool) -> None:
         """Starts the flush services of the configuration's flush type; with ``dispatch`` also
         those that dispatch and flush the queues."""
+        self.has_services = True
         if self._config.flush_disk_type == "SYNC_FLUSH":
             self.group_commit.start()
         else:

@@ -17,7 +17,7 @@ from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.context import WriteContext
-from rmqctl.engine.write.flags import RunningFlags
+from rmqctl.engine.write.flags import NO_FLAG, RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
@@ -60,7 +60,7 @@ class StoreWriter:
         self._singles = 0
         self._quick: QuickPutter | None = None
         self._one_call: OneCallPutter | None = None
-        self._context = context
+        self._context, self._lock = context, context.lock
         self._log.on_flush = self.stats.flushed
         self.flusher = StoreFlusher(context, self.running_flags)
         self._putter = MessagePutter(context, self.flusher.before_append)
@@ -109,21 +109,30 @@ class StoreWriter:
     def put_message(self, message: MessageExtBrokerInner, *, flush: bool) -> PutMessageResult:
         """``MessageStore.put_message``: by the kernel, where one puts message after message."""
         one_call = self._one_call
-        if one_call is not None and self.check_store_status() is None:
-            waits = flush or self.replica is not None
-            begin = perf_counter()
-            with self._context.lock:
-                is_able = not self.is_shutdown and not self.flusher.reput_message.is_running
-                result = one_call.put(message, waits) if is_able else None
-            if result is not None:
-                if waits:
-                    self._await_disk([result], flush, message.is_wait_store_msg_ok)
-                    failed = int(not result.is_ok)
-                    self.stats.put_ended((perf_counter() - begin) * 1000, failed)
-                else:
-                    self.flusher.wakeup()
-                return result
-        return self._put_message(message, flush)
+        # Each call of Python's costs as much as storing the unit. Who has no services wakes none.
+        if one_call is None or self.flusher.has_services or self._is_special:
+            return self._put_message(message, flush)
+        if not flush and self.replica is None:
+            with self._lock:
+                result = None if self.is_shutdown else one_call.put(message, False)
+            return self._put_message(message, flush) if result is None else result
+        begin = perf_counter()
+        with self._lock:
+            result = None if self.is_shutdown else one_call.put(message, True)
+        if result is None:
+            return self._put_message(message, flush)
+        self._await_disk([result], flush, message.is_wait_store_msg_ok)
+        self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
+        return result
+
+    @property
+    def _is_special(self) -> bool:
+        """Whether :meth:`check_store_status` has something to look at."""
+        return (
+            self.running_flags.flag_bits is not NO_FLAG
+            or self._putter.begin_time_in_lock != 0
+            or self.config.broker_role == "SLAVE"
+        )
 
     def _make_quick(self) -> None:
         """Gets the kernel's ways ready, where there is one."""

@@ -342,9 +342,15 @@ impl Appender {
     /// of its keys in the order of their items.
     pub fn derived(&self, topic: &str, found: &Properties) -> (i64, Vec<i32>) {
         let mut hashes = Vec::new();
+        (self.derive(topic, found, &mut hashes), hashes)
+    }
+
+    /// The same, the hashes in `hashes` instead of what is there.
+    pub fn derive(&self, topic: &str, found: &Properties, hashes: &mut Vec<i32>) -> i64 {
+        hashes.clear();
         let prefix = derived::key_prefix(topic.as_bytes());
-        derived::add_hashes(&self.record, found, prefix, &mut hashes);
-        (derived::tags_code(&self.record, found), hashes)
+        derived::add_hashes(&self.record, found, prefix, hashes);
+        derived::tags_code(&self.record, found)
     }
 }
 
@@ -422,15 +428,8 @@ impl Origin {
 /// A property, with room for the hash of its name.
 pub type Entry<'a> = (u32, (&'a str, &'a str));
 
-/// The name of a queue.
-pub fn key_of(topic: &[u8], queue_id: i32) -> Box<[u8]> {
-    let mut room = Vec::with_capacity(topic.len() + 4);
-    key(&mut room, topic, queue_id);
-    room.into()
-}
-
-/// A queue as `numbers` knows it, in `room`.
-fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
+/// The name of a queue, in `room`.
+pub fn key<'a>(room: &'a mut Vec<u8>, topic: &[u8], queue_id: i32) -> &'a [u8] {
     room.clear();
     room.extend_from_slice(&queue_id.to_be_bytes());
     room.extend_from_slice(topic);

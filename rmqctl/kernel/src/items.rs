@@ -30,25 +30,24 @@ pub struct Common {
 ///
 /// A slot that names no item before the new one is an empty one (`IndexFile#putKey`).
 pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common) -> i32 {
+    let slot_of = |hash: i32| places.slots + 4 * (hash.max(0) as u32 % places.slot_count) as usize;
     let mut fresh = 0;
-    let mut newest: Vec<(usize, i32)> = Vec::with_capacity(hashes.len());
-    for (number, &hash) in (places.next..).zip(hashes) {
-        let slot = places.slots + 4 * (hash.max(0) as u32 % places.slot_count) as usize;
-        let own = newest.iter().rev().find(|(other, _)| *other == slot);
+    for (at, (number, &hash)) in (places.next..).zip(hashes).enumerate() {
+        let slot = slot_of(hash);
+        let own = hashes[..at].iter().rposition(|other| slot_of(*other) == slot);
         let previous = match own {
-            Some((_, number)) => *number,
+            Some(before) => places.next + before as i32,
             None => Some(i32::from_be_bytes(room.read(slot)))
                 .filter(|stored| (1..=number).contains(stored))
                 .unwrap_or(0),
         };
         fresh += i32::from(previous == 0);
-        newest.push((slot, number));
         let diff = if number == places.next { common.first_diff } else { common.diff };
         let item = item_of(hash, common.physical_offset, diff, previous);
         room.write(places.items + INDEX_ITEM_BYTES * number as usize, &item);
     }
-    for (slot, number) in newest {
-        room.write(slot, &number.to_be_bytes());
+    for (number, &hash) in (places.next..).zip(hashes) {
+        room.write(slot_of(hash), &number.to_be_bytes());
     }
     fresh
 }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple, PyType};
 
 use crate::append::{Entry, Message, Origin, Texts};
+use crate::layouts::{PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH};
 
 /// Names of the fields of a `MessageExtBrokerInner`, as they are asked for.
 const NAMES: [&str; 12] = [
@@ -31,6 +32,8 @@ pub struct Reader {
     full: Py<PyType>,
     plain: Py<PyType>,
     names: [Py<PyString>; NAMES.len()],
+    /// Properties that make a message more than plain.
+    special: [Py<PyString>; 2],
     zero: Py<PyAny>,
     born: Seen,
     store: Seen,
@@ -65,7 +68,11 @@ impl Reader {
         let (full, plain) = classes;
         let names = NAMES.map(|name| PyString::intern(py, name).unbind());
         let zero = 0i32.into_pyobject(py)?.into_any().unbind();
-        Ok(Reader { full, plain, names, zero, born: Seen::default(), store: Seen::default() })
+        let special = [PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH];
+        let special = special.map(|name| PyString::intern(py, &String::from_utf8_lossy(name)));
+        let special = special.map(Bound::unbind);
+        let (born, store) = (Seen::default(), Seen::default());
+        Ok(Reader { full, plain, names, special, zero, born, store })
     }
 
     /// None where the message is no plain one, or not one at all.
@@ -92,11 +99,10 @@ impl Reader {
                 pairs.push((name.cast_into_exact().ok()?, value.cast_into_exact().ok()?));
             }
             Properties::Pairs(pairs)
-        } else if given.is_empty() {
-            Properties::Stored(stored.cast_into_exact().ok()?)
-        } else {
-            // Both say something of it.
+        } else if self.special.iter().any(|name| given.contains(name).unwrap_or(true)) {
             return None;
+        } else {
+            Properties::Stored(stored.cast_into_exact().ok()?)
         };
         Some(Fields {
             topic: get(0)?.cast_into_exact().ok()?,

@@ -127,6 +127,8 @@ pub struct SingleAppender {
     queues: HashMap<Box<[u8]>, Queue>,
     generation: i64,
     index: Option<IndexFile>,
+    key: Vec<u8>,
+    hashes: Vec<i32>,
 }
 
 /// Why a message was not stored: a stop of the append, or what Python has raised.
@@ -232,6 +234,8 @@ impl SingleAppender {
             queues: HashMap::new(),
             generation: -1,
             index: None,
+            key: Vec::new(),
+            hashes: Vec::new(),
         })
     }
 
@@ -262,7 +266,7 @@ impl SingleAppender {
         let counter = self.counts.borrow_mut(py).number_of(topic);
         let key = (topic, queue_id).into_pyobject(py)?.unbind();
         let held = Queue { queue, key, mapped, dirty, buffer, first, limit, counter };
-        self.queues.insert(append::key_of(topic.as_bytes(), queue_id), held);
+        self.queues.insert(append::key(&mut self.key, topic.as_bytes(), queue_id).into(), held);
         Ok(())
     }
 
@@ -327,8 +331,8 @@ impl SingleAppender {
         }
 
         // Where the unit goes.
-        let key = append::key_of(plain.topic.as_bytes(), plain.queue_id);
-        let Some(queue) = self.queues.get(&key) else { return stopped(Stop::Queue) };
+        let key = append::key(&mut self.key, plain.topic.as_bytes(), plain.queue_id);
+        let Some(queue) = self.queues.get(key) else { return stopped(Stop::Queue) };
         let (table, of_queue) = (self.parts.table.bind(py), queue.queue.bind(py));
         let Some(queue_offset) = table.get_item(&queue.key)? else { return stopped(Stop::Queue) };
         let queue_offset: i64 = queue_offset.extract()?;
@@ -356,7 +360,8 @@ impl SingleAppender {
         };
 
         // Where the items go.
-        let (tags_code, hashes) = self.records.derived(plain.topic, &found);
+        let hashes = &mut self.hashes;
+        let tags_code = self.records.derive(plain.topic, &found, hashes);
         let mut index = None;
         if let Some(service) = &self.parts.index {
             let newest = service.bind(py).getattr(&names.last)?;
@@ -377,10 +382,8 @@ impl SingleAppender {
             Some(clock) => clock.bind(py).call0()?.extract()?,
             None => system_clock()?,
         };
-        let storing = Instant::now();
         let (mut room, mut units) = (room_of(&file.buffer)?, room_of(&queue.buffer)?);
         self.records.store(&mut room, position, timestamp);
-        let stored = storing.elapsed().as_millis() as i64;
         let mut unit = [0; QUEUE_UNIT_BYTES];
         let of_record = Unit {
             topic: 0,
@@ -404,7 +407,7 @@ impl SingleAppender {
         of_queue.setattr(&names.max_physical_offset, &behind)?;
         mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, at + QUEUE_UNIT_BYTES)?;
         if let Some(index) = index.filter(|_| !hashes.is_empty()) {
-            index.put(py, names, &self.answers.header, &hashes, start, timestamp)?;
+            index.put(py, names, &self.answers.header, hashes, start, timestamp)?;
         }
         tail.setattr(&names.done, &behind)?;
         self.parts.derived.bind(py).setattr(&names.logics_msg_timestamp, &time)?;
@@ -416,13 +419,16 @@ impl SingleAppender {
         let answers = &self.answers;
         let msg_id = msg_id(&fields, start);
         let ok = &answers.append_ok;
-        let appended = (ok, start, size, msg_id, time, queue_offset, stored);
+        // Where a put takes a millisecond, it is the pages that it waits for.
+        let elapsed = begin.elapsed();
+        let page_cache_rt = elapsed.as_millis() as i64;
+        let appended = (ok, start, size, msg_id, time, queue_offset, page_cache_rt);
         let appended = answers.append.bind(py).call1(appended)?;
         let topic_and_queue = queue.key.bind(py);
         let (topic, queue_id) = (topic_and_queue.get_item(0)?, topic_and_queue.get_item(1)?);
         let answer = answers.put.bind(py).call1((&answers.put_ok, appended, topic, queue_id))?;
         if !waits {
-            counts.put_ended(begin.elapsed().as_secs_f64() * 1000.0);
+            counts.put_ended(elapsed.as_secs_f64() * 1000.0);
         }
         Ok(answer)
     }
