@@ -6,9 +6,9 @@ from __future__ import annotations
 from formats import constants
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, parse_host
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.serve.processors.put import Put
-from rmqctl.serve.processors.request import Call, Outcome, Request, Served
+from rmqctl.serve.processors.request import Call, Outcome, Request, Served, host_of
 from rmqctl.serve.processors.send import (
     ANSWER_FIELDS,
     STORED_STATUSES,
@@ -85,7 +85,7 @@ def _message(
         decode_properties(data),
         data,
         header.born_timestamp,
-        parse_host(request.channel.peer),
+        host_of(request.channel.peer),
         served.store_host(request.channel),
         header.reconsume_times,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import PROPERTY_REAL_TOPIC
@@ -65,6 +66,15 @@ Processor = Callable[["Served", Request], Outcome]
 
 class NoAnswer(Exception):
     """A request that must not be answered with an error: its connection is closed."""
+
+
+@lru_cache(maxsize=4096)
+def host_of(address: str) -> Host:
+    """A connection's address, as records have it. It is asked for with every message.
+
+    :raises ValueError: it is none.
+    """
+    return parse_host(address)
 
 
 def _no_clock() -> int:
@@ -191,7 +201,7 @@ class Served:
         """The broker's own address in what it stores; a name that is advertised is none."""
         for text in (self.address_for(channel), channel.local):
             try:
-                return parse_host(text)
+                return host_of(text)
             except ValueError:
                 continue
         return LOCALHOST

@@ -13,10 +13,10 @@ from formats import constants
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult, parse_host
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.serve.processors.put import Put
-from rmqctl.serve.processors.request import Outcome, Request, Served
+from rmqctl.serve.processors.request import Outcome, Request, Served, host_of
 from rmqctl.serve.state.topics import ServedTopic
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest, Fields, checked_name
@@ -151,7 +151,7 @@ def _message(
         header.sys_flag | multi,
         properties,
         born_timestamp=header.born_timestamp,
-        born_host=parse_host(request.channel.peer),
+        born_host=host_of(request.channel.peer),
         store_host=served.store_host(request.channel),
         reconsume_times=header.reconsume_times,
     )
@@ -174,7 +174,7 @@ def _single(served: Served, request: Request, header: SendHeader, topic: ServedT
         # WAIT says whether to wait, and is not stored.
         name = constants.PROPERTY_WAIT_STORE_MSG_OK
         stored = {one: value for one, value in properties.items() if one != name}
-        message = replace(message, properties_bytes=encode_properties(stored))
+        message.properties_bytes = encode_properties(stored)
 
     def answer(results: list[PutMessageResult], now: int) -> Outcome:
         return _answer(served, request.command, results[0], asked_for)

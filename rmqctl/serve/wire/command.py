@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from formats.remotingcodes import VERSION_4_9_3, CommandFlag, SerializeType
 
+#: As plain numbers: each frame is asked for both.
+_RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
+
 
 @dataclass(frozen=True, slots=True)
 class RemotingCommand:
@@ -26,11 +29,11 @@ class RemotingCommand:
 
     @property
     def is_response(self) -> bool:
-        return bool(self.flag & CommandFlag.RESPONSE)
+        return bool(self.flag & _RESPONSE)
 
     @property
     def is_oneway(self) -> bool:
-        return bool(self.flag & CommandFlag.ONEWAY)
+        return bool(self.flag & _ONEWAY)
 
     def answer(
         self,

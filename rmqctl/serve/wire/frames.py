@@ -18,6 +18,7 @@ PREFIX = Struct(layouts.REMOTING_FRAME.format)
 #: Of the length, which does not count itself.
 _LENGTH_SIZE = layouts.REMOTING_FRAME.fields[0].size
 _HEADER_BITS = 24
+_SERIALIZE_TYPES = frozenset(map(int, SerializeType))
 _HEADER_MASK = (1 << _HEADER_BITS) - 1
 #: First byte of a TLS connection, and of no frame: one would be too long.
 _TLS_HANDSHAKE = 0x16
@@ -76,7 +77,7 @@ class FrameReader:
         header_length = word & _HEADER_MASK
         if header_length > min(end - PREFIX.size, MAX_HEADER_LENGTH):
             raise FrameError(f"a header of {header_length} bytes in a frame of {end}")
-        if word >> _HEADER_BITS not in tuple(SerializeType):
+        if word >> _HEADER_BITS not in _SERIALIZE_TYPES:
             raise FrameError(f"there is no header of type {word >> _HEADER_BITS}")
         return end if len(self._buffer) >= end else None
 
