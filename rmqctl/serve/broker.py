@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.state.brokerjson import TOPICS
 from rmqctl.errors import RmqctlError
-from rmqctl.serve.connection import Connection
+from rmqctl.serve.connection import Connection, SendsUnderWay
 from rmqctl.serve.events import (
     Accessed,
     Append,
@@ -34,6 +34,7 @@ from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.pull import Pull
 from rmqctl.serve.processors.put import Put
+from rmqctl.serve.processors.refused import busy
 from rmqctl.serve.processors.request import (
     Call,
     Later,
@@ -44,6 +45,7 @@ from rmqctl.serve.processors.request import (
     Served,
 )
 from rmqctl.serve.processors.table import KNOWN, processor_of
+from rmqctl.serve.services import Services
 from rmqctl.serve.state.calls import Calls, Pending
 from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.state.parked import Parked
@@ -52,9 +54,6 @@ from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import encode_frame
 from rmqctl.serve.wire.header import FrameError
-
-if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import WritableStore
 
 __all__ = [
     "Append",
@@ -96,10 +95,7 @@ class Broker:
         tells_access: bool = False,
     ) -> None:
         self.served = served
-        self._delivery = delivery
-        self._checks = checks
-        self._kept_up: set[str] = set()
-        self._failed: dict[str, str] = {}
+        self._services = Services(delivery, checks)
         #: Requests so far; and how many were answered how, by codes (None: not at all).
         self.requests = 0
         self.answers: Counter[tuple[int, int | None]] = Counter()
@@ -107,6 +103,7 @@ class Broker:
         self.holding: Holding[Append] = Holding()
         self._tells_access = tells_access
         self._connections: dict[int, Connection] = {}
+        self._sends = SendsUnderWay()
         self._calls: Calls[tuple[Request, Call]] = Calls()
         self._numbers = 0
         self._pending = 0
@@ -182,6 +179,8 @@ class Broker:
             work: Job | Append
             if isinstance(outcome, Put):
                 work = Append(request, outcome)
+                if not self._sends.take(work):
+                    return self._take(request, lambda: busy(self.served, request), events, now)
             else:
                 work = Job(request, *outcome)
             connection = self._connections.get(request.channel.number)
@@ -244,6 +243,8 @@ class Broker:
         """What a look at the store gave, or messages that were stored; or the exception that was
         raised. One that is neither the store's nor the system's is a bug, and is raised again."""
         events: list[Event] = []
+        if isinstance(work, Append):
+            self._sends.end(work)
         if isinstance(work, Append) and isinstance(result, list):
             self._appended(result, now, events)
             if self.holding.hold(work, work.put.messages, result, now):
@@ -292,9 +293,12 @@ class Broker:
         self._pending -= connection.reader.pending
         self.served.parked.lost(number)
         # Who has sent without a wish for an answer may go at once: a producer ends transactions so.
-        events: list[Event] = [
-            work for work in connection.waiting if work.request.command.is_oneway
-        ]
+        events: list[Event] = []
+        for work in connection.waiting:
+            if work.request.command.is_oneway:
+                events.append(work)
+            elif isinstance(work, Append):
+                self._sends.end(work)
         for group in self.served.clients.lost(connection.channel):
             self.served.notify_members(group)
         for call in self._calls.lost(number):
@@ -322,36 +326,15 @@ class Broker:
         if self.served.store.writable and now - self._persisted >= PERSIST_INTERVAL:
             self._persisted = now
             events += self.unsaved()
-        if self._delivery is not None:
-            self._keep_up(self._delivery.name, self._delivery.deliver, events)
-        if self._checks is not None and self._checks.is_due(now):
-            self._keep_up(self._checks.name, self._checks.round(), events)
+        events += self._services.due(now)
         return self._with_outgoing(events)
-
-    def _keep_up(
-        self, name: str, work: Callable[[WritableStore], Upkept], events: list[Event]
-    ) -> None:
-        """One after the other of each kind."""
-        if name not in self._kept_up:
-            self._kept_up.add(name)
-            events.append(Upkeep(name, work))
 
     def upkept(self, work: Upkeep, result: Upkept | Exception, now: int) -> list[Event]:
-        """What came of something that the broker does by itself. It is tried again."""
-        self._kept_up.discard(work.name)
+        """What came of something that the broker does by itself."""
+        stored, troubles = self._services.ended(work, result)
         events: list[Event] = []
-        if isinstance(result, RmqctlError | OSError):
-            text = f"{work.name}: {result}"
-            is_new = self._failed.get(work.name) != text
-            self._failed[work.name] = text
-            return [Trouble(text)] if is_new else []
-        if isinstance(result, Exception):
-            raise result
-        self._failed.pop(work.name, None)
-        self._appended(result.stored, now, events)
-        result.then()
-        events += [Trouble(f"{work.name}: {text}") for text in result.troubles]
-        return self._with_outgoing(events)
+        self._appended(stored, now, events)
+        return self._with_outgoing([*events, *map(Trouble, troubles)])
 
     def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:
         """Messages have come into a queue, whose end is ``end`` now: who waits for them asks

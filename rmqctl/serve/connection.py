@@ -15,6 +15,10 @@ MAX_JOBS = 16
 #: Likewise of sends, which hold what has come: one flush serves many of them.
 MAX_APPENDS = 64
 
+#: Sends of all connections that may wait for the disk, and bytes of them: more are told that the
+#: system is busy (``sendThreadPoolQueueCapacity``; the bytes are sixteen of the longest frames).
+MAX_SENDS, MAX_SEND_BYTES = 10_000, 256 << 20
+
 
 class Connection:
     """A connection: its channel, the bytes of an unfinished frame, and what it has under way.
@@ -40,3 +44,22 @@ class Connection:
         if goes_on is not self.is_read:
             self.is_read = goes_on
             yield Reading(self.channel.number, goes_on)
+
+
+class SendsUnderWay:
+    """Sends of all connections that are not stored yet, and bytes of their bodies."""
+
+    def __init__(self) -> None:
+        self._count = self._size = 0
+
+    def take(self, work: Append) -> bool:
+        """Whether there is room for one more; one alone there always is."""
+        size = self._size + len(work.request.command.body)
+        if self._count and (self._count >= MAX_SENDS or size > MAX_SEND_BYTES):
+            return False
+        self._count, self._size = self._count + 1, size
+        return True
+
+    def end(self, work: Append) -> None:
+        self._count -= 1
+        self._size -= len(work.request.command.body)

@@ -86,7 +86,7 @@ FLOORS = {
         ["ha", "state"],
         ["processors"],
         ["events"],
-        ["connection"],
+        ["connection", "services"],
         ["broker", "writer"],
         ["metrics", "sockets"],
         ["hasockets", "scrape"],

@@ -20,7 +20,8 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
-from rmqctl.serve.broker import Event
+from rmqctl.serve import connection
+from rmqctl.serve.broker import Append, Event
 from rmqctl.serve.connection import MAX_JOBS
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.checks import Checks
@@ -657,3 +658,54 @@ def test_a_half_waits_for_a_producer_that_is_not_here(checking: tuple[Dialogue, 
     back = dialogue.client()
     minutes(dialogue, clock, 2, (back, "gone"))
     assert {one.ext_fields["msgId"] for one in back.asked} == {"gone-1"}
+
+
+# --- more than the disk takes --------------------------------------------------------------------
+
+
+def test_who_sends_more_than_waits_for_the_disk_is_told_so(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_SENDS", 3)
+    clients = [dialogue.client() for _ in range(3)]
+    waiting: list[Event] = []
+    fields = {SHORT[name]: value for name, value in V1.items()}
+    with monkeypatch.context() as patch:
+        patch.setattr(dialogue, "do", waiting.extend)
+        for client in (*clients, clients[0], clients[0]):
+            client.send(RequestCode.SEND_MESSAGE_V2, b"x", **fields)
+    appends = [one for one in waiting if isinstance(one, Append)]
+    assert len(appends) == 3
+    dialogue.do([one for one in waiting if not isinstance(one, Append)])
+    assert {one.code for one in clients[0].answers.values()} == {ResponseCode.SYSTEM_BUSY}
+    # Who goes before his turn makes room, and so does what is stored.
+    dialogue.do([*appends])
+    assert len(stored(dialogue)) == 3
+    assert send(clients[1]).code == 0
+
+
+def test_sends_of_who_has_gone_take_no_room(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MAX_APPENDS", 1)
+    monkeypatch.setattr(connection, "MAX_SENDS", 3)
+    client = dialogue.client()
+    fields = {SHORT[name]: value for name, value in V1.items()}
+    events: list[Event] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(dialogue, "do", events.extend)
+        for _ in range(3):
+            client.send(RequestCode.SEND_MESSAGE_V2, b"x", **fields)
+    events += dialogue.broker.lost(client.number)
+    del dialogue.clients[client.number]
+    # One was under way, two waited for it.
+    begun = [one for one in events if isinstance(one, Append)]
+    dialogue.do([*begun])
+    assert len(stored(dialogue)) == 1
+    other = dialogue.client()
+    assert [send(other).code for _ in range(4)] == [0] * 4
+
+
+def test_a_large_send_alone_is_taken(dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MAX_SEND_BYTES", 10)
+    assert send(dialogue.client(), b"x" * 100).code == 0

@@ -59,3 +59,11 @@ def not_supported(served: Served, request: Request) -> RemotingCommand:
     """``AdminBrokerProcessor#getUnknownCmdResponse``, its blank included."""
     remark = f" request type {request.command.code} not supported"
     return request.command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+def busy(served: Served, request: Request) -> RemotingCommand:
+    """More is sent than the disk takes: a producer of Java tells its caller at once, and tries no
+    other broker (``NettyRemotingAbstract#processRequestCommand``)."""
+    fields = {"MSG_REGION": "DefaultRegion", "TRACE_ON": True}
+    remark = "[OVERLOAD]system busy, start flow control for a while"
+    return request.command.answer(ResponseCode.SYSTEM_BUSY, remark, fields)
