@@ -60,7 +60,8 @@ def test_one_line_when_it_is_ready_and_a_clean_stop(
             out, err = run.communicate(timeout=30)
         finally:
             run.kill()
-    assert (run.returncode, err) == (code, "")
+    told = f"note: metrics are at http://{ready['metrics_address']}/metrics\n"
+    assert (run.returncode, err) == (code, told)
     committed, summary = map(json.loads, out.splitlines())
     assert committed == {
         "type": "committed_offset",

@@ -248,6 +248,7 @@ async def _serve(
     scraped, metrics = Scraped(server), None
     if place.metrics_port is not None:
         metrics = await scraped.listen(place.listen.host, place.metrics_port)
+        settings.note(f"note: metrics are at http://{metrics}/metrics")
     writer.row(_listening(served, address, slaves, metrics))
     writer.flush()
     await server.run()
