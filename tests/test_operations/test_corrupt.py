@@ -125,3 +125,15 @@ def test_what_is_not_there_cannot_be_damaged(tmp_path: Path) -> None:
         with pytest.raises(NothingToDamage):
             corrupt(root, MessageStoreConfig(), tmp_path / "damaged", [kind], 1)
         assert not (tmp_path / "damaged").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fault_finds_what_another_has_left(golden: Golden, tmp_path: Path, kind: str) -> None:
+    """However often the log's files were lost, or cut, before: it is done, or there is nothing."""
+    kinds = ["lost-file", "short-file", "short-file", kind, "short-file", "short-file", kind]
+    for seed in range(2):
+        try:
+            done = corrupt(golden("basic"), CONFIG, tmp_path / f"{seed}", kinds, seed)
+        except NothingToDamage:
+            continue
+        assert [name for name, _ in done.faults] == kinds

@@ -51,7 +51,8 @@ class Damaged(NamedTuple):
 
     def record(self, *, is_last: bool = False) -> Record:
         """A record of the log, or its last one. :raises NothingToDamage: there is none."""
-        numbers = list(range(len(self.log.files.entries)))
+        entries = self.log.files.entries
+        numbers = [number for number, one in enumerate(entries) if self._is_whole(one.path)]
         if not is_last:
             self.chance.shuffle(numbers)
         for number in reversed(numbers):
@@ -84,10 +85,15 @@ class Damaged(NamedTuple):
 
     def log_file(self, what: str, *, least: int, middle: bool = False) -> Path:
         """A file of the log. :raises NothingToDamage: there are fewer than ``least``."""
-        files = [entry.path for entry in self.log.files.entries]
+        entries = self.log.files.entries
+        files = [entry.path for entry in entries if self._is_whole(entry.path)]
         if len(files) < least:
             raise NothingToDamage(what=what)
         return self.chance.choice(files[1:-1] if middle else files)
+
+    def _is_whole(self, path: Path) -> bool:
+        """Whether a file is as long as it was: a fault before may have taken it, or its end."""
+        return path.exists() and path.stat().st_size == self.log.file_size
 
     def queue_file(self) -> Path:
         """A file of a queue with units in it. :raises NothingToDamage: there is none."""
