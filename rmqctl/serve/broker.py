@@ -67,11 +67,6 @@ __all__ = [
     "Upkeep",
 ]
 
-#: Nothing received for so long (ms) closes a connection (``serverChannelMaxIdleTimeSeconds``).
-MAX_IDLE = 120_000
-#: So long (ms) a frame may take from its first byte to its last: a peer that sends one byte a
-#: minute holds memory, and harms nobody else.
-MAX_FRAME_TIME = 60_000
 #: Bytes of unfinished frames of all connections together: sixteen of the longest ones.
 MAX_PENDING = 256 << 20
 #: ``flushConsumerOffsetInterval`` (ms).
@@ -309,11 +304,9 @@ class Broker:
         """What time alone does; to be called about once a second."""
         events: list[Event] = []
         for connection in self._connections.values():
-            channel = connection.channel
-            if now - channel.last_active > MAX_IDLE:
-                events.append(Close(channel.number, "nothing was received for two minutes"))
-            elif channel.frame_since and now - channel.frame_since > MAX_FRAME_TIME:
-                events.append(Close(channel.number, "a frame takes too long"))
+            reason = connection.too_slow(now)
+            if reason:
+                events.append(Close(connection.channel.number, reason))
         for channel in {one.number: one for one in self.served.clients.expired(now)}.values():
             events.append(Close(channel.number, "no heartbeat for two minutes"))
         self.served.locks.expire(now)

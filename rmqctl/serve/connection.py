@@ -9,6 +9,11 @@ from rmqctl.serve.events import Append, Event, Job, Reading
 from rmqctl.serve.state.clients import Channel
 from rmqctl.serve.wire.frames import FrameReader
 
+#: Nothing received for so long (ms) closes a connection (``serverChannelMaxIdleTimeSeconds``).
+MAX_IDLE = 120_000
+#: So long (ms) a frame may take from its first byte to its last: a peer that sends one byte a
+#: minute holds memory, and harms nobody else.
+MAX_FRAME_TIME = 60_000
 #: Looks at the store that one connection may have under way; others wait, and no more is read of it
 #: then. Each may hold an answer of 256 KiB that the peer does not take.
 MAX_JOBS = 16
@@ -31,6 +36,14 @@ class Connection:
         self.waiting: deque[Job | Append] = deque()
         self.takes_answers = True
         self.is_read = True
+
+    def too_slow(self, now: int) -> str | None:
+        """Why it is to be closed, of a peer that says nothing, or too little."""
+        if now - self.channel.last_active > MAX_IDLE:
+            return "nothing was received for two minutes"
+        if self.channel.frame_since and now - self.channel.frame_since > MAX_FRAME_TIME:
+            return "a frame takes too long"
+        return None
 
     def next_events(self) -> Iterator[Event]:
         """The jobs that can begin now, and whether to read on."""

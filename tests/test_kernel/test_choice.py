@@ -101,10 +101,10 @@ def test_a_panic_is_a_bug_with_its_place(
     cli: Cli,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    def fill(*_: object) -> None:
+    def fill(*_: object, **__: object) -> None:
         compiled.panic()
 
-    methods = {"__init__": lambda *_, **__: None, "clear": lambda _: None, "fill": fill}
+    methods = {"__init__": lambda *_, **__: None, "clear": lambda _: None, "plain": fill}
     monkeypatch.setattr(kernel, "scanner", lambda: type("Broken", (), methods))
     done = cli("verify", store=store)
     assert done.code == 70

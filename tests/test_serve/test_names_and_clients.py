@@ -7,7 +7,7 @@ import json
 import pytest
 
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode, SerializeType
-from rmqctl.serve.broker import MAX_FRAME_TIME, MAX_IDLE
+from rmqctl.serve.connection import MAX_FRAME_TIME, MAX_IDLE
 from rmqctl.serve.processors import refused
 from rmqctl.serve.processors.table import PROCESSORS, WRITERS, processor_of
 from tests.test_serve.dialogue import LOCAL, Dialogue, json_of
