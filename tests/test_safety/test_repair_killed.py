@@ -3,6 +3,7 @@ ended, or taken back, and both again when they are killed."""
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
 from pathlib import Path
@@ -74,16 +75,18 @@ class Trial:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._numbers = itertools.count()
         self.root = break_store(make_sound_store(directory / "store"))
         self.plan = directory / "plan.json"
         self.plan.write_text(plan_text(make_plan(self.root, CONFIG)))
         self.before = everything(self.root)
-        done = self.copy("done")
+        done = self.copy()
         apply(done, CONFIG, read_plan(self.plan))
         self.after = self.named(done)
 
-    def copy(self, name: str) -> Path:
-        return Path(shutil.copytree(self.root, self.directory / name))
+    def copy(self, of: Path | None = None) -> Path:
+        """A store of its own, of the broken one or another."""
+        return Path(shutil.copytree(of or self.root, self.directory / f"{next(self._numbers)}"))
 
     def named(self, root: Path) -> dict[str, str | bytes]:
         """A repaired store; index files, named by the time of their making, by numbers."""
@@ -139,7 +142,7 @@ def places(calls: int, is_deep: bool, chance: random.Random, few: int) -> list[i
 
 def test_a_kill_between_any_two_moves(trial: Trial, chance: random.Random) -> None:
     for left in range(200):
-        root = trial.copy(f"move{left}")
+        root = trial.copy()
         if run(root, "apply", trial.plan, left, only_moves=True) is not None:
             break
         assert is_amid_repair(root) or not (root / "rmqctl-repair").exists()
@@ -150,7 +153,7 @@ def test_a_kill_between_any_two_moves(trial: Trial, chance: random.Random) -> No
 
 
 def test_nobody_writes_to_a_store_amid_its_repair(trial: Trial) -> None:
-    root = trial.copy("amid")
+    root = trial.copy()
     assert run(root, "apply", trial.plan, 20, only_moves=True) is None
     before = everything(root)
     with pytest.raises(RepairUnfinished):
@@ -172,11 +175,11 @@ def test_nobody_writes_to_a_store_amid_its_repair(trial: Trial) -> None:
 def test_a_kill_while_it_builds_has_changed_nothing(
     trial: Trial, chance: random.Random, is_deep: bool
 ) -> None:
-    root = trial.copy("counted")
+    root = trial.copy()
     calls = run(root, "apply", trial.plan, 1 << 30)
     assert calls is not None
     for left in places(calls, is_deep, chance, 8):
-        root = trial.copy(f"built{left}")
+        root = trial.copy()
         assert run(root, "apply", trial.plan, left) is None
         if not is_amid_repair(root) and (root / "rmqctl-repair").exists():
             content = everything(root)
@@ -191,17 +194,17 @@ def test_a_kill_while_it_is_ended_or_taken_back(
     trial: Trial, chance: random.Random, is_deep: bool, work: str
 ) -> None:
     """Of a repair that was done, and of one that was cut off in the middle of its moves."""
-    base = trial.copy(f"base of {work}")
+    base = trial.copy()
     if work == "undo":
         apply(base, CONFIG, read_plan(trial.plan))
     else:
         assert run(base, "apply", trial.plan, 15, only_moves=True) is None
-    root = Path(shutil.copytree(base, trial.directory / f"counted {work}"))
+    root = trial.copy(base)
     calls = run(root, work, trial.plan, 1 << 30, only_moves=True)
     assert calls is not None and calls > 15
     (trial.assert_old if work == "undo" else trial.assert_new)(root)
     for left in places(calls, is_deep, chance, 12):
-        root = Path(shutil.copytree(base, trial.directory / f"{work}{left}"))
+        root = trial.copy(base)
         assert run(root, work, trial.plan, left, only_moves=True) is None
         end(trial, root, chance)
         shutil.rmtree(root)
