@@ -14,8 +14,27 @@ from rmqctl.library.message import Message
 from rmqctl.library.messages import Messages
 
 if TYPE_CHECKING:
-    from rmqctl.engine.queue.consumequeue import ConsumeQueue
+    from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
     from rmqctl.library.store import Store
+
+#: Units that are read at once.
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 8, 1024
+
+
+def _units(queue: ConsumeQueue, offsets: range) -> Iterator[tuple[int, Unit | None]]:
+    """The units at queue offsets, in their order; None where there is none. Those of neighbours are
+    read together, a few more every time: the first one keeps nobody waiting."""
+    if offsets.step not in (1, -1):
+        yield from ((queue_offset, queue.unit(queue_offset)) for queue_offset in offsets)
+        return
+    count = _LEAST_AT_ONCE
+    while offsets:
+        part, offsets = offsets[:count], offsets[count:]
+        low, high = min(part[0], part[-1]), max(part[0], part[-1])
+        units = dict(queue.units(low, high + 1))
+        for queue_offset in part:
+            yield queue_offset, units.get(queue_offset)
+        count = min(2 * count, _MOST_AT_ONCE)
 
 
 class QueueMessages(Messages):
@@ -71,8 +90,8 @@ class QueueMessages(Messages):
             return
         damage = DamageTeller()
         unread: list[int] = []
-        for queue_offset in self._within_times(queue):
-            record = self._record(queue, queue_offset)
+        for queue_offset, unit in _units(queue, self._within_times(queue)):
+            record = self._record_of(unit)
             if record is None:
                 unread = [*unread[:1], queue_offset]
                 continue
@@ -86,7 +105,9 @@ class QueueMessages(Messages):
 
     def _record(self, queue: ConsumeQueue, queue_offset: int) -> Record | None:
         """The record of a queue offset; None when there is none that its unit can mean."""
-        unit = queue.unit(queue_offset)
+        return self._record_of(queue.unit(queue_offset))
+
+    def _record_of(self, unit: Unit | None) -> Record | None:
         if unit is None:
             return None
         record = self._store.engine.commit_log.find_record(unit.physical_offset)
