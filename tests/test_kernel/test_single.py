@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.message import AppendMessageResult, MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write import onecall, single, storewriter
 from rmqctl.errors import TopicNotAllowed
@@ -155,6 +157,31 @@ def test_the_kernel_stores_them(
             assert store.put_message(message, flush=number % 50 == 0).is_ok
         assert store.writer.stats.flush_times == 2
     assert len(done) >= 100 - storewriter._FEW_SINGLES and sum(done) > len(done) - 5
+
+
+def test_the_counts_may_be_asked_for_at_any_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread does so while an answer is made."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    monkeypatch.setattr(storewriter, "_FEW_SINGLES", 1)
+    seen: list[int] = []
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        stats = store.writer.stats
+
+        def ask(frame: FrameType, event: str, _: object) -> None:
+            if event == "call" and frame.f_code is AppendMessageResult.__init__.__code__:
+                seen.append(stats.put_message_times_total)
+
+        for number in range(5):
+            message = MessageExtBrokerInner("t", b"%d" % number)
+            sys.setprofile(ask)
+            try:
+                assert store.put_message(message, flush=False).is_ok
+            finally:
+                sys.setprofile(None)
+        assert sum(stats.put_message_distribute_time) == stats.put_message_times_total == 5
+    assert seen[-3:] == [3, 4, 5]
 
 
 def test_others_write_between_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

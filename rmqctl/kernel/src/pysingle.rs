@@ -181,6 +181,12 @@ impl PutCounts {
         self.topics.len() - 1
     }
 
+    fn stored(&mut self, number: usize, size: usize) {
+        let (_, messages, bytes) = &mut self.topics[number];
+        *messages += 1;
+        *bytes += size as i64;
+    }
+
     fn put_ended(&mut self, elapsed: f64) {
         let millis = elapsed as i64;
         let class = self.ends.iter().position(|end| millis <= 0 || millis < *end);
@@ -412,10 +418,8 @@ impl SingleAppender {
         tail.setattr(&names.done, &behind)?;
         self.parts.derived.bind(py).setattr(&names.logics_msg_timestamp, &time)?;
 
-        let mut counts = self.counts.borrow_mut(py);
-        let (_, messages, bytes) = &mut counts.topics[queue.counter];
-        *messages += 1;
-        *bytes += size as i64;
+        // Not while Python is at work below, when somebody may ask for them.
+        self.counts.borrow_mut(py).stored(queue.counter, size);
         let answers = &self.answers;
         let msg_id = msg_id(&fields, start);
         let ok = &answers.append_ok;
@@ -428,7 +432,7 @@ impl SingleAppender {
         let (topic, queue_id) = (topic_and_queue.get_item(0)?, topic_and_queue.get_item(1)?);
         let answer = answers.put.bind(py).call1((&answers.put_ok, appended, topic, queue_id))?;
         if !waits {
-            counts.put_ended(elapsed.as_secs_f64() * 1000.0);
+            self.counts.borrow_mut(py).put_ended(elapsed.as_secs_f64() * 1000.0);
         }
         Ok(answer)
     }
