@@ -116,6 +116,10 @@ public final class Main {
                 return Client.look(request);
             case "clientSend":
                 return Client.send(request);
+            case "loadSend":
+                return Load.send(request);
+            case "loadConsume":
+                return Load.consume(request);
             case "connect":
                 return Admin.connect(request);
             case "disconnect":

@@ -24,6 +24,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
 import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
@@ -34,6 +35,7 @@ import org.apache.rocketmq.common.namesrv.NamesrvConfig;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A name server and a broker on loopback, with a producer and push consumers. */
@@ -48,6 +50,10 @@ final class Node {
     private DefaultMQProducer producer;
 
     Node(String root, JsonObject settings) throws Exception {
+        // As BrokerStartup does. Without it a name server takes a broker's first words for those of a
+        // very old one, and knows none of its topics until it says them again, ten seconds later.
+        System.setProperty(
+            RemotingCommand.REMOTING_VERSION_KEY, Integer.toString(MQVersion.CURRENT_VERSION));
         Path own = Files.createDirectories(Path.of(root).resolveSibling("namesrv"));
         NamesrvConfig names = new NamesrvConfig();
         names.setKvConfigPath(own + "/kvConfig.json");

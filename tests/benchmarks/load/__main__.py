@@ -1,0 +1,165 @@
+"""``serve`` beside a broker of 4.9.3, in one run on loopback, with the same clients in Java.
+
+    python -m tests.benchmarks.load [--seconds N] [--runs N] [--directory DIR] [--only TEXT]
+
+Each line is what a client gets of both: messages a second, milliseconds of a send, and ours as a
+multiple of the broker's; medians of the runs, which take turns. The broker flushes as SYNC_FLUSH
+says, for ``serve`` answers what is on disk, and once more as ASYNC_FLUSH, which is its default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqctl.engine.messagestore import MessageStore
+from tests.interop.engine import Engine, Row, build
+from tests.interop.stores import conf_text, config_of
+
+TOPIC, QUEUES = "orders", 4
+VALUES: Row = {
+    "mappedFileSizeCommitLog": 1 << 26,
+    "maxHashSlotNum": 500_000,
+    "maxIndexNum": 2_000_000,
+}
+
+
+class Line(NamedTuple):
+    """One measurement; ``batch`` 0: message by message."""
+
+    name: str
+    producers: int
+    size: int
+    batch: int = 0
+
+
+LINES = (
+    Line("send, 1 producer, 100 bytes", 1, 100),
+    Line("send, 1 producer, 1,000 bytes", 1, 1000),
+    Line("send, 16 producers, 100 bytes", 16, 100),
+    Line("send, 16 producers, 1,000 bytes", 16, 1000),
+    Line("send, batches of 32, 100 bytes", 1, 100, 32),
+)
+
+
+def make_store(root: Path) -> Path:
+    MessageStore(root, config_of(VALUES), writable=True, create=True).close()
+    topic = {
+        "topicName": TOPIC, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {TOPIC: topic}}))
+    return root
+
+
+@contextmanager
+def broker(directory: Path, flush: str) -> Iterator[str]:
+    engine = Engine("4.9.3", directory / "broker.log")
+    try:
+        root = make_store(directory / "store")
+        engine.ask("broker", root=str(root), config=VALUES | {"flushDiskType": flush})
+        yield engine.ask("address")
+    finally:
+        engine.kill()
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[tuple[str, int]]:
+    root, conf = make_store(directory / "store"), directory / "broker.conf"
+    conf.write_text(conf_text(VALUES))
+    command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0"]
+    command += ["--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["address"], process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def measure(client: Engine, address: str, seconds: float, only: str) -> dict[str, Row]:
+    """What a client gets of one server, line by line, then what it consumes of all of that."""
+    found: dict[str, Row] = {}
+    client.ask("loadSend", address=address, topic=TOPIC, producers=2, size=100, batch=0, seconds=2)
+    sent = 0
+    for line in LINES:
+        if only in line.name:
+            asked = line._asdict() | {"topic": TOPIC, "seconds": seconds, "address": address}
+            found[line.name] = client.ask("loadSend", **asked)
+            sent += found[line.name]["messages"]
+    if only in "push consumption":
+        count = min(sent, 200_000)
+        found["push consumption"] = client.ask(
+            "loadConsume", address=address, topic=TOPIC, count=count
+        )
+    return found
+
+
+def middle(rows: list[Row]) -> dict[str, float]:
+    rates = [row["messages"] / row["seconds"] for row in rows]
+    found = {"rate": statistics.median(rates)}
+    for name in ("p50", "p99"):
+        if name in rows[0]:
+            found[name] = statistics.median(row[name] for row in rows)
+    return found
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.load")
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--only", default="")
+    asked = parser.parse_args(arguments)
+    build()
+    everything: dict[str, dict[str, list[Row]]] = {}
+    peak = 0
+    for _ in range(asked.runs):
+        for name in ("SYNC_FLUSH", "ASYNC_FLUSH", "serve"):
+            with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
+                place = Path(directory)
+                client = Engine("4.9.3", place / "client.log")
+                if name == "serve":
+                    with served(place) as (address, pid):
+                        found = measure(client, address, asked.seconds, asked.only)
+                        status = Path(f"/proc/{pid}/status").read_text()
+                        peak = max(peak, int(status.partition("VmHWM:")[2].split()[0]) >> 10)
+                else:
+                    with broker(place, name) as address:
+                        found = measure(client, address, asked.seconds, asked.only)
+                client.close()
+            for line, row in found.items():
+                everything.setdefault(line, {}).setdefault(name, []).append(row)
+    show(everything)
+    print(f"\nmemory of serve, at its peak: {peak} MiB")
+
+
+def show(everything: dict[str, dict[str, list[Row]]]) -> None:
+    print("| | broker, SYNC_FLUSH | broker, ASYNC_FLUSH | serve | x SYNC | x ASYNC |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for line, by_server in everything.items():
+        found: dict[str, Any] = {name: middle(rows) for name, rows in by_server.items()}
+        ours = found["serve"]["rate"]
+        cells = [text(found[name]) for name in ("SYNC_FLUSH", "ASYNC_FLUSH", "serve")]
+        ratios = [f"{ours / found[name]['rate']:.2f}" for name in ("SYNC_FLUSH", "ASYNC_FLUSH")]
+        print(f"| {line} | {' | '.join([*cells, *ratios])} |")
+
+
+def text(found: dict[str, float]) -> str:
+    times = [f"{found[name]:.2f}" for name in ("p50", "p99") if name in found]
+    return f"{found['rate']:,.0f}/s" + (f", {' and '.join(times)} ms" if times else "")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
