@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _LISTEN = "127.0.0.1:10911"
 _MOST_NAMED = 5
+#: Seconds for which a thread may keep others from running. Each send goes from the sockets' thread
+#: to the one that writes, and back: with Python's own 0.005 one of a hundred waits for that.
+_SWITCH_INTERVAL = 0.0005
 
 
 class Address(NamedTuple):
@@ -223,6 +227,7 @@ async def _serve(
     from rmqctl.serve.sockets import Server, make_room
 
     served = broker.served
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     server = Server(
         broker,
         lambda text: settings.note(f"note: {text}"),
