@@ -171,6 +171,9 @@ class IndexChecker:
     def _match(self, keys: KeyBatch, done: int, items: NDArray[np.void]) -> Iterator[Finding]:
         """Takes items that are the next keys, and checks their times and the file's header."""
         yield from self._report_surplus()
+        if self._cursor.was_removed:
+            # With what the last keys had.
+            self._cursor.was_removed, self._gap, self._starts_late = False, None, True
         self._starts_late = self._starts_late or (not self._started and self._gap is not None)
         yield from self._report_gap("key-not-indexed" if self._started else "index-starts-late")
         self._started, self._expires = True, False

@@ -6,6 +6,7 @@ one file's slots and one window, and no cycle can hold the walk.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,8 @@ class IndexCursor:
         self.previous: IndexHeader | None = None
         self.items = 0
         self.skipped = 0
+        #: Whether a broker's retention has removed a file before the current one.
+        self.was_removed = False
         self.next_no = 1
         self._root = root
         self.unclean = unclean
@@ -130,6 +133,8 @@ class IndexCursor:
             except (FileLengthContradiction, CannotRead):
                 # The check of the directories names it; what it holds is not known.
                 self.skipped += 1
+                if not os.path.lexists(path):
+                    self.was_removed, self.previous = True, None
                 continue
             self.next_no = 1
             self._peeked = 0, np.empty(0, item_dtype())
