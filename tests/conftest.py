@@ -123,8 +123,8 @@ def _draws_lots(item: pytest.Item) -> bool:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests of :data:`_BOTH_ENGINES` run with each engine. In the nightly run a test with chance
     gets many chances; its own marker says that it is long as it is."""
-    path = metafunc.definition.path.relative_to(Path(__file__).parent)
-    if str(path).startswith(_BOTH_ENGINES) and not getattr(
+    path = os.path.relpath(metafunc.definition.path, Path(__file__).parent)
+    if path.startswith(_BOTH_ENGINES) and not getattr(
         metafunc.function, "is_hypothesis_test", False
     ):
         metafunc.fixturenames.insert(0, "engine")

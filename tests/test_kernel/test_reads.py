@@ -21,6 +21,7 @@ from rmqctl import kernel
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.filters.tags import TagFilter
+from rmqctl.engine.index import indexservice
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.index.lookup import CompiledLookup, FileLookup
 from rmqctl.engine.log.commitlog import CommitLog
@@ -42,7 +43,7 @@ from tests.golden_data import (
 from tests.seeds import times
 from tests.test_engine import test_scanner as logs
 
-pytestmark = pytest.mark.usefixtures("compiled")
+pytestmark = pytest.mark.usefixtures("compiled", "kernel_is_soon_asked")
 
 LATE = 2**63 - 1
 #: Cases in which the index is damaged, or the log, and a store opens.
@@ -164,6 +165,12 @@ def test_many_items_of_a_key(count: int, compiled: ModuleType, tmp_path: Path) -
     assert offsets == ([100 * n for n in newest_first] if count <= 64 else None)
     assert service.few_offsets("topic", "key", 3000) == []
     service.close()
+
+
+@pytest.fixture
+def kernel_is_soon_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the second lookup on, where it is loaded after many."""
+    monkeypatch.setattr(indexservice, "_MANY_QUERIES", 2)
 
 
 def one_index(golden: Golden, tmp_path: Path) -> tuple[Path, str, tuple[str, str]]:

@@ -41,6 +41,7 @@ MODULES = (
 #: Numbers of these modules that are none of a record's, by module.
 OTHERS = {
     ("engine/log/commitlog.py", "_LOOKS = 16"): "how often",
+    ("engine/log/commitlog.py", "_MANY_FOUND = 64"): "how often",
     ("engine/log/commitlog.py", "keep=4"): "files",
     ("engine/record/message.py", "(127, 0, 0, 1)"): "an address",
     ("engine/record/message.py", "text[:80]"): "characters that an error shows",

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from rmqctl.engine.index.lookup import IndexReader, Lookup
 
+#: Lookups after which the kernel is worth its loading.
+_MANY_QUERIES = 32
 #: Files that stay open from one lookup to the next.
 _KEPT = 16
 
@@ -111,7 +113,7 @@ class IndexService:
         """Items of a key hash, newest file first (``IndexService#queryOffset``). Of a message that
         is indexed meanwhile there may be none."""
         self._queries += 1
-        if self._queries == 2:
+        if self._queries == _MANY_QUERIES:
             self._load()
         for path in reversed(self.paths):
             if path in self.irregular:

@@ -28,6 +28,7 @@ from rmqctl.engine.write.compiled import Stop
 from rmqctl.engine.write.stats import PUT_TIME_CLASSES, StoreStats
 
 if TYPE_CHECKING:
+    from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
 
@@ -96,14 +97,17 @@ class OneCallPutter:
             clock=None if clock is system_clock else clock,
             counts=counts,
         )
-        self._form = putter.form
+        #: The form of which is known that the kernel writes it.
+        self._form: RecordForm | None = None
         self._reserved = (-1, -1)
 
     def put(self, message: MessageExtBrokerInner, waits: bool) -> PutMessageResult | None:
         """Appends and dispatches a message; None: nothing was done, for it, or the place for it, is
         not usual. ``waits``: the put does not end with this."""
         if self._putter.form is not self._form:
-            return None
+            if not self._putter.has_plain_form:
+                return None
+            self._form = self._putter.form
         answer = self._kernel.put(message, waits)
         if type(answer) is int:
             with self._putter.locked():

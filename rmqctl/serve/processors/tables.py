@@ -49,7 +49,9 @@ def get_broker_config(served: Served, request: Request) -> RemotingCommand:
         "mappedFileSizeCommitLog": served.store.commit_log.file_size,
         "mappedFileSizeConsumeQueue": served.store.queues.file_size,
     }
-    text = properties_text(served.store.config.properties() | values)
+    properties = served.store.config.properties() | values
+    del properties["storeType"]  # Brokers of 4.9.3 have none.
+    text = properties_text(properties)
     version = encode_body(served.topics.table()["dataVersion"]).decode()
     fields = {"version": version}
     return request.command.answer(ResponseCode.SUCCESS, None, fields, text.encode())
