@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import AppendMessageResult, MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write import onecall, single, storewriter
@@ -157,6 +158,26 @@ def test_the_kernel_stores_them(
             assert store.put_message(message, flush=number % 50 == 0).is_ok
         assert store.writer.stats.flush_times == 2
     assert len(done) >= 100 - storewriter._FEW_SINGLES and sum(done) > len(done) - 5
+
+
+@pytest.mark.parametrize(
+    "form", [RecordForm(property_separator=True), RecordForm(property_crc=True)], ids=str
+)
+def test_records_end_as_the_stores_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: RecordForm
+) -> None:
+    """A broker of 5.x that checks the sums of its records cuts its log at the first without one."""
+    logs: list[bytes] = []
+    for choice in ("compiled", "pure"):
+        monkeypatch.setenv(kernel.VARIABLE, choice)
+        root = tmp_path / choice
+        with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: NOW) as store:
+            store.writer.write_in(form)
+            for number in range(storewriter._FEW_SINGLES + 4):
+                sent = MessageExtBrokerInner("t", b"x", properties={"KEYS": f"k{number}"})
+                assert store.put_message(sent, flush=False).is_ok
+        logs.append(b"".join(path.read_bytes() for path in sorted(root.glob("commitlog/*"))))
+    assert logs[0] == logs[1]
 
 
 def test_the_counts_may_be_asked_for_at_any_time(

@@ -2,9 +2,9 @@
 
 The kernel stores record, unit and index items, and tells log, queue and index file. It does so
 where all of it simply goes on: in a store without a transient store pool and without extensions,
-whose log is dispatched, for a plain message to a queue that has a file, with disk space that was
-made sure of here. Everything else goes another way (:mod:`rmqctl.engine.write.single`, a put of
-its own), with the same bytes and answers.
+whose records end as those of 4.9.3 do and whose log is dispatched, for a plain message to a queue
+that has a file, with disk space that was made sure of here. Everything else goes another way
+(:mod:`rmqctl.engine.write.single`, a put of its own), with the same bytes and answers.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class _Answers(NamedTuple):
 def one_call_putter(
     kernel: ModuleType, context: WriteContext, putter: MessagePutter, stats: StoreStats
 ) -> OneCallPutter | None:
-    """One for a store; None for one where more is to be done."""
+    """One for a store; None for one where more is to be done, or whose records end otherwise."""
     if context.config.is_transient_store_pool_enable or context.queues.writes_ext:
+        return None
+    if not putter.has_plain_form:
         return None
     return OneCallPutter(kernel, context, putter, stats)
 
