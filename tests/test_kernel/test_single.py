@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.queuetable import KEEP
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import AppendMessageResult, MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
@@ -257,3 +258,27 @@ def _without_times(seen: list[Any]) -> list[Any]:
             if isinstance(said, dict) and said["append"] is not None:
                 said["append"]["page_cache_rt"] = 0
     return seen
+
+
+def test_what_two_maps_of_a_file_have_stored_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel holds the file of a queue that is closed for others, and then opened again."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    monkeypatch.setattr(storewriter, "_FEW_SINGLES", 1)
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        sent = MessageExtBrokerInner("t", b"x")
+        file = tmp_path / "store" / "consumequeue" / "t" / "0" / f"{0:020d}"
+        for _ in range(3):
+            store.put_message(sent, flush=False)
+        for number in range(KEEP):
+            store.put_messages([MessageExtBrokerInner("others", b"x", number)], flush=False)
+        store.flush()
+        for _ in range(2):
+            store.put_messages([sent], flush=False)
+            store.put_message(sent, flush=False)
+            assert store.queues.take_unsynced() == {file}
+            store.put_messages([sent], flush=False)
+            assert store.queues.take_unsynced() == {file}
+            store.put_message(sent, flush=False)
+            assert store.queues.take_unsynced() == {file}

@@ -253,9 +253,13 @@ class MappedFile:
         """Notes a range that was stored through the buffer, for :meth:`flush`."""
         dirty = self._dirty
         if not dirty.end:
-            dirty.start, dirty.end = start, end
-            self._unsynced[self.path] = dirty
-            return
+            # Who lets go of a file that somebody still stores into maps it again: a file has one
+            # range, whichever map it was stored through, or one of them would never be forced.
+            known = self._unsynced.setdefault(self.path, dirty)
+            if known is dirty:
+                dirty.start, dirty.end = start, end
+                return
+            self._dirty = dirty = known
         if start < dirty.start:
             dirty.start = start
         if end > dirty.end:
