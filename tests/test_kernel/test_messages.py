@@ -17,6 +17,7 @@ from rmqctl.engine.derive.catchup import CatchUp
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.engine.write import compiled
 from rmqctl.engine.write import messages as engine_messages
 from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
 from rmqctl.errors import TopicNotAllowed
@@ -154,3 +155,18 @@ def test_more_than_a_bulk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
             assert record.store_host == f"10.0.0.{number // 10_000}:10911"
             found = store.query_message(f"t{number % 7}", f"k{number}")
             assert [one.hit.item.physical_offset for one in found] == [result.wrote_offset]
+
+
+def test_a_bulk_that_ends_with_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its limit lies in what the next message does not fit into, which goes to the next file."""
+    monkeypatch.setattr(compiled, "_BULK_BYTES", 4050)
+    logs: list[bytes] = []
+    for choice in ("compiled", "pure"):
+        monkeypatch.setenv(kernel.VARIABLE, choice)
+        root = tmp_path / choice
+        with MessageStore(root, CONFIG, writable=True, create=True, clock=lambda: NOW) as store:
+            sent = [MessageExtBrokerInner("t", b"x" * 700) for _ in range(20)]
+            results = [result for bulk in store.put_stream(sent) for result in bulk]
+            assert [result.is_ok for result in results] == [True] * 20
+        logs.append(b"".join(path.read_bytes() for path in sorted(root.glob("commitlog/*"))))
+    assert logs[0] == logs[1]

@@ -36,7 +36,7 @@ class MessageAppender(CompiledAppender):
     def _fill_plain(self, stored: Stored, limit: int, most: int = ANY_NUMBER) -> Message | None:
         """As there; messages that the kernel is sure of are stored by it."""
         self._begin(stored)
-        while True:
+        while self._putter.log.write_offset < limit:
             place, before = self._place() if self._is_usual else None, len(stored)
             if place is None:
                 return super()._fill_plain(stored, limit, most)
@@ -53,6 +53,8 @@ class MessageAppender(CompiledAppender):
             is_full = len(stored) >= self._most_records or self._putter.log.write_offset >= limit
             if special is not None or self._pauses or is_full:
                 return special
+        # A single put has gone on behind the limit: in the next file, whose start lies there, too.
+        return None
 
     def _take_messages(self, stored: Stored, place: Place, limit: int) -> Message | None:
         """Stores messages until the source pauses or ends, or the bulk is full (None), or one needs
