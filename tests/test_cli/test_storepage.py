@@ -3,6 +3,7 @@ and that a browser shows it in any window."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -124,6 +125,20 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
     assert done.code == 5 and done.out == "" and "inside the store" in done.err
     (tmp_path / "page.html").mkdir()
     assert cli("verify", "--report", tmp_path / "page.html", store=damaged).code == 2
+    # Root would put a file in the place of a device.
+    (tmp_path / "null").symlink_to("/dev/null")
+    os.mkfifo(tmp_path / "fifo")
+    for place in ("null", "fifo"):
+        for command in ("verify", "simulate-start"):
+            done = cli(command, "--report", tmp_path / place, store=damaged)
+            assert done.code == 5 and done.out == "" and "no regular file" in done.err
+        done = cli("stats", "--html", tmp_path / place, store=damaged)
+        assert done.code == 5 and done.out == "" and "no regular file" in done.err
+        assert not (tmp_path / place).is_file()
+    (damaged / "commitlog").rename(tmp_path / "disk")
+    (damaged / "commitlog").symlink_to(tmp_path / "disk")
+    done = cli("verify", "--report", tmp_path / "disk/page.html", store=damaged)
+    assert done.code == 5 and done.out == "" and "inside the store" in done.err
     several = ("--store", damaged, "--store", copy_store("ipv6"), "--master", "local[1]")
     done = cli("verify", *several, "--report", tmp_path / "p.html")
     assert done.code == 2 and "--report is of one store" in done.err

@@ -84,6 +84,10 @@ def command(
     broker (of several stores), topic, queue, tag, hour, producer, size, delay, consumer_group,
     unreadable, duplicate_key, due and half, then a summary. A page opens without network.
     """
+    if html is not None:
+        from rmqctl.cli.html.document import check_place
+
+        check_place(html)
     with_spark = options["master"] or options["conf"] or any("://" in one for one in settings.named)
     if with_spark:
         rows = _on_spark(settings, top, options | {"master": options["master"] or LOCAL})

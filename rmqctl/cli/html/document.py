@@ -41,9 +41,24 @@ def made() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def check_place(path: Path) -> None:
+    """Before a page is made: whether a file can be there.
+
+    :raises CannotWrite: there is no directory for it, or a directory, a device or a FIFO has its
+        name, whose place a file must not take.
+    """
+    if not path.absolute().parent.is_dir():
+        raise CannotWrite(path=str(path), reason="there is no directory for it")
+    if path.exists() and not path.is_file():
+        raise CannotWrite(path=str(path), reason="it is no regular file: name a new one")
+
+
 def write(path: Path, page: str) -> None:
-    """The file appears whole. :raises CannotWrite: it cannot be written."""
-    building = path.with_name(f".{path.name}.{os.getpid()}")
+    """The file appears whole, at the end of a link too. :raises CannotWrite: it cannot be
+    written."""
+    check_place(path)
+    path = path.resolve()
+    building = path.with_name(f".rmqctl-{os.getpid()}.html")
     try:
         building.write_text(page, "utf-8", errors="backslashreplace")
         building.replace(path)

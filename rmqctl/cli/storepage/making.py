@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqctl.cli.html.document import write
+from rmqctl.cli.html.document import check_place, write
 from rmqctl.cli.storepage import Collected, Report, log_range, page
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.settings.logdirectories import lies_within
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.errors import CannotWrite, RmqctlError
 from rmqctl.operations.doctor import simulatestart
@@ -27,13 +28,12 @@ class Making:
     def __init__(self, settings: Settings, path: Path, by: str) -> None:
         """Looks at the store.
 
-        :raises CannotWrite: there is no directory for the file, or it is the store's: that is told
-            before a long check.
+        :raises CannotWrite: no file can be there, or it lies in the store: that is told before a
+            long check.
         :raises StoreNotFound, NotAStore, FileLengthContradiction: it cannot be opened.
         """
-        if not path.absolute().parent.is_dir():
-            raise CannotWrite(path=str(path), reason="there is no directory for it")
-        if path.resolve().is_relative_to(settings.root.resolve()):
+        check_place(path)
+        if lies_within(path, settings.root, settings.config):
             reason = "it lies inside the store, which is only read: name another place"
             raise CannotWrite(path=str(path), reason=reason)
         self._settings, self._path, self._by = settings, path, by

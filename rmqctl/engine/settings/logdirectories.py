@@ -87,5 +87,14 @@ def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
     return LogDirectories(everything, tuple(appendable), tuple(listed))
 
 
+def lies_within(path: Path, root: Path, config: MessageStoreConfig) -> bool:
+    """Whether a path, of a file that need not be there, lies in a store: at its root, in one of the
+    directories of its log, or behind a link in it. Errors as of :func:`log_directories`."""
+    place = path.resolve()
+    parts = [root, *(root / name for name in paths.scan_names(root))]
+    parts += log_directories(root, config).all
+    return any(place.is_relative_to(part.resolve()) for part in parts)
+
+
 def _split(text: str) -> list[Path]:
     return [Path(name.strip()) for name in text.split(_SPLITTER) if name.strip()]
