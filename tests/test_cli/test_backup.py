@@ -333,3 +333,14 @@ def test_a_kill_at_any_moment_leaves_nothing_under_the_name(
         assert new.exists() == (code == 0)
         kills += code != 0
     assert kills > 5 and left_over(places) == [] and content(new) == content(store)
+
+
+def test_a_store_amid_a_repair_is_told(cli: Cli, store: Path, tmp_path: Path) -> None:
+    full, new = tmp_path / "full.tar.zst", tmp_path / "new"
+    (store / "rmqctl-repair").mkdir()
+    (store / "rmqctl-repair/journal.json").write_text("{}")
+    done = cli("backup", "--output", full, store=store)
+    assert done.code == 0 and "the backup is between old and new" in done.err
+    done = cli("restore", full, "--output", new)
+    assert done.code == 0 and "`rmqctl repair --resume`" in done.err
+    assert cli("put", "--topic", "orders", "--body", "x", store=new).code != 0

@@ -16,14 +16,21 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.queue.extension import ext_offset
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotWrite
+from rmqctl.operations.backup import archive as archives
+from rmqctl.operations.backup import content as contents
 from rmqctl.operations.backup import create as creating
+from rmqctl.operations.backup import listing as listings
+from rmqctl.operations.backup import manifest as manifests
 from rmqctl.operations.backup import source
 from rmqctl.operations.backup.check import Verification
 from rmqctl.operations.backup.create import Created, Wanted, create
-from rmqctl.operations.backup.errors import StoreChanging
+from rmqctl.operations.backup.cut import scratch_copy
+from rmqctl.operations.backup.errors import StoreChanging, TooManyFiles
 from rmqctl.operations.backup.manifest import MANIFEST
 from rmqctl.operations.backup.restore import plan_restore, restore
 from tests import golden_data
@@ -462,3 +469,76 @@ def test_a_log_that_is_cut_meanwhile_is_an_error(store: Path, tmp_path: Path) ->
         live(store, tmp_path / "full", happens, 4)
     assert not (tmp_path / "full").exists()
     assert not [path for path in tmp_path.iterdir() if "rmqctl-new" in path.name]
+
+
+def test_a_repair_meanwhile_is_an_error(store: Path, broker: WritableStore, tmp_path: Path) -> None:
+    """Queues of before it, and its journal of after it, would be no store."""
+    (store / "rmqctl-repair" / "new").mkdir(parents=True)
+    (store / "rmqctl-repair" / "new" / "built").write_text("half of it")
+    live(store, tmp_path / "first", lambda: None, 1)
+    assert "rmqctl-repair" not in str(sorted(tree(tmp_path / "first")))
+
+    def happens() -> None:
+        (store / "rmqctl-backup-20260101000000000000").mkdir(exist_ok=True)
+
+    with pytest.raises(StoreChanging, match="its parts were made anew"):
+        live(store, tmp_path / "second", happens, 1)
+    (store / "rmqctl-repair" / "journal.json").write_text("{}")
+    live(store, tmp_path / "third", lambda: None, 1)
+
+    def moves() -> None:
+        (store / "rmqctl-repair" / "old").mkdir(exist_ok=True)
+
+    with pytest.raises(StoreChanging, match="its parts were made anew"):
+        live(store, tmp_path / "fourth", moves, 1)
+
+
+def test_what_is_written_can_be_read_again(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a reader refuses, for it would take for ever, is never written: large holes, files
+    longer than any, more files than a list may have."""
+    monkeypatch.setattr(contents, "MOST_HOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "MOST_HOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(listings, "MOST_SIZE", 1 << 24)
+    monkeypatch.setattr(manifests, "MOST_SIZE", 1 << 24)
+    with (store / "core").open("wb") as file:
+        file.truncate(3 << 20)
+        file.seek(2 << 20)
+        file.write(b"x")
+    before = content(store)
+    with (store / "longer").open("wb") as file:
+        file.truncate((1 << 24) + 1)
+    made = backup(store, tmp_path / "full.tar.zst")
+    assert made.left_out == ["longer"] and problems(tmp_path / "full.tar.zst") == []
+    new = restored(tmp_path / "full.tar.zst", output=tmp_path / "new")
+    assert content(new) == before
+    assert (new / "core").stat().st_blocks <= 16
+    monkeypatch.setattr(manifests, "_LONGEST", 1 << 10)
+    for kind in KINDS:
+        with pytest.raises(TooManyFiles):
+            backup(store, tmp_path / f"more-{kind}")
+    assert not [path for path in tmp_path.iterdir() if "more" in path.name]
+
+
+def test_no_backup_is_written_into_the_log(store: Path, tmp_path: Path) -> None:
+    """Wherever that lies: a broker does not start with a strange file there."""
+    (store / "commitlog").rename(tmp_path / "disk")
+    elsewhere = replace(CONFIG, store_path_commit_log=f"{tmp_path / 'disk'},")
+    for config in (elsewhere, CONFIG):
+        if config is CONFIG:
+            (store / "commitlog").symlink_to(tmp_path / "disk")
+        for kind in KINDS:
+            with pytest.raises(CannotWrite, match="inside the store"):
+                create(Wanted(store, config, str(tmp_path / "disk" / kind)))
+    assert "full" not in str(list((tmp_path / "disk").iterdir()))
+
+
+def test_a_copy_that_the_disk_takes_in_pieces_is_whole(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda d, data, at: pwrite(d, bytes(data)[:99], at))
+    path = min((store / "index").iterdir())
+    copy = scratch_copy(tmp_path, MappedFile.open(path))
+    assert bytes(copy.buffer) == path.read_bytes()

@@ -80,6 +80,7 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
     from rmqctl.operations.backup.check import create_summary, part_rows
     from rmqctl.operations.backup.create import Wanted, data_bytes, shown
     from rmqctl.operations.backup.create import create as create_backup
+    from rmqctl.operations.backup.manifest import is_amid_repair
 
     wanted = Wanted(settings.root, settings.config, output, base)
     with settings.writer("part") as writer:
@@ -91,6 +92,11 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
         settings.note(
             "note: no file of this store begins as --base has it, which may be a backup of another "
             "store: a full backup would hold no more."
+        )
+    if is_amid_repair(created.manifest):
+        settings.note(
+            "note: a repair of this store was cut off, so the backup is between old and new; so is "
+            "what is restored of it, where `rmqctl repair --resume` or `--undo` comes first."
         )
     if created.left_out:
         settings.note(f"note: what is no plain file was left out: {created.left_out_text}.")

@@ -44,6 +44,7 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
     Prints rows of type backup, in the order in which they are put together, then a summary.
     """
     from rmqctl.operations.backup.check import backup_row
+    from rmqctl.operations.backup.manifest import is_amid_repair
     from rmqctl.operations.backup.restore import plan_restore, restore, summary_row
 
     plan = plan_restore(backups, output)
@@ -54,3 +55,9 @@ def command(settings: Settings, backups: tuple[str, ...], output: Path, dry_run:
                 restore(plan, advance)
             writer.remark("OK: every file was read again and is what was backed up")
         writer.summary(**summary_row(plan, dry_run=dry_run))
+    if is_amid_repair(plan.chain.manifest):
+        settings.note(
+            "note: a repair had been cut off when the store was copied, so it is between old and "
+            "new: before anything else end it with `rmqctl repair --resume`, or take it back with "
+            "`rmqctl repair --undo`. A broker would start on it all the same."
+        )

@@ -4,5 +4,6 @@ Other rooms use:
 
 - :mod:`~rmqctl.operations.backup.check`
 - :mod:`~rmqctl.operations.backup.create`
+- :mod:`~rmqctl.operations.backup.manifest`
 - :mod:`~rmqctl.operations.backup.restore`
 """

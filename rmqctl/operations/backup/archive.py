@@ -20,7 +20,7 @@ from tarfile import BLOCKSIZE, PAX_FORMAT, REGTYPE, XHDTYPE, HeaderError, TarInf
 from typing import IO, Any, NamedTuple
 
 from rmqctl.operations.backup import place as places
-from rmqctl.operations.backup.content import PIECE, Extent, Piece
+from rmqctl.operations.backup.content import MOST_HOLE_BYTES, PIECE, Extent, Piece
 from rmqctl.operations.backup.errors import BackupUnsound
 from rmqctl.operations.backup.manifest import (
     FILES,
@@ -39,8 +39,6 @@ _SKIPPABLE, _OURS = 0x184D2A5E, b"rmqctl-1"
 _MOST_WINDOW = 1 << 27
 #: Bytes of a member's PAX header, and of the map of its holes.
 _LONGEST_HEADER, _LONGEST_MAP = 1 << 16, 1 << 20
-#: Bytes of holes in a file up to its last data: more is no file of a store.
-_MOST_HOLES = 1 << 32
 _NO_BLOCK = bytes(BLOCKSIZE)
 
 
@@ -219,7 +217,8 @@ class Archive:
             whole = whole and low >= at
             holes, at = holes + low - at, high
         held = sum(high - low for low, high in extents)
-        if not whole or (at, held) != (entry.data_end, entry.stored_bytes) or holes > _MOST_HOLES:
+        whole = whole and holes <= MOST_HOLE_BYTES
+        if not whole or (at, held) != (entry.data_end, entry.stored_bytes):
             raise self._unsound(f"{entry.path!r} is not as long as its manifest says")
         return extents
 

@@ -14,6 +14,9 @@ _ZEROS = bytes(PIECE)
 #: Holes that are shorter are no holes in a backup, nor are those that are a smaller share of their
 #: file: a map of holes has a bound.
 _LEAST_HOLE, _MOST_HOLES = 1 << 16, 1 << 14
+#: Bytes of holes in a file up to its last data. Of an archive that claims more nothing is read, for
+#: zeros out of nothing take time; so the zeros of a file that has more are stored.
+MOST_HOLE_BYTES = 1 << 32
 _PAGE = 1 << 12
 
 #: A place in a file, and what stands there.
@@ -42,7 +45,8 @@ class Content:
         if end > start and (not found or found[-1][1] < end):
             # An end that was set may stand behind zeros, or in a hole.
             found.append((end - 1, end))
-        return found
+        held = sum(high - low for low, high in found)
+        return [(start, end)] if end - start - held > MOST_HOLE_BYTES else found
 
     def pieces(self, extents: Iterable[Extent]) -> Iterator[Piece]:
         """The bytes of some extents, in order.

@@ -12,6 +12,7 @@ from rmqctl import __version__
 from rmqctl.engine.files.lock import is_locked
 from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.messagestore import system_clock
+from rmqctl.engine.settings.logdirectories import lies_within
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite, UsageError
 from rmqctl.operations.backup import place as places
@@ -109,7 +110,7 @@ def _check_place(wanted: Wanted) -> None:
             reason = f"behind a URL a backup is one file: end its name with {places.ARCHIVE}"
             raise UsageError(reason=f"{places.shown(output)}: {reason}.")
         return
-    if places.local(output).resolve().is_relative_to(wanted.root.resolve()):
+    if lies_within(places.local(output), wanted.root, wanted.config):
         raise CannotWrite(path=output, reason="it lies inside the store: name another place")
 
 

@@ -159,6 +159,11 @@ def scratch_copy(directory: Path | None, mapped: MappedFile) -> MappedFile:
     with tempfile.TemporaryFile(dir=directory) as file:
         os.ftruncate(file.fileno(), mapped.size)
         content = Content(mapped)
-        for position, data in content.pieces(content.extents(0, content.end)):
-            os.pwrite(file.fileno(), data, position)
-        return MappedFile(mapped.path, os.dup(file.fileno()), 0, True)
+        copy = MappedFile(mapped.path, os.dup(file.fileno()), 0, True)
+        try:
+            for position, data in content.pieces(content.extents(0, content.end)):
+                copy.write_aside(position, data)
+        except BaseException:
+            copy.close()
+            raise
+        return copy

@@ -42,6 +42,13 @@ class ChainBroken(UsageError):
     step = "Name a full backup and all that were made on it up to the wanted one, in any order."
 
 
+class TooManyFiles(RmqctlError):
+    template = (
+        "the store has {files} files, more than a backup can list. Nothing was written. Copy it "
+        "with the tools of the system."
+    )
+
+
 class StoreChanging(RmqctlError):
     """A store that does not hold still for a copy."""
 

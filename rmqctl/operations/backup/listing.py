@@ -14,7 +14,7 @@ from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead
 from rmqctl.operations.backup.content import Content
-from rmqctl.operations.backup.manifest import is_sound_path
+from rmqctl.operations.backup.manifest import MOST_SIZE, is_sound_path
 
 
 class SourceFile(NamedTuple):
@@ -41,8 +41,8 @@ class Listing:
     """The files of a store. A log of several directories lies in ``commitlog/`` here, and links to
     directories are followed, each directory once.
 
-    What has been looked at is noted: paths of what is no file in ``left_out``, directories with
-    nothing in them in ``empty``.
+    What has been looked at is noted: paths of what is no file, or longer than any, in
+    ``left_out``, directories with nothing in them in ``empty``.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
@@ -113,7 +113,8 @@ class Listing:
 
     def _is_file(self, path: str, place: Path) -> bool:
         try:
-            is_file = stat.S_ISREG(place.stat().st_mode)
+            status = place.stat()
+            is_file = stat.S_ISREG(status.st_mode) and status.st_size <= MOST_SIZE
         except FileNotFoundError:
             if not place.is_symlink():
                 return False  # It has gone since it was listed.

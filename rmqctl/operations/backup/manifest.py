@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
 from formats.constants import LONG_MAX
-from rmqctl.operations.backup.errors import BackupUnsound
+from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
+from rmqctl.operations.backup.errors import BackupUnsound, TooManyFiles
 
 #: The name of the manifest in a backup, beside the files of the store.
 MANIFEST = "rmqctl-backup.ndjson"
@@ -26,11 +27,11 @@ MANIFEST = "rmqctl-backup.ndjson"
 FILES = "store"
 #: The version of all that is written here.
 FORMAT = 1
-#: Bytes of one line, and of all. A million files take less; more would be no store's.
+#: Bytes of one line, and of all. Two million files take less; more would be no store's.
 _LONGEST_LINE = 1 << 16
-_LONGEST = 1 << 28
-#: No file is longer: a broker maps a file with 31 bits.
-_MOST_SIZE = 1 << 44
+_LONGEST = 1 << 30
+#: No file that is backed up is longer: a broker maps a file with 31 bits.
+MOST_SIZE = 1 << 44
 _NAME_BYTES = 255
 _PATH_BYTES = 4096
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -98,6 +99,12 @@ class Manifest:
         return sum(entry.stored_bytes for entry in self.files.values())
 
 
+def is_amid_repair(manifest: Manifest) -> bool:
+    """Whether the store was between old and new when it was copied, for a repair had been cut
+    off."""
+    return f"{REPAIR}/{JOURNAL}" in manifest.files
+
+
 def holds(manifest: Manifest, entry: Entry) -> bool:
     """Whether a backup has something of a file: of the first one of a chain all, also those that
     are empty; of others what has changed."""
@@ -105,10 +112,16 @@ def holds(manifest: Manifest, entry: Entry) -> bool:
 
 
 def write_lines(manifest: Manifest) -> Iterator[bytes]:
-    """The manifest's bytes, line by line; its ``id`` is set behind the last one."""
-    digest = hashlib.sha256()
+    """The manifest's bytes, line by line; its ``id`` is set behind the last one.
+
+    :raises TooManyFiles: nobody would read it again.
+    """
+    digest, total = hashlib.sha256(), 0
     for row in _rows(manifest):
         line = json.dumps(row, separators=(",", ":")).encode() + b"\n"
+        total += len(line)
+        if total > _LONGEST:
+            raise TooManyFiles(files=len(manifest.files))
         digest.update(line)
         yield line
     manifest.id = digest.hexdigest()
@@ -222,7 +235,7 @@ def _head(row: dict[str, Any]) -> Head:
 
 
 def _entry(row: dict[str, Any], number: int) -> Entry:
-    size = _number(row, "size", number, _MOST_SIZE)
+    size = _number(row, "size", number, MOST_SIZE)
     data_end = _number(row, "data_end", number, size)
     stored_from = _number(row, "stored_from", number, data_end)
     held = _number(row, "stored_bytes", number, data_end - stored_from)

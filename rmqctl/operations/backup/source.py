@@ -13,6 +13,7 @@ time (``CommitLog#recoverNormally``). What else is in ``config/`` comes last.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
+from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood
@@ -33,6 +35,8 @@ _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
 #: What may say less than log and queues, and never more.
 _FIRST = ("config/consumerOffset.json", "config/delayOffset.json")
+#: Directories that keep what a repair, or a rebuild, has replaced.
+_KEPT = ("rmqctl-backup-", "rmqctl-old-")
 #: Times that a file of ``config/`` is looked for, and seconds between: a broker deletes it before
 #: it renames the new one (``MixAll#string2File``).
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
@@ -91,6 +95,7 @@ class Source:
         :raises StoreChanging: the log was cut. :raises UnsupportedStore: it has more than is known.
         """
         check_understood(self.root, self._config)
+        repairs = _repairs(self.root)
         for name in _FIRST:
             yield from self._settled(self._named(name))
             yield from self._settled(self._named(name + _BACKUP))
@@ -107,6 +112,8 @@ class Source:
         yield from self._others()
         if (self._log_end() or 0) < end:
             raise StoreChanging(path=str(self.root), reason="its log was cut")
+        if _repairs(self.root) != repairs:
+            raise StoreChanging(path=str(self.root), reason="its parts were made anew")
 
     def _dispatched(self, end: int, queue_file_size: int) -> int:
         """Up to where all messages have units; waits for those before ``end``. Behind the last of
@@ -136,7 +143,9 @@ class Source:
     def _others(self) -> Iterator[Found]:
         """What is neither log nor made of it; what a start would take for a crash, and what a
         broker is about to rename, are left out."""
-        taken = (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX)
+        taken = [paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX]
+        if not is_amid_repair(self.root):
+            taken.append(REPAIR)  # Something is being built there, and nobody needs it.
         first = {*_FIRST, *(name + _BACKUP for name in _FIRST), paths.CHECKPOINT}
         # 5.x keeps what was in it before.
         first |= {paths.ABORT, paths.ABORT + _BACKUP}
@@ -161,6 +170,16 @@ class Source:
 
     def _named(self, path: str) -> SourceFile:
         return SourceFile(path, self.root / path)
+
+
+def _repairs(root: Path) -> tuple[list[str], list[str]]:
+    """What tells whether a repair, or a rebuild, has put other parts into a store meanwhile: the
+    directories that keep what was replaced, and how far a repair has come that is not ended."""
+    kept = [name for name in paths.scan_names(root) if name.startswith(_KEPT)]
+    if not is_amid_repair(root):
+        return kept, []
+    moved = (f"{where}/{name}" for where, names, _ in os.walk(root / REPAIR) for name in names)
+    return kept, sorted(moved)
 
 
 def _some(one: Found | None) -> Iterator[Found]:
