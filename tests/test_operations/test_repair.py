@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,18 @@ from rmqctl.engine.files.unfinished import is_amid_repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.record import Record
-from rmqctl.errors import CannotWrite, RmqctlError, StoreInUse
+from rmqctl.errors import (
+    CannotWrite,
+    RmqctlError,
+    StoreInUse,
+    StoreReadOnly,
+    SymbolicLinkRefused,
+)
+from rmqctl.operations.backup.create import Wanted, create
+from rmqctl.operations.backup.restore import plan_restore, restore
 from rmqctl.operations.doctor.corrupt import corrupt
 from rmqctl.operations.doctor.faults import KINDS, NothingToDamage
-from rmqctl.operations.repair import model
+from rmqctl.operations.repair import model, movable
 from rmqctl.operations.repair.apply import apply, check_plan, resume, undo
 from rmqctl.operations.repair.errors import (
     NoRepair,
@@ -33,9 +42,10 @@ from rmqctl.operations.repair.errors import (
     RepairCutOff,
     RepairOvertaken,
 )
+from rmqctl.operations.repair.journal import backup_name
 from rmqctl.operations.repair.model import Plan
 from rmqctl.operations.repair.plan import make_plan
-from rmqctl.operations.repair.planfile import plan_text, read_plan
+from rmqctl.operations.repair.planfile import plan_text, read_plan, write_new
 from rmqctl.operations.verify import INFO, Finding, verify
 from tests.conftest import Golden
 from tests.golden_data import (
@@ -597,6 +607,111 @@ def test_a_disk_that_fails_between_the_moves(sound: Path, tmp_path: Path) -> Non
             resume(root, CONFIG)
             assert findings_of(root)[0] == []
     assert 10 < at < 100
+
+
+def test_what_is_taken_back_comes_back_in_pieces(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is nearly full stores less than it was given, and says so by a number alone."""
+    before = everything(broken)
+    apply(broken, CONFIG, planned(broken, tmp_path))
+    pwrite = os.pwrite
+
+    def some(descriptor: int, data: Any, position: int) -> int:
+        return pwrite(descriptor, bytes(data)[: -(-len(data) // 2)], position)
+
+    monkeypatch.setattr(os, "pwrite", some)
+    undo(broken, CONFIG)
+    assert everything(broken) == before
+
+
+def test_what_cannot_be_moved_is_told_before_anything_is(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, before = planned(broken, tmp_path), everything(broken)
+    mounts = tmp_path / "mountinfo"
+    for name in ("index", "config", "consumequeue/主题"):
+        place = os.fsencode((broken / name).resolve()).replace(b" ", rb"\040")
+        mounts.write_bytes(
+            b"36 35 98:0 / / rw - x x rw\n37 36 98:0 /s " + place + b" rw - x x rw\n"
+        )
+        monkeypatch.setattr(movable, "_MOUNTS", mounts)
+        for work in (check_plan, apply):
+            with pytest.raises(CannotWrite, match=f"{name}.*mounted there"):
+                work(broken, CONFIG, plan)
+    mounts.write_bytes(b"37 36 98:0 /s " + os.fsencode(broken.resolve()) + b" rw - x x rw\n")
+    access = os.access
+    for name in ("index", "config", "consumequeue/主题", "commitlog"):
+        monkeypatch.setattr(
+            os, "access", lambda p, m, n=name: Path(p) != broken / n and access(p, m)
+        )
+        with pytest.raises(StoreReadOnly, match=name):
+            apply(broken, CONFIG, plan)
+    assert everything(broken) == before
+    monkeypatch.setattr(os, "access", access)
+    check_plan(broken, CONFIG, plan)
+
+
+def test_a_restored_store_is_repaired_on(broken: Path, tmp_path: Path) -> None:
+    """A backup has a repair along that was cut off, or done: it is ended, or taken back."""
+    plan, before = planned(broken, tmp_path), everything(broken)
+    (broken / "commitlog/notes.txt").chmod(0o640)
+    rename = os.rename
+
+    def fails(*names: Any, **more: Any) -> None:
+        if str(names[0]).endswith("rmqctl-repair/new/checkpoint"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(names[0]))
+        rename(*names, **more)
+
+    def copied(name: str) -> Path:
+        create(Wanted(broken, CONFIG, str(tmp_path / f"{name}.tar.zst")))
+        new = tmp_path / name
+        restore(plan_restore([str(tmp_path / f"{name}.tar.zst")], new))
+        return new
+
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(RepairCutOff):
+        patched.setattr(os, "rename", fails)
+        apply(broken, CONFIG, plan)
+    resumed, undone = copied("resumed"), copied("undone")
+    assert is_amid_repair(resumed)
+    resume(resumed, CONFIG)
+    assert findings_of(resumed)[0] == []
+    undo(undone, CONFIG)
+    assert everything(undone) == before
+    resume(broken, CONFIG)
+    done = copied("done")
+    undo(done, CONFIG)
+    assert everything(done) == before
+
+
+def test_a_link_in_what_was_kept_is_not_followed(broken: Path, tmp_path: Path) -> None:
+    done = apply(broken, CONFIG, planned(broken, tmp_path))
+    assert done.backup is not None
+    kept = done.backup / "old/10"
+    kept.rename(tmp_path / "elsewhere")
+    kept.symlink_to(tmp_path / "elsewhere")
+    before = everything(broken)
+    with pytest.raises(SymbolicLinkRefused):
+        undo(broken, CONFIG)
+    assert everything(broken) == before
+    assert (tmp_path / "elsewhere/checkpoint").read_bytes() == b"short"
+
+
+def test_the_last_repair_is_the_last_whatever_the_clock_says(tmp_path: Path) -> None:
+    now = datetime(2026, 3, 4, 5, 6, 7, 8)
+    assert backup_name(tmp_path, now) == "rmqctl-backup-20260304050607000008"
+    for name in ("20270101000000000000", "20260101000000000000", "of-mine"):
+        (tmp_path / f"rmqctl-backup-{name}").mkdir()
+    assert backup_name(tmp_path, now) == "rmqctl-backup-20270101000000000001"
+    (tmp_path / ("rmqctl-backup-" + "9" * 20)).mkdir()
+    assert backup_name(tmp_path, now) == "rmqctl-backup-20260304050607000008"
+
+
+def test_what_lies_beside_a_plan_stays(broken: Path, tmp_path: Path) -> None:
+    (tmp_path / "plan.json.tmp").write_text("mine")
+    write_new(tmp_path / "plan.json", "{}")
+    assert (tmp_path / "plan.json.tmp").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.glob("plan*")) == ["plan.json", "plan.json.tmp"]
 
 
 # --- somebody wrote to it --------------------------------------------------------------------

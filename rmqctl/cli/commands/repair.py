@@ -101,12 +101,13 @@ def command(
 def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
     from rmqctl.engine.files.lock import is_locked
+    from rmqctl.engine.settings.logdirectories import lies_within
     from rmqctl.errors import OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
     from rmqctl.operations.repair.planfile import plan_text, write_new
 
-    if target.resolve().is_relative_to(settings.root.resolve()):
+    if lies_within(target, settings.root, settings.config):
         raise click.UsageError(
             f"--plan {target} lies in the store {settings.root}, which is only read: give a place "
             "outside."

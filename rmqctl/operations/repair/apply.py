@@ -34,6 +34,7 @@ from rmqctl.operations.repair.journal import (
     sync,
     write_journal,
 )
+from rmqctl.operations.repair.movable import check_movable
 from rmqctl.operations.repair.plan import settings_of
 from rmqctl.operations.repair.planfile import plan_text, read_plan, write_whole
 from rmqctl.operations.repair.stage import stage
@@ -58,6 +59,7 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
     """Compares a store with the premises of a plan, and with what its steps touch.
 
     :raises PlanDoesNotFit: it is another store, or is no more as it was.
+    :raises CannotWrite, StoreReadOnly: the system would not let its steps be done.
     """
     for name, value in settings_of(config).items():
         known = plan.premises.settings.get(name)
@@ -79,6 +81,7 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
         if root.resolve() != Path(plan.store).resolve():
             reason += f"; it was made for {plan.store}"
         raise PlanDoesNotFit(store=str(root), reason=reason)
+    check_movable(root, plan.steps)
 
 
 def _strangers(root: Path, config: MessageStoreConfig, plan: Plan) -> set[str | None]:

@@ -39,8 +39,8 @@ class RepairOvertaken(RmqctlError):
 class RepairCutOff(RmqctlError):
     template = (
         "cannot write {path}: {reason}. The repair was cut off, and the store is between old and "
-        "new. Make room, then `rmqctl repair --resume` ends it; `rmqctl repair --undo` takes it "
-        "back."
+        "new. When that is mended (room, rights) `rmqctl repair --resume` ends it; `rmqctl repair "
+        "--undo` takes it back."
     )
 
 

@@ -1,7 +1,8 @@
 """Fingerprints: whether something in a store is still what it was when a plan was made.
 
-Of a file its length, time of modification and a checksum; of a directory those of everything in it;
-of the log where it begins and ends, and a checksum of its last bytes.
+Of a file its length and a checksum, and where that is not of all bytes the time of modification, in
+seconds: copies of a store, restored backups among them, keep no finer one. Of a directory those of
+everything in it; of the log where it begins and ends, and a checksum of its last bytes.
 """
 
 from __future__ import annotations
@@ -39,16 +40,14 @@ def fingerprint(path: Path) -> Fingerprint | None:
         return None
     if not stat.S_ISDIR(status.st_mode):
         return _of_one(path, status)
-    digest, count, size, newest = hashlib.sha256(), 0, 0, 0
+    digest, count, size = hashlib.sha256(), 0, 0
     for relative, one in _below(path):
         digest.update(f"{relative}\0{sorted(one.items())}\0".encode("utf-8", "surrogateescape"))
         count, size = count + 1, size + one.get("size", 0)
-        newest = max(newest, one.get("modified", 0))
     return {
         "kind": "directory",
         "entries": count,
         "size": size,
-        "modified": newest,
         "sha256": digest.hexdigest(),
     }
 
@@ -61,12 +60,11 @@ def _of_one(path: Path, status: os.stat_result) -> Fingerprint:
         }
     if not stat.S_ISREG(status.st_mode):
         return {"kind": "other"}
-    return {
-        "kind": "file",
-        "size": status.st_size,
-        "modified": status.st_mtime_ns,
-        "sha256": _checksum(path, status.st_size),
-    }
+    checksum = _checksum(path, status.st_size)
+    found = {"kind": "file", "size": status.st_size, "sha256": checksum}
+    if checksum is None or status.st_size > _WHOLE:
+        found["modified"] = status.st_mtime_ns // 1_000_000_000
+    return found
 
 
 def _below(top: Path) -> Iterator[tuple[str, Fingerprint]]:

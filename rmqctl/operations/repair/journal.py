@@ -16,6 +16,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import JOURNAL, REPAIR
 from rmqctl.engine.state import brokerjson
-from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.errors import CannotRead, CannotWrite, ConfigFileUnreadable
 from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
@@ -35,6 +36,7 @@ from rmqctl.operations.repair.planfile import is_below, write_whole
 NEW, OLD, PLAN = "new", "old", "plan.json"
 BACKUP = "rmqctl-backup-"
 _IS_BACKUP = re.compile(re.escape(BACKUP) + r"[0-9]{20}")
+_MOST_NUMBER = 10**20 - 1
 _PIECE = 1 << 20
 
 
@@ -69,7 +71,11 @@ def write_journal(root: Path, journal: Journal) -> None:
     """From here on the store may be changed. Errors as of
     :func:`~rmqctl.operations.repair.planfile.write_whole`."""
     content = journal._asdict() | {"version": 1, "moves": [one._asdict() for one in journal.moves]}
-    write_whole(root / REPAIR / JOURNAL, json.dumps(content, indent=1).encode())
+    data = json.dumps(content, indent=1).encode()
+    if len(data) > brokerjson.MAX_BYTES:
+        reason = "the plan has too many steps at once: leave some out, and make another plan then"
+        raise CannotWrite(path=str(root / REPAIR / JOURNAL), reason=reason)
+    write_whole(root / REPAIR / JOURNAL, data)
 
 
 def read_journal(directory: Path) -> Journal:
@@ -183,13 +189,21 @@ class Mover:
         return None
 
     def _places(self, move: Move) -> tuple[Path, Path, Path]:
-        """Where it stands in the store, where the old one is kept, and where the new one waits."""
+        """Where it stands in the store, where the old one is kept, and where the new one waits.
+
+        :raises SymbolicLinkRefused: a link leads elsewhere from there.
+        """
         directory = self._directory
         old = kept_place(directory, move.steps[0], move.path)
-        return self._root / move.path, old, directory / NEW / move.path
+        new = directory / NEW / move.path
+        for place in (old, new):
+            refuse_links(self._root, place.relative_to(self._root).parent)
+        return self._root / move.path, old, new
 
     def _kept_tail(self, move: Move) -> Path:
-        return kept_tail(self._directory, move.steps[0], move.path, move.position)
+        kept = kept_tail(self._directory, move.steps[0], move.path, move.position)
+        refuse_links(self._root, kept.relative_to(self._root))
+        return kept
 
     # --- moving --------------------------------------------------------------------------
 
@@ -257,17 +271,17 @@ class Mover:
             file.close()
 
     def _restore_tail(self, move: Move) -> None:
-        descriptor = paths.open_for_writing(self._root, self._root / move.path)
+        file = MappedFile.open_writable(self._root, self._root / move.path)
         try:
             with self._kept_tail(move).open("rb") as kept:
                 position = move.position
                 while piece := kept.read(_PIECE):
                     if piece.strip(b"\0"):
-                        os.pwrite(descriptor, piece, position)
+                        file.write_aside(position, piece)
                     position += len(piece)
-            os.fsync(descriptor)
+            file.flush()
         finally:
-            os.close(descriptor)
+            file.close()
 
     # --- the end -------------------------------------------------------------------------
 
@@ -296,6 +310,17 @@ class Mover:
             else:
                 os.rename(self._directory, self._root / self._journal.backup)
             sync(self._root)
+
+
+def backup_name(root: Path, now: datetime) -> str:
+    """What a repair's directory is called at the end: by the time, and behind all that are there,
+    for the last one is taken back first, whatever the clock says."""
+    known = filter(_IS_BACKUP.fullmatch, paths.scan_names(root))
+    last = max((int(name.removeprefix(BACKUP)) for name in known), default=0)
+    number = int(now.strftime("%Y%m%d%H%M%S%f"))
+    if number <= last < _MOST_NUMBER:
+        number = last + 1
+    return f"{BACKUP}{number:020d}"
 
 
 def kept_place(directory: Path, step: int, path: str) -> Path:

@@ -178,11 +178,13 @@ class _Gathered:
 
     def _merge_quarantines(self) -> None:
         """A stranger in a directory that becomes another one goes with the old one."""
-        for key in list(self._codes):
-            whole = _replaced_by(key)
-            for one in list(self._codes) if whole else ():
-                if one[0] == model.QUARANTINE and f"{one[1]}/".startswith(whole):
-                    self._codes[key] |= self._codes.pop(one)
+        replaced = {whole: key for key in self._codes for whole in _replaced_by(key)}
+        for one in [key for key in self._codes if key[0] == model.QUARANTINE]:
+            names = f"{one[1]}/"
+            above = (names[: at + 1] for at, letter in enumerate(names) if letter == "/")
+            key = next((replaced[whole] for whole in above if whole in replaced), None)
+            if key is not None:
+                self._codes[key] |= self._codes.pop(one)
 
     def _give_up(self, key: Key, why: str) -> None:
         codes = self._codes.pop(key)

@@ -12,6 +12,7 @@ from typing import Any
 
 from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, ConfigFileUnreadable, OutputExists
 from rmqctl.operations.repair.errors import PlanUnreadable
@@ -68,7 +69,7 @@ def write_new(path: Path, text: str) -> None:
 def write_whole(path: Path, data: bytes) -> None:
     """Writes a file, or puts one in the place of another, at once and durably. Errors as of
     :func:`write_new`."""
-    beside = path.with_name(path.name + ".tmp")
+    beside = path.with_name(path.name + BESIDE)
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
         with os.fdopen(descriptor, "wb") as file:
@@ -145,8 +146,8 @@ def _plan(value: Any) -> Plan:
     listed = [_step(one) for one in _field(value, "steps", list)]
     steps = tuple(step for step, _ in listed)
     plan = Plan(_field(value, "store", str), _field(value, "made", str), known, steps)
-    numbers = [step.number for step in steps]
-    if len(set(numbers)) < len(numbers):
+    numbers = {step.number for step in steps}
+    if len(numbers) < len(steps):
         raise _Bad("two steps have one number")
     for step, digest in listed:
         if digest != plan.digest(step):

@@ -24,7 +24,14 @@ from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.errors import PlanDoesNotFit
 from rmqctl.operations.repair.fingerprint import fingerprint
-from rmqctl.operations.repair.journal import BACKUP, NEW, Journal, Move, kept_place, kept_tail
+from rmqctl.operations.repair.journal import (
+    NEW,
+    Journal,
+    Move,
+    backup_name,
+    kept_place,
+    kept_tail,
+)
 from rmqctl.operations.repair.planfile import write_whole
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ def stage(
     building = _Stage(root, config, plan)
     moves = tuple(building.moves(progress, jobs))
     paths.sync_directories(root / REPAIR)
-    name = BACKUP + datetime.now().strftime("%Y%m%d%H%M%S%f")
+    name = backup_name(root, datetime.now())
     return Journal(name, plan.premises.log, [step.content() for step in plan.steps], moves)
 
 

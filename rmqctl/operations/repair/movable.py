@@ -1,0 +1,75 @@
+"""Whether the system lets a repair move what it must, asked before anything is changed.
+
+A rename stays within one file system, and nothing takes the place of what is mounted. Who may not
+write to a directory learns it here, and not between two moves.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqctl.errors import CannotWrite, StoreReadOnly
+from rmqctl.operations.repair import model
+from rmqctl.operations.repair.plan import touched
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+
+def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
+    """Asks for all that steps replace, or store into.
+
+    :raises CannotWrite: something of it is mounted in the store.
+    :raises StoreReadOnly: there is no right to move it, or to put something in its place.
+    """
+    mounts = set(_mounts_in(root.resolve()))
+    for step in steps:
+        is_queue = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE)
+        for path in touched(step) if is_queue else [step.path]:
+            if step.action == model.CUT_TAIL:  # It is stored into where it lies.
+                _check_right(root / path)
+            else:
+                _check_mounts(root, path, mounts)
+                _check_rights(root / path)
+
+
+def _mounts_in(root: Path) -> Iterator[Path]:
+    """What is mounted below a directory; nothing where the system does not tell."""
+    try:
+        lines = _MOUNTS.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        name = _ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ")[4])
+        place = Path(os.fsdecode(name))
+        if place != root and place.is_relative_to(root):
+            yield place
+
+
+def _check_mounts(root: Path, path: str, mounts: set[Path]) -> None:
+    place = root.resolve() / path
+    if mounts.isdisjoint((place, *place.parents)):
+        return
+    reason = (
+        "it is, or lies in, what is mounted there, and a repair moves things within one file "
+        "system; leave the step out of the plan, or apply it to a copy of the store"
+    )
+    raise CannotWrite(path=str(root / path), reason=reason)
+
+
+def _check_rights(place: Path) -> None:
+    above = place.parent
+    while not os.path.lexists(above):
+        above = above.parent
+    _check_right(above)
+    if place.is_dir() and not place.is_symlink():
+        _check_right(place)  # Its entry `..` is another one then.
+
+
+def _check_right(place: Path) -> None:
+    rights = os.W_OK | os.X_OK if place.is_dir() else os.W_OK
+    if not os.access(place, rights):
+        raise StoreReadOnly(path=str(place), reason="there is no right to")
