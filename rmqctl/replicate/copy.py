@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.log.progress import Progress
-from rmqctl.engine.messagestore import WritableStore, system_clock
+from rmqctl.engine.messagestore import MessageStore, WritableStore, system_clock
 from rmqctl.engine.record.pieces import LogPiece
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.brokerjson import CONFIG
@@ -21,7 +21,20 @@ from rmqctl.errors import DamagedStore
 from rmqctl.replicate.doubt import Doubt, cut, doubt_of
 from rmqctl.replicate.errors import CopyDiffers, CopyTooOld
 from rmqctl.replicate.follower import Join, join_at
-from rmqctl.replicate.questions import ConfigFile, Dialogue, record_at
+from rmqctl.replicate.questions import ConfigFile, Dialogue, log_range, record_at
+
+
+def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[bool]:
+    """Whether a master has what proves that a store, which nobody has open, is a copy of it."""
+    start, _ = yield from log_range()
+    proof = doubt.proof(start)
+    if proof is None:
+        return False
+    (offset, _), size = proof
+    theirs = yield from record_at(offset)
+    with MessageStore(root, config) as store:
+        mapped, position = store.commit_log.locate(offset)
+        return theirs is not None and theirs[:size] == mapped.read(position, size)
 
 
 class Copy:
@@ -29,6 +42,8 @@ class Copy:
 
     ``end`` is up to where it has the log, ``stored`` up to where that is on disk.
 
+    :param is_own: whether the master has what proves that this is a copy of it: asked before
+        anything is taken away that stands behind a hole.
     :raises RmqctlError: as of :class:`~rmqctl.engine.messagestore.WritableStore`.
     """
 
@@ -39,12 +54,13 @@ class Copy:
         *,
         clock: Callable[[], int] = system_clock,
         progress: Progress = lambda done, total: None,
+        is_own: Callable[[Doubt], bool] = lambda doubt: True,
     ) -> None:
         # What is appended goes to the files: what is reported has to be on disk anyhow.
         self._config = replace(
             config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER"
         )
-        self._clock, self._progress = clock, progress
+        self._clock, self._progress, self._is_own = clock, progress, is_own
         self.root = root
         #: What a loss of power may have left; None: it was closed cleanly, or is known to be sound.
         self._doubt: Doubt | None = None
@@ -79,7 +95,7 @@ class Copy:
                 offset = error.values.get("physical_offset")
                 if self._doubt is None or not isinstance(offset, int):
                     raise
-                if not self._doubt.covers(offset):
+                if not self._doubt.covers(offset) or not self._is_own(self._doubt):
                     raise
                 cut(self.root, self._config, offset)
 
@@ -134,27 +150,33 @@ class Copy:
             raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=end)
         if self.end < start:
             raise CopyTooOld(path=str(self.root), end=self.end, start=start)
-        last = max(self.store.newest_units(), default=None)
         if self._doubt is not None:
-            last = self._doubt.sure
-        if last is not None and last[0] >= start and not (yield from self._is_masters(last)):
+            proof = self._doubt.proof(start)
+        else:
+            last = max(self.store.newest_units(), default=None)
+            proof = None if last is None or last[0] < start else (last, last[1])
+        if proof is not None and not (yield from self._is_masters(*proof)):
             reason = "the master has not that record there"
-            raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=last[0])
+            raise CopyDiffers(path=str(self.root), reason=reason, physical_offset=proof[0][0])
         yield from self._dispel(start)
         self.flush_log()
         return join_at(self.end, master, file_size, most_message)
 
-    def _is_masters(self, place: tuple[int, int]) -> Dialogue[bool]:
-        """Whether the master has the record at (physical offset, size), byte for byte."""
+    def _is_masters(self, place: tuple[int, int], size: int) -> Dialogue[bool]:
+        """Whether the master has the record at (physical offset, size), in its first ``size``
+        bytes."""
         theirs = yield from record_at(place[0])
         mapped, position = self.store.commit_log.locate(place[0])
-        return theirs == mapped.read(position, place[1])
+        own = mapped.read(position, place[1])
+        if size < place[1]:
+            return theirs is not None and theirs[:size] == own[:size]
+        return theirs == own
 
     def _dispel(self, start: int) -> Dialogue[None]:
         """Compares what is in doubt, and cuts the log where the master has something else."""
         for place in self._doubt.doubtful if self._doubt is not None else ():
             is_here = start <= place[0] < self.end
-            if is_here and not (yield from self._is_masters(place)):
+            if is_here and not (yield from self._is_masters(place, place[1])):
                 self.store.abandon()
                 cut(self.root, self._config, place[0])
                 self.store = self._opened()

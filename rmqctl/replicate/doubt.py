@@ -19,6 +19,9 @@ from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
 
+#: Bytes of a record's beginning in which those of two stores differ: times, hosts, CRC.
+_HEAD_SIZE = 76
+
 
 class Doubt(NamedTuple):
     """``sure`` is the last record that was forced to disk, None without one; ``doubtful`` are those
@@ -26,6 +29,16 @@ class Doubt(NamedTuple):
 
     sure: tuple[int, int] | None
     doubtful: list[tuple[int, int]]
+
+    def proof(self, start: int) -> tuple[tuple[int, int], int] | None:
+        """What tells whether a master, whose log begins at ``start``, is the one of this copy: a
+        place, and how many bytes of it have to be the same. The last record that is sure; else the
+        first one at all, of which a loss of power has taken no more than its end. None: nothing
+        does."""
+        if self.sure is not None and self.sure[0] >= start:
+            return self.sure, self.sure[1]
+        first = next((one for one in self.doubtful if one[0] >= start), None)
+        return None if first is None else (first, _HEAD_SIZE)
 
     def covers(self, physical_offset: int) -> bool:
         """Whether everything from an offset on is in doubt."""

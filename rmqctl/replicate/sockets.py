@@ -20,7 +20,8 @@ from rmqctl.engine.record.pieces import BadEntry
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NeedsConsent, RmqctlError
 from rmqctl.replicate import questions
-from rmqctl.replicate.copy import Copy
+from rmqctl.replicate.copy import Copy, is_own
+from rmqctl.replicate.doubt import Doubt
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
 from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Wrote
 from rmqctl.replicate.follower import Follower, Join
@@ -202,7 +203,12 @@ class Replication:
             undo.callback(asker.close)
             facts = asker.run(questions.facts())
             self._check(facts)
-            copy = Copy(self._root, self._config or facts.config, progress=self._progress)
+            config = self._config or facts.config
+
+            def asks(doubt: Doubt) -> bool:
+                return asker.run(is_own(self._root, config, doubt))
+
+            copy = Copy(self._root, config, progress=self._progress, is_own=asks)
             self.copy = copy
             undo.callback(copy.close)
             watcher = _Watcher(self._broker)

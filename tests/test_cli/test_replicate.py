@@ -115,6 +115,32 @@ def test_another_store_is_refused(tmp_path: Path, cli: Cli) -> None:
     assert tree_content(copy / "commitlog") == before
 
 
+@pytest.mark.parametrize("has_hole", [False, True])
+def test_another_store_that_was_killed_loses_nothing(
+    tmp_path: Path, cli: Cli, has_hole: bool
+) -> None:
+    """A broker killed in its first minute: its checkpoint says nothing of what was on disk."""
+    store, other = tmp_path / "store", tmp_path / "other"
+    with live(other) as one:
+        one.put(40)
+    if has_hole:
+        log = other / "commitlog" / ("0" * 20)
+        data = bytearray(log.read_bytes())
+        data[1000:1600] = bytes(600)
+        log.write_bytes(data)
+    (other / "abort").touch()
+    (other / "checkpoint").write_bytes(bytes(4096))
+    before = tree_content(other / "commitlog")
+    with live(store) as master:
+        master.put(60)
+        done = cli(
+            *("replicate", f"127.0.0.1:{master.ha_port}", "--to", other, "--until-caught-up"),
+            *("--broker", f"127.0.0.1:{master.port}"),
+        )
+    assert done.code == 5, done.err
+    assert tree_content(other / "commitlog") == before
+
+
 def test_what_a_loss_of_power_has_torn_comes_again(tmp_path: Path, cli: Cli) -> None:
     """Nothing in a record tells that its last bytes are not what was stored; the master does."""
     root, copy = tmp_path / "master", tmp_path / "copy"
