@@ -204,6 +204,24 @@ def test_a_new_topic_is_in_its_file_before_its_message(dialogue: Dialogue, root:
     assert dialogue.files == ["topics.json"]
 
 
+def test_what_a_message_has_kept_of_a_delay_is_not_its_topic(
+    delaying: tuple[Dialogue, Clock],
+) -> None:
+    """Without an entry in ``topics.json`` a broker would delete the queues of a topic."""
+    dialogue, clock = delaying
+    client = dialogue.client()
+    send(client, properties="DELAY\1" + "1\2")
+    clock.now += 1000
+    dialogue.wait(1000)
+    record = stored(dialogue)[-1]
+    assert record.topic == record.properties["REAL_TOPIC"] == "orders"
+    fields = {"group": "g", "offset": record.physical_offset, "delayLevel": 0}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, **fields).code == 0
+    assert send(client, topic="new", properties="REAL_TOPIC\1orders\2").code == 0
+    text = (dialogue.served.store.root / "config" / "topics.json").read_text()
+    assert {"%RETRY%g", "new"} <= json.loads(text)["topicConfigTable"].keys()
+
+
 def test_topics_are_made_where_that_is_wanted_only(root: Path) -> None:
     with WritableStore(root, CONFIG) as store:
         client = Dialogue(Served.of(store, auto_creates=False)).client()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from formats.constants import PROPERTY_REAL_TOPIC
+from formats.constants import PROPERTY_REAL_TOPIC, RMQ_SYS_TRANS_HALF_TOPIC
 from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.record.message import LOCALHOST, Host, MessageExtBrokerInner, parse_host
 from rmqctl.engine.state.brokerjson import TOPICS
@@ -187,7 +187,10 @@ class Served:
     def save_topic(self, message: MessageExtBrokerInner) -> None:
         """Has ``topics.json`` know the topic of a message before the message comes: a broker would
         not serve it, and could delete its queues."""
-        topic = message.properties.get(PROPERTY_REAL_TOPIC, message.topic)
+        topic = message.topic
+        if topic == RMQ_SYS_TRANS_HALF_TOPIC:
+            # Elsewhere REAL_TOPIC is what a message has kept of an earlier delay.
+            topic = message.properties.get(PROPERTY_REAL_TOPIC, topic)
         text = self.topics.saved_with(topic, self.now())
         if text is not None:
             self.files.append((TOPICS, text))
