@@ -71,6 +71,7 @@ __all__ = [
 MAX_PENDING = 256 << 20
 #: ``flushConsumerOffsetInterval`` (ms).
 PERSIST_INTERVAL = 5000
+_ANSWERS = frozenset(map(int, ResponseCode))
 
 
 class Broker:
@@ -192,9 +193,11 @@ class Broker:
     def _account(
         self, request: Request, answer: RemotingCommand | None, events: list[Event], now: int
     ) -> None:
-        """Counts what was answered. Codes that nobody knows are one: anybody may send any."""
+        """Counts what was answered. Codes that nobody knows are one: anybody may send any, and a
+        client that was asked may answer any."""
         command, code = request.command, None if answer is None else int(answer.code)
-        self.answers[command.code if command.code in KNOWN else -1, code] += 1
+        asked = command.code if command.code in KNOWN else -1
+        self.answers[asked, code if code is None or code in _ANSWERS else -1] += 1
         if self._tells_access:
             size = 0 if answer is None else len(answer.body)
             at, lasted = self.served.now(), now - request.now

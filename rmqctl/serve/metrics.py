@@ -60,7 +60,7 @@ def numbers_of(broker: Broker, connections: int, connections_so_far: int) -> Num
     values.append(("pulls_total", "counter", "Pulls answered by the store.", pulls))
     answers: list[tuple[_Labels, float]] = [
         ({"request": request_name(code), "answer": answer_name(answer)}, count)
-        for (code, answer), count in sorted(broker.answers.items())
+        for (code, answer), count in sorted(broker.answers.items(), key=_order)
     ]
     values.append(("requests_total", "counter", "Requests, by what was answered.", answers))
     lags = [
@@ -92,6 +92,12 @@ def _lags(
         queues = ((store.consume_queue(topic, n), offset) for n, offset in offsets.items())
         behind = sum(max(q.max_offset - offset, 0) for q, offset in queues if q is not None)
         yield {"group": group, "topic": topic}, behind
+
+
+def _order(one: tuple[tuple[int, int | None], int]) -> tuple[int, int]:
+    """Closed connections, which have no code, stand before answers."""
+    (code, answer), _ = one
+    return code, -2 if answer is None else answer
 
 
 def request_name(code: int) -> str:

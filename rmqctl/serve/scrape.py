@@ -40,17 +40,26 @@ class Scraped:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._under_way += 1
+        # What is left of a page when its time is over is nobody's: it is not to wait for a peer.
+        writer.transport.set_write_buffer_limits(0)
+        is_taken = False
         try:
             async with asyncio.timeout(_SECONDS):
                 if self._under_way <= _MOST_AT_ONCE:
                     head = await reader.readuntil(b"\r\n\r\n")
                     writer.write(await self._answer(head))
                     await writer.drain()
+                is_taken = True
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # Nobody is there any more, or never asked.
+        except asyncio.CancelledError:
+            pass  # The server stops. A task of asyncio's streams that ends so is told as a fault.
         finally:
             self._under_way -= 1
-            writer.close()
+            if is_taken:
+                writer.close()
+            else:
+                writer.transport.abort()
 
     async def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from formats.remotingcodes import RequestCode
+from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import CannotListen, CannotRead
 from rmqctl.serve.broker import Broker
@@ -16,6 +17,8 @@ from rmqctl.serve.metrics import numbers_of, text_of
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.scrape import Scraped
 from rmqctl.serve.sockets import Server
+from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.frames import encode_frame
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_serve.dialogue import Dialogue
@@ -74,6 +77,28 @@ def test_names_of_a_damaged_file_break_no_line(store: MessageStore) -> None:
     assert 'group="a\\"b\\\\c\ufffdd\ufffd"' in lag
 
 
+def test_answers_of_any_kind_are_one_line_each(store: MessageStore) -> None:
+    dialogue = Dialogue(Served.of(store))
+    client, looker = dialogue.client(), dialogue.client()
+    client.heart_beat("workers", "orders")
+    place = {"consumerGroup": "cg_orders", "topic": "orders", "queueId": 1}
+    assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, **place).code == 0
+    dialogue.client().send(RequestCode.QUERY_CONSUMER_OFFSET)
+    # A client that was asked may answer any code.
+    asked: dict[str, Any] = {"consumerGroup": "workers", "clientId": "10.0.0.9@1"}
+    for code in (4711, 4712):
+        looker.send(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+        answer = RemotingCommand(code, client.asked[-1].opaque, CommandFlag.RESPONSE)
+        client.send_bytes(encode_frame(answer))
+    assert sorted(one.code for one in looker.answers.values()) == [4711, 4712]
+    text = text_of(numbers_of(dialogue.broker, 1, 3), store)
+    found = samples(text)
+    assert found['requests_total{request="QUERY_CONSUMER_OFFSET",answer="none"}'] == 1
+    assert found['requests_total{request="QUERY_CONSUMER_OFFSET",answer="SUCCESS"}'] == 1
+    other = 'requests_total{request="GET_CONSUMER_RUNNING_INFO",answer="other"}'
+    assert found[other] == 2 and text.count(other) == 1
+
+
 def test_each_answer_is_told_to_who_keeps_a_log(store: MessageStore) -> None:
     dialogue = Dialogue(Served.of(store, clock=lambda: 1_900_000_000_000), tells_access=True)
     client = dialogue.client()
@@ -128,3 +153,29 @@ def test_prometheus_asks_and_others_learn_nothing(
 
     asyncio.run(dialogue())
     assert len(troubles) == 1 and "gone" in troubles[0]
+
+
+def test_who_takes_no_page_holds_none(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it keep the server from its end, or have it tell of a fault."""
+    faults: list[object] = []
+
+    async def dialogue() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
+        scraped = Scraped(Server(Broker(Served.of(store)), faults.append))
+        port = int((await scraped.listen("127.0.0.1", 0)).rpartition(":")[2])
+        monkeypatch.setattr("rmqctl.serve.scrape._SECONDS", 0.2)
+        monkeypatch.setattr("rmqctl.serve.scrape.text_of", lambda *_: "x" * (32 << 20))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.5)
+        with pytest.raises(ConnectionError):
+            assert len(await asyncio.wait_for(reader.read(), 20)) < 32 << 20
+            raise ConnectionResetError
+        writer.close()
+        monkeypatch.setattr("rmqctl.serve.scrape._SECONDS", 20)
+        await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.sleep(0.05)
+        scraped.close()
+
+    asyncio.run(dialogue())
+    assert faults == []
