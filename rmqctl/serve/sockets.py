@@ -156,7 +156,6 @@ class Server:
             except CannotListen:
                 listener.close()
                 raise
-        self._writer.start()
         return address_text(address)
 
     async def _listen(
@@ -183,6 +182,7 @@ class Server:
         """Serves until :meth:`stop`, then ends cleanly: no new connections, the last answers, an
         end to what is under way."""
         assert self._listeners
+        self._writer.start()
         try:
             while not self._stopped.is_set():
                 self._tick()
@@ -243,6 +243,12 @@ class Server:
     def lost(self, number: int) -> None:
         self._peers.pop(number, None)
         self.do(self.broker.lost(number))
+
+    def received(self, number: int, data: bytes) -> None:
+        """What a peer has sent. Nothing is begun any more once the server stops: those who go on
+        sending would keep it from its end."""
+        if not self._stopped.is_set():
+            self.take(number, lambda: self.broker.received(number, data, now()))
 
     def take(self, number: int, ask: Callable[[], list[Event]]) -> None:
         """Does what the broker says to something of one connection. A bug ends that connection, is
@@ -334,9 +340,7 @@ class _Peer(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._number is not None and self._closed_at is None:
-            number = self._number
-            broker = self._server.broker
-            self._server.take(number, lambda: broker.received(number, data, now()))
+            self._server.received(self._number, data)
 
     def pause_writing(self) -> None:
         self._takes_answers(False)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -142,6 +143,27 @@ def test_what_it_will_not_do(
 ) -> None:
     done = cli("serve", "--store", golden("broker"), *options)
     assert done.code == code and said in done.err
+
+
+@pytest.mark.parametrize("option", ["--access-log", "--metrics-port", "--ha-listen"])
+def test_it_ends_when_something_beside_it_cannot_be_had(
+    option: str, tmp_path: Path, cli: Cli
+) -> None:
+    """The thread that writes would keep the process for good."""
+    root, threads = tmp_path / "store", threading.enumerate()
+    config = MessageStoreConfig(mapped_file_size_commit_log=1 << 16, max_message_size=1 << 14)
+    MessageStore(root, config, writable=True, create=True).close()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        more = {
+            "--access-log": [str(tmp_path / "none" / "log")],
+            "--metrics-port": [str(port)],
+            "--ha-listen": [f"127.0.0.1:{port}", "--ha"],
+        }
+        done = cli("serve", "--listen", "127.0.0.1:0", "--store", root, option, *more[option])
+    left = [one for one in threading.enumerate() if one not in threads]
+    assert done.code in (4, 5) and left == []
+    assert not (root / "abort").exists()
 
 
 def test_a_port_that_others_reach_is_noted(golden: Golden, cli: Cli) -> None:

@@ -243,6 +243,22 @@ def test_many_send_at_once_and_flushes_are_shared(
     assert flushes < 320 / 2
 
 
+def test_a_server_that_stops_begins_nothing(run: Callable[[Test], list[str]]) -> None:
+    """Those who go on sending would keep it from its end."""
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        async with peer(host, port) as client:
+            assert await client.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+            asked = server.broker.requests
+            server.stop()
+            (one,) = server._peers.values()
+            one.data_received(encode_frame(ROUTE))
+            assert server.broker.requests == asked
+            assert await client.is_closed()
+
+    assert run(dialogue) == []
+
+
 def test_there_are_so_many_connections_and_no_more(
     run: Callable[[Test], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
