@@ -14,6 +14,7 @@ import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
 from rmqctl.serve.errors import AccountsUnreadable
 from rmqctl.serve.processors.access import _OF_BODIES, NEEDS, OPEN
 from rmqctl.serve.processors.request import Served
@@ -177,6 +178,38 @@ def test_what_is_in_no_table_is_for_administrators(dialogue: Dialogue) -> None:
         assert answer is not None and "AclException" in (answer.remark or "")
     answer = ask(client, "keeper", "of-the-keys", RequestCode.GET_ALL_TOPIC_CONFIG)
     assert answer is not None and answer.code == 0
+
+
+def test_a_client_that_is_asked_does_not_learn_who_has_asked(dialogue: Dialogue) -> None:
+    """A signature holds for other requests with the same fields, too."""
+    client = dialogue.client()
+    group = {"groupName": "readers", "subscriptionDataSet": []}
+    body = {"clientID": "one", "consumerDataSet": [group], "producerDataSet": []}
+    assert ask(client, "reader", "of-orders", RequestCode.HEART_BEAT, body) is not None
+    client.asked.clear()
+    asked = {"consumerGroup": "readers", "clientId": "one"}
+    code = RequestCode.GET_CONSUMER_RUNNING_INFO
+    assert ask(dialogue.client(), "keeper", "of-the-keys", code, **asked) is None
+    assert client.asked[0].ext_fields == asked
+
+
+def test_messages_by_offset_are_those_of_topics_that_one_may_read(
+    dialogue: Dialogue, tmp_path: Path
+) -> None:
+    path = tmp_path / "acl.yml"
+    path.write_text(
+        "accounts:\n- {accessKey: reader, secretKey: of-orders, defaultTopicPerm: SUB, "
+        "defaultGroupPerm: SUB, topicPerms: [orders=DENY]}\n"
+    )
+    dialogue.served.accounts = load_accounts(path)
+    client, found = dialogue.client(), set()
+    for record in dialogue.served.store.commit_log.walk():
+        if isinstance(record, Record):
+            fields = {"offset": record.physical_offset}
+            answer = ask(client, "reader", "of-orders", RequestCode.VIEW_MESSAGE_BY_ID, **fields)
+            assert answer is not None and (answer.body == b"") is (record.topic == "orders")
+            found.add(record.topic)
+    assert "orders" in found and len(found) > 1
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import WRITERS
-from rmqctl.serve.state.accounts import Accounts, Addresses
+from rmqctl.serve.state.accounts import Account, Accounts, Addresses, Perm
 from rmqctl.serve.wire.frames import encode_frame
 from tests.seeds import times
 from tests.test_serve.dialogue import Client, Dialogue, json_of
@@ -301,6 +301,27 @@ def test_a_transaction_is_committed(dialogue: Dialogue) -> None:
     assert (op.topic, dialogue.served.store.body(op)) == ("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"0")
     found = client.pull("orders", 1, 0)
     assert found is not None and found.remark == "FOUND"
+
+
+def test_a_transaction_is_ended_by_who_may_send(dialogue: Dialogue) -> None:
+    """Offsets can be guessed, and a rollback loses somebody's message."""
+    client = dialogue.client()
+    answer = send(client, **HALF)
+    (half,) = stored(dialogue)
+    for perm, count in ((Perm.SUB, 1), (Perm.PUB, 2)):
+        one = Account("key", b"k", Addresses(""), False, perm, Perm.DENY, {})
+        dialogue.served.accounts = Accounts([], {"key": one})
+        fields: dict[str, Any] = {
+            "producerGroup": "p",
+            "tranStateTableOffset": half.queue_offset,
+            "commitLogOffset": half.physical_offset,
+            "commitOrRollback": 12,
+            "AccessKey": "key",
+        }
+        texts = {name: str(value) for name, value in fields.items()}
+        client.send(RequestCode.END_TRANSACTION, **fields, Signature=one.signature(texts, b""))
+        assert len(stored(dialogue)) == count
+    assert answer.code == 0
 
 
 def test_a_transaction_is_rolled_back_or_left(dialogue: Dialogue) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX
 from formats.remotingcodes import RequestCode, ResponseCode
-from rmqctl.serve.processors.request import NoAnswer, Outcome, Request
+from rmqctl.serve.processors.request import NoAnswer, Outcome, Request, Served
 from rmqctl.serve.processors.send import ANSWER_FIELDS
 from rmqctl.serve.state.accounts import Account, Accounts, Perm, allows
 from rmqctl.serve.wire.bodies import decode_body, objects, text_in
@@ -45,7 +45,7 @@ NEEDS: dict[int, tuple[Need, ...]] = {
     RequestCode.SEND_REPLY_MESSAGE: (_topic("topic", Perm.PUB),),
     RequestCode.SEND_REPLY_MESSAGE_V2: (_topic("b", Perm.PUB),),
     RequestCode.CONSUMER_SEND_MSG_BACK: (_group("group"), _topic("originTopic", Perm.SUB)),
-    # Who knows group, offset and queue offset of a half message has sent it.
+    # The permission of the half's own topic: :func:`may`, when it is read.
     RequestCode.END_TRANSACTION: (),
     RequestCode.PULL_MESSAGE: _CONSUMES,
     RequestCode.LITE_PULL_MESSAGE: _CONSUMES,
@@ -99,7 +99,7 @@ def _missing(account: Account, request: Request) -> str:
     """What an account lacks; empty: nothing."""
     code = request.command.code
     if code == RequestCode.VIEW_MESSAGE_BY_ID:
-        # Nobody knows the topic before the message is read.
+        # Nobody knows the topic before the message is read, and then :func:`may` is asked, too.
         is_allowed = allows(account.default_topic, Perm.SUB)
         return "" if is_allowed else "No default permission for messages of all topics"
     if code in _OF_BODIES:
@@ -117,6 +117,18 @@ def _missing(account: Account, request: Request) -> str:
         if not account.may(resource, perm):
             return f"No permission {perm.name} for {need.kind} {name[:127]}"
     return ""
+
+
+def may(served: Served, request: Request, topic: str, perm: Perm) -> bool:
+    """Whether who has asked has a permission on a topic that the request does not name."""
+    accounts, command = served.accounts, request.command
+    address = request.channel.peer.rpartition(":")[0]
+    if accounts is None or accounts.is_free(address):
+        return True
+    account = accounts.who(command.ext_fields, command.body, address)
+    if isinstance(account, str):
+        return False
+    return accounts.is_trusted(account, address) or account.may(topic, perm)
 
 
 def _refused(request: Request, problem: str) -> Outcome:

@@ -10,6 +10,7 @@ from rmqctl.engine.read.bytime import Boundary, bisect, store_times
 from rmqctl.errors import NoRecordAt
 from rmqctl.serve.processors.pull import stored_bytes, unreadable
 from rmqctl.serve.processors.request import Call, Later, Outcome, Request, Served
+from rmqctl.serve.state.accounts import CREDENTIALS
 from rmqctl.serve.wire.bodies import MessageQueue, encode_body
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest
@@ -87,7 +88,9 @@ def _call_consumer(served: Served, request: Request, body: bytes, **more: str) -
     if member.version < _ANSWERS_CALLS:
         remark = f"The Consumer <{client_id}> Version <{member.version}> too low to finish"
         return command.answer(ResponseCode.SYSTEM_ERROR, remark)
-    asked = served.request_to(member.channel, command.code, {**command.ext_fields, **more}, body)
+    # A signature does not say for which request: a client could ask others as an administrator.
+    fields = {n: text for n, text in command.ext_fields.items() if n not in CREDENTIALS}
+    asked = served.request_to(member.channel, command.code, fields | more, body)
 
     def then(found: RemotingCommand | None, now: int) -> Outcome:
         if found is None:

@@ -9,8 +9,10 @@ from formats.remotingcodes import ResponseCode
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.store import Store
 from rmqctl.errors import NoRecordAt
+from rmqctl.serve.processors.access import may
 from rmqctl.serve.processors.pull import MAX_RECORDS, stored_bytes, unreadable
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
+from rmqctl.serve.state.accounts import Perm
 
 #: ``defaultQueryMaxNum`` for unique keys, and ``maxMsgsNumBatch``.
 _DEFAULT_QUERY_MAX_NUM, _MAX_MSGS_NUM_BATCH = 32, 64
@@ -90,6 +92,8 @@ def view_message(served: Served, request: Request) -> Outcome:
         problem = unreadable(records)
         if not records:
             problem = f"can not find message by the offset, {offset}"
+        elif not may(served, request, records[0].topic, Perm.SUB):
+            problem = "No permission SUB for the topic of the message"
         if problem:
             return command.answer(ResponseCode.SYSTEM_ERROR, problem)
         return command.answer(ResponseCode.SUCCESS, body=body)

@@ -13,9 +13,11 @@ from rmqctl.engine.services.transaction import (
     op_message,
 )
 from rmqctl.errors import NoRecordAt
+from rmqctl.serve.processors.access import may
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.processors.send import STORED_STATUSES
+from rmqctl.serve.state.accounts import Perm
 from rmqctl.serve.wire.fields import BadRequest, Fields
 
 
@@ -44,6 +46,10 @@ def end_transaction(served: Served, request: Request) -> Outcome:
         problem = "Find prepared transaction message failed"
         if found is not None:
             problem = _problem(found[0], fields, commits)
+            topic = found[0].properties.get(constants.PROPERTY_REAL_TOPIC, "")
+            if not problem and not may(served, request, topic, Perm.PUB):
+                # Offsets can be guessed, and a rollback loses somebody's message.
+                problem = f"No permission PUB for topic {topic[:127]}"
         if found is None or problem:
             return command.answer(ResponseCode.SYSTEM_ERROR, problem)
         half, body = found

@@ -24,6 +24,8 @@ from rmqctl.serve.errors import AccountsUnreadable
 #: No file of a broker has as many bytes.
 _MAX_BYTES = 1 << 20
 _ACCESS_KEY, _SIGNATURE = "AccessKey", "Signature"
+#: Fields that prove who has asked (``SessionCredentials``).
+CREDENTIALS = frozenset((_ACCESS_KEY, _SIGNATURE, "SecurityToken"))
 #: Fields that are not signed: the client adds the second one behind its signature.
 _UNSIGNED = frozenset((_SIGNATURE, "_UNIQUE_KEY_QUERY"))
 _SHORTEST_KEY = 6
