@@ -134,10 +134,18 @@ class Broker:
         self._pending += reader.pending - before
         if reader.pending and not channel.frame_since:
             channel.frame_since = now
-        if self._pending > MAX_PENDING and reader.pending:
-            events.append(Close(number, "all connections together hold too much"))
+        if self._pending > MAX_PENDING:
+            events.append(self._shed())
         events += connection.next_events()
         return self._with_outgoing(events)
+
+    def _shed(self) -> Close:
+        """Cuts off who holds most of what is not whole: nobody else is to suffer from it."""
+        most = max(self._connections.values(), key=lambda one: one.reader.pending)
+        self._pending -= most.reader.pending
+        reason = "all connections together hold too much"
+        most.reader.give_up(reason)
+        return Close(most.channel.number, reason)
 
     def _run(self, request: Request, events: list[Event]) -> None:
         self.requests += 1

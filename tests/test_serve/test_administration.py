@@ -11,9 +11,11 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode, SerializeType
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.properties import properties
+from rmqctl.serve import broker
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.state.calls import MAX_CALLS
 from rmqctl.serve.state.statistics import Rate, StatsItem
+from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import encode_frame
 from tests import golden_data
 from tests.conftest import Golden
@@ -195,6 +197,32 @@ def test_nobody_can_make_a_client_be_asked_without_end(dialogue: Dialogue) -> No
     for _ in range(MAX_CALLS + 5):
         looker.send(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
     assert len(client.asked) == MAX_CALLS and len(looker.answers) == 5
+
+
+def test_what_goes_on_to_a_client_fits_into_its_frames(dialogue: Dialogue) -> None:
+    client, looker = dialogue.client(SerializeType.ROCKETMQ), dialogue.client()
+    client.heart_beat("workers", "orders")
+    asked: dict[str, Any] = {"consumerGroup": "workers", "clientId": "10.0.0.9@1"}
+    asked["x" * 40_000] = 1
+    looker.send(RequestCode.GET_CONSUMER_RUNNING_INFO, **asked)
+    assert "a name of 40000 characters" in looker.closed and client.closed == ""
+
+
+def test_who_holds_most_is_cut_off_and_not_who_comes_last(
+    dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker, "MAX_PENDING", 5000)
+    hoarder, honest = dialogue.client(), dialogue.client()
+    hoarder.send_bytes((1 << 20).to_bytes(4) + bytes(4900))
+    request = encode_frame(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, 1, body=bytes(500)))
+    honest.send_bytes(request[:-1])
+    honest.send_bytes(request[-1:])
+    assert honest.answers[1].code == 0 and honest.closed == ""
+    assert "hold too much" in hoarder.closed
+    monkeypatch.setattr(broker, "MAX_PENDING", 0)
+    honest.send_bytes(request[:-1])
+    assert "hold too much" in honest.closed
+    assert dialogue.broker._pending == 0
 
 
 def test_a_message_is_given_to_one_client(dialogue: Dialogue) -> None:

@@ -59,9 +59,13 @@ class FrameReader:
                 del self._buffer[:end]
                 yield decode_frame(frame)
         except FrameError as error:
-            self._failure = str(error)
-            self._buffer.clear()
+            self.give_up(str(error))
             raise
+
+    def give_up(self, reason: str) -> None:
+        """Nothing more is read, and what has come is forgotten."""
+        self._failure = reason
+        self._buffer.clear()
 
     def _end_of_frame(self) -> int | None:
         """Where the first frame ends, when all of it is here. What its first eight bytes say is

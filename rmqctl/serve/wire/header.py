@@ -24,6 +24,9 @@ _SHORT = range(-(1 << 15), 1 << 15)
 #: No request of RocketMQ has a third of it; without a bound a header of a megabyte would make a
 #: hundred times as much of objects.
 MAX_EXT_FIELDS = 64
+#: Characters of a field's name, in both forms: what goes on to others has to fit into the binary
+#: one.
+_LONGEST_NAME = 1024
 
 
 class FrameError(Exception):
@@ -93,6 +96,7 @@ def _ext_fields(value: object) -> dict[str, str]:
         _too_many()
     fields = {}
     for name, item in value.items():
+        _check_name(name)
         if isinstance(item, str):
             fields[name] = item
         elif isinstance(item, bool | int | float):
@@ -100,6 +104,11 @@ def _ext_fields(value: object) -> dict[str, str]:
         elif item is not None:
             raise FrameError(f"field {name[:40]!r} of the header is no string")
     return fields
+
+
+def _check_name(name: str) -> None:
+    if len(name) > _LONGEST_NAME:
+        raise FrameError(f"a field of the header has a name of {len(name)} characters")
 
 
 def _too_many() -> NoReturn:
@@ -172,6 +181,7 @@ def _binary_fields(data: bytes, at: int, end: int) -> Iterator[tuple[str, str]]:
                 raise FrameError(f"a field of a binary header has {size} bytes")
             pair.append(_text(data, at, size))
             at += size
+        _check_name(pair[0])
         yield pair[0], pair[1]
     if at != end:
         _too_many()
