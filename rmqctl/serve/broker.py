@@ -338,7 +338,11 @@ class Broker:
         stored, troubles = self._services.ended(work, result)
         events: list[Event] = []
         self._appended(stored, now, events)
-        return self._with_outgoing([*events, *map(Trouble, troubles)])
+        events += map(Trouble, troubles)
+        if stored:
+            # There may be more than one round takes, and it is late already.
+            events += self._services.due(now)
+        return self._with_outgoing(events)
 
     def arrived(self, topic: str, queue_id: int, end: int, now: int) -> list[Event]:
         """Messages have come into a queue, whose end is ``end`` now: who waits for them asks
@@ -366,6 +370,7 @@ class Broker:
     def stop(self, now: int) -> list[Event]:
         """The last answers: those to pulls that wait, and to puts that wait for slaves."""
         self.holding.end()
+        self._services.end()
         events = self.replicated(now)
         for parked in self.served.parked.all():
             self._wake(parked, now, events)

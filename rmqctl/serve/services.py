@@ -19,9 +19,16 @@ class Services:
         self._checks = checks
         self._under_way: set[str] = set()
         self._failures: dict[str, str] = {}
+        self._is_over = False
+
+    def end(self) -> None:
+        """From now on nothing is begun."""
+        self._is_over = True
 
     def due(self, now: int) -> Iterator[Upkeep]:
         """What is to be begun now; one after the other of each kind."""
+        if self._is_over:
+            return
         if self._delivery is not None and self._delivery.name not in self._under_way:
             yield self._begun(Upkeep(self._delivery.name, self._delivery.deliver))
         checks = self._checks

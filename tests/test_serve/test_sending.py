@@ -23,6 +23,8 @@ from rmqctl.operations.verify.run import verify
 from rmqctl.serve import connection
 from rmqctl.serve.broker import Append, Event
 from rmqctl.serve.connection import MAX_JOBS
+from rmqctl.serve.events import Upkeep
+from rmqctl.serve.processors import delivery
 from rmqctl.serve.processors import put as puts
 from rmqctl.serve.processors.checks import Checks
 from rmqctl.serve.processors.delivery import Delivery
@@ -548,6 +550,28 @@ def test_a_delayed_message_comes_when_it_is_time(delaying: tuple[Dialogue, Clock
     assert [dialogue.served.store.body(one) for one in delivered] == [b"soon", b"later"]
     dialogue.wait(5000)
     assert len(stored(dialogue)) == 4 and dialogue.troubles == []
+
+
+def test_whatever_is_due_is_delivered_at_once(
+    delaying: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much it is: a round has a bound for the sake of producers. A stop waits for one."""
+    dialogue, clock = delaying
+    monkeypatch.setattr(delivery, "_MOST_AT_ONCE", 4)
+    producer = dialogue.client()
+    for _ in range(10):
+        send(producer, properties="DELAY\1" + "1\2")
+    clock.now += 1000
+    dialogue.wait(1000)
+    assert [one.topic for one in stored(dialogue)].count("orders") == 10
+    for _ in range(10):
+        send(producer, properties="DELAY\1" + "1\2")
+    clock.now += 1000
+    events = dialogue.broker.tick(dialogue.now + 1000)
+    (round_,) = [one for one in events if isinstance(one, Upkeep)]
+    dialogue.do(dialogue.broker.stop(dialogue.now))
+    dialogue.do([round_])
+    assert [one.topic for one in stored(dialogue)].count("orders") == 14
 
 
 def test_what_cannot_be_delivered_is_told_once_and_harms_no_other_level(
