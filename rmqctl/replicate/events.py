@@ -40,10 +40,16 @@ class Lost(NamedTuple):
     reason: str
 
 
+class Unanswered(NamedTuple):
+    """The master does not give its files of ``config/``; it is asked again."""
+
+    reason: str
+
+
 class Mismatch(NamedTuple):
     """A record was copied whose body is not what was stored."""
 
     physical_offset: int
 
 
-Event = Joined | Progressed | Wrote | Lost | Mismatch
+Event = Joined | Progressed | Wrote | Lost | Unanswered | Mismatch

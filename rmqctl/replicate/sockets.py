@@ -23,7 +23,7 @@ from rmqctl.replicate import questions
 from rmqctl.replicate.copy import Copy, is_own
 from rmqctl.replicate.doubt import Doubt
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
-from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Wrote
+from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Unanswered, Wrote
 from rmqctl.replicate.follower import Follower, Join
 from rmqctl.replicate.questions import ConfigFile, Dialogue, MasterFacts
 from rmqctl.serve.ha.frames import BadFrame
@@ -182,6 +182,8 @@ class Replication:
         self._written: Snapshot | None = None
         self._pending: Snapshot | None = None
         self._told_at = self._flushed_at = 0.0
+        #: Why the master has not given its files the last time.
+        self._problem = ""
         #: Where the master's log ended when it was last asked, and connections so far.
         self.master_end = 0
         self.connections = 0
@@ -275,6 +277,9 @@ class Replication:
                 if until_caught_up and self._has_caught_up(copy):
                     self._tell(copy)
                     return True
+                if until_caught_up and isinstance(watcher.problem, MasterRefused):
+                    # Without its files the copy never has all of it.
+                    raise watcher.problem
         return False
 
     def _take(self, copy: Copy, follower: Follower, data: bytes) -> None:
@@ -300,6 +305,10 @@ class Replication:
         seconds = time.monotonic()
         if follower.is_silent(now()):
             raise _ConnectionLost("the master has said nothing for 20 seconds")
+        problem = watcher.problem
+        if problem is not None and str(problem) != self._problem:
+            self._told(Unanswered(str(problem)))
+        self._problem = "" if problem is None else str(problem)
         newest = watcher.newest
         if newest is not None and newest is not self._written:
             self.master_end = max(newest.log_range[1], copy.end)

@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
+from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.pieces import PieceReader
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.verify import Finding, verify
+from rmqctl.serve.processors import table
+from rmqctl.serve.processors.request import Request, Served
+from rmqctl.serve.wire.command import RemotingCommand
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import Cli
 from tests.test_engine.test_pieces import log_bytes
@@ -177,6 +181,25 @@ def test_what_is_between_is_deleted(tmp_path: Path, cli: Cli) -> None:
             *("--broker", f"127.0.0.1:{master.port}"),
         )
         assert done.code == 5 and "the master's log begins at 8192" in done.err
+
+
+def test_a_master_that_gives_no_topics_is_told(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else ``--until-caught-up`` would wait for them without end, and without a word."""
+
+    def refuses(served: Served, request: Request) -> RemotingCommand:
+        return request.command.answer(ResponseCode.NO_PERMISSION, "not for you")
+
+    with live(tmp_path / "master") as master:
+        master.put(5)
+        monkeypatch.setitem(table.PROCESSORS, RequestCode.GET_ALL_TOPIC_CONFIG, refuses)
+        done = cli(
+            *("replicate", f"127.0.0.1:{master.ha_port}", "--broker", f"127.0.0.1:{master.port}"),
+            *("--to", tmp_path / "copy", "--until-caught-up"),
+        )
+    assert done.code == 5 and "not for you" in done.err
+    assert not (tmp_path / "copy" / "abort").exists()
 
 
 def test_a_sync_master_wants_consent(tmp_path: Path, cli: Cli) -> None:

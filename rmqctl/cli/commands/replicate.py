@@ -194,6 +194,8 @@ class _Told:
             writer.row({"type": "config_written", "name": event.name, "size": event.size})
         elif isinstance(event, events.Lost):
             settings.note(f"note: {event.reason} It is tried again each 5 seconds.")
+        elif isinstance(event, events.Unanswered):
+            settings.note(f"note: the files of config/ have not come: {event.reason}")
         else:
             self._note_mismatch(event.physical_offset)
         writer.flush()
