@@ -166,6 +166,18 @@ def test_it_ends_when_something_beside_it_cannot_be_had(
     assert not (root / "abort").exists()
 
 
+def test_accounts_are_not_asked_for_at_the_ha_port(
+    golden: Golden, cli: Cli, tmp_path: Path
+) -> None:
+    file = tmp_path / "plain_acl.yml"
+    file.write_text("accounts:\n- {accessKey: rocketmq2, secretKey: '12345678'}\n")
+    line = ["serve", "--store", golden("broker"), "--read-only", "--listen", "192.0.2.1:1"]
+    done = cli(*line, "--acl-file", file, "--ha")
+    assert "the HA port knows no accounts" in done.err
+    done = cli(*line, "--acl-file", file, "--ha", "--ha-allow", "10.0.0.1")
+    assert "HA port" not in done.err
+
+
 def test_a_port_that_others_reach_is_noted(golden: Golden, cli: Cli) -> None:
     done = cli("serve", "--store", golden("broker"), "--read-only", "--listen", "192.0.2.1:1")
     assert "nothing is authenticated" in done.err

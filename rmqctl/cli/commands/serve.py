@@ -209,7 +209,7 @@ def command(
             clock=system_clock,
             accounts=accounts,
         )
-        _say_what_is_odd(settings, store, served, listen)
+        _say_what_is_odd(settings, store, served, listen, ha)
         with settings.writer("listening", live=True) as writer:
             delivery = None if read_only or no_delivery else Delivery(store)
             checks = None if read_only or no_checks else Checks(served)
@@ -325,7 +325,11 @@ def _committed(served: Served) -> list[CommittedOffsetRow]:
 
 
 def _say_what_is_odd(
-    settings: Settings, store: MessageStore, served: Served, listen: Address
+    settings: Settings,
+    store: MessageStore,
+    served: Served,
+    listen: Address,
+    ha: HaOptions | None,
 ) -> None:
     """What an operator should know before anybody connects. :raises OffsetsBeyondEnd: some group
     would consume everything again, and nobody has said what it shall do."""
@@ -346,6 +350,11 @@ def _say_what_is_odd(
         settings.note(
             f"note: {listen.host} is reached from other machines, and nothing is authenticated: "
             "who can connect can read every message."
+        )
+    if served.accounts is not None and ha is not None and not ha.allowed:
+        settings.note(
+            "note: the HA port knows no accounts: who can connect there can read the whole log. "
+            "--ha-allow says from where slaves may come."
         )
     beyond = served.offsets.beyond_end(store)
     if beyond:
