@@ -40,7 +40,8 @@ def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[boo
 class Copy:
     """A copy below ``root``, whose lock is held; made when there is none.
 
-    ``end`` is up to where it has the log, ``stored`` up to where that is on disk.
+    ``end`` is up to where it has the log, ``stored`` up to where that is on disk; by ``config`` its
+    files are made.
 
     :param is_own: whether the master has what proves that this is a copy of it: asked before
         anything is taken away that stands behind a hole.
@@ -57,15 +58,13 @@ class Copy:
         is_own: Callable[[Doubt], bool] = lambda doubt: True,
     ) -> None:
         # What is appended goes to the files: what is reported has to be on disk anyhow.
-        self._config = replace(
-            config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER"
-        )
+        self.config = replace(config, transient_store_pool_enable=False, broker_role="ASYNC_MASTER")
         self._clock, self._progress, self._is_own = clock, progress, is_own
         self.root = root
         #: What a loss of power may have left; None: it was closed cleanly, or is known to be sound.
         self._doubt: Doubt | None = None
         if (root / paths.ABORT).exists():
-            self._doubt = doubt_of(root, self._config)
+            self._doubt = doubt_of(root, self.config)
         self.store = self._opened()
         #: Records and bytes that were appended here.
         self.records = self.bytes = 0
@@ -86,7 +85,7 @@ class Copy:
             try:
                 return WritableStore(
                     self.root,
-                    self._config,
+                    self.config,
                     create=True,
                     clock=self._clock,
                     progress=self._progress,
@@ -97,7 +96,7 @@ class Copy:
                     raise
                 if not self._doubt.covers(offset) or not self._is_own(self._doubt):
                     raise
-                cut(self.root, self._config, offset)
+                cut(self.root, self.config, offset)
 
     @property
     def end(self) -> int:
@@ -178,7 +177,7 @@ class Copy:
             is_here = start <= place[0] < self.end
             if is_here and not (yield from self._is_masters(place, place[1])):
                 self.store.abandon()
-                cut(self.root, self._config, place[0])
+                cut(self.root, self.config, place[0])
                 self.store = self._opened()
                 break
         self._doubt = None

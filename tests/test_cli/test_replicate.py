@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.record.pieces import PieceReader
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.verify import Finding, verify
@@ -19,7 +21,7 @@ from rmqctl.serve.wire.command import RemotingCommand
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import Cli
 from tests.test_engine.test_pieces import log_bytes
-from tests.test_replicate.live import CONFIG, FILE_SIZE, LiveMaster, live
+from tests.test_replicate.live import CONFIG, FILE_SIZE, SAYS, LiveMaster, live
 
 Rows = list[dict[str, Any]]
 
@@ -72,6 +74,21 @@ def test_a_copy_has_all_of_it_and_goes_on(tmp_path: Path, cli: Cli) -> None:
         assert queue is not None
         offsets = brokerjson.consumer_offsets(copy)
         assert offsets["orders", "readers"] == {0: queue.max_offset, 1: 0}
+
+
+def test_verify_goes_by_the_masters_own_delay_levels(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    levels, code = "7s 8s 9s", RequestCode.GET_BROKER_CONFIG
+    says = SAYS[code]
+    monkeypatch.setitem(SAYS, code, lambda one: f"{says(one)}messageDelayLevel={levels}\n")
+    later = MessageExtBrokerInner("orders", b"later", properties={"DELAY": "2"})
+    with live(tmp_path / "master", replace(CONFIG, message_delay_level=levels)) as master:
+        assert all(one.is_ok for one in master.store.put_messages([later]))
+        rows = replicate(cli, master, tmp_path / "copy", "--verify")
+        queues = tree_content(tmp_path / "master" / "consumequeue")
+    assert rows[-1]["records"] == 1 and rows[-1]["errors"] == rows[-1]["warnings"] == 0
+    assert tree_content(tmp_path / "copy" / "consumequeue") == queues
 
 
 def test_a_log_that_does_not_begin_at_0(tmp_path: Path, cli: Cli) -> None:

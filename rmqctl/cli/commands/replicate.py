@@ -18,11 +18,12 @@ from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import StorePath
 
 if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.operations.verify import Summary
     from rmqctl.replicate.events import Event
     from rmqctl.replicate.sockets import Replication
 
-#: Mismatches that are named.
+#: Mismatches, and findings of --verify, that are named.
 _MOST_NAMED = 20
 
 
@@ -101,9 +102,9 @@ def command(
             )
         with _stopped_by_signals(replication) as signals:
             is_done = replication.run(until_caught_up=until_caught_up)
-        summary = _verified(settings) if verifies and not signals else None
         copy = replication.copy
         assert copy is not None
+        summary = _verified(settings, copy.config) if verifies and not signals else None
         end = copy.stored
         writer.summary(
             max_offset=end,
@@ -139,14 +140,18 @@ def _stopped_by_signals(replication: Replication) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _verified(settings: Settings) -> Summary:
-    """Checks the copy, and prints what is wrong as notes; the summary."""
+def _verified(settings: Settings, config: MessageStoreConfig) -> Summary:
+    """Checks the copy by the master's sizes and delay levels, which it was made by, and prints the
+    first things that are wrong as notes; the summary."""
     from rmqctl.operations.verify import INFO, Finding, verify
 
-    found = None
-    for found in verify(settings.root, settings.config):
+    found, named = None, 0
+    for found in verify(settings.root, config):
         if isinstance(found, Finding) and found.severity != INFO:
-            settings.note(f"note: {found.severity}: {found.code}: {found.path or found.structure}")
+            named += 1
+            if named <= _MOST_NAMED:
+                where = found.path or found.structure
+                settings.note(f"note: {found.severity}: {found.code}: {where}")
     assert found is not None and not isinstance(found, Finding)
     if not found.is_clean:
         settings.note(f"note: `rmqctl verify --store {settings.root}` says more.")
