@@ -48,7 +48,8 @@ _INFO = Command(("info",))
 _FLUSH = Command(("flush",), cures=True)
 _DUMP = Command(("dump", "{physical_offset}"))
 _SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
-_REPAIR = Command(("repair", "--plan", "{plan}"), cures=True)
+#: A plan, for what a repair may mend.
+REPAIR_PLAN = Command(("repair", "--plan", "{plan}"), cures=True)
 _OF_QUEUE = Command(("walk", "commitlog"), ("topic", "queue_id"))
 _DELAYED = Command(("schedule", "ls"))
 _QUEUE_ANEW = Command(
@@ -68,7 +69,7 @@ def _of_length(found: Finding) -> Command | None:
     if found.queue is not None:
         return _QUEUE_ANEW
     is_of_log = (found.path or "").startswith("commitlog/") and found.found != "0"
-    return _SALVAGE if is_of_log else _REPAIR
+    return _SALVAGE if is_of_log else REPAIR_PLAN
 
 
 def _of_foreign(found: Finding) -> Command | None:
@@ -78,12 +79,12 @@ def _of_foreign(found: Finding) -> Command | None:
     is_doubtful = (found.found or "").startswith("not a multiple")
     if is_doubtful or path == "commitlog" or path.startswith("/"):
         return None
-    return _REPAIR
+    return REPAIR_PLAN
 
 
 def _of_config(found: Finding) -> Command | None:
     """A copy that is broken has none."""
-    return None if (found.path or "").endswith(".bak") else _REPAIR
+    return None if (found.path or "").endswith(".bak") else REPAIR_PLAN
 
 
 #: The command of each code, or what says it of a finding; None where nothing that could be typed is
@@ -116,8 +117,8 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "not-a-directory": _of_foreign,
     "symbolic-link": None,
     "unreadable-file": Command(("ls", "-ld", "{file}"), is_of_system=True),
-    "torn-tail": _REPAIR,
-    "stale-record": _REPAIR,
+    "torn-tail": REPAIR_PLAN,
+    "stale-record": REPAIR_PLAN,
     "residue-after-end": None,
     "log-starts-late": None,
     "not-understood": None,

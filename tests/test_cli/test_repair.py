@@ -12,6 +12,8 @@ import pytest
 
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import is_amid_repair
+from tests.conftest import Golden
+from tests.golden_data import apply_damage, broker_conf_text, copy_tree, damage_case
 from tests.test_cli.conftest import NASTY, Cli, state
 
 CONSUMERS = "config/consumerOffset.json"
@@ -90,6 +92,25 @@ def test_what_is_left_says_what_is_next(cli: Cli, store: Path, tmp_path: Path) -
     out = cli("repair", "--plan", tmp_path / "b", store=store).out
     assert "left: bad-magic" in out and "  rmqctl salvage --output " in out
     assert json.loads((tmp_path / "b").read_text())["left"]
+
+
+def test_a_damaged_log_is_salvaged_before_anything_is_made_from_it(
+    golden: Golden, tmp_path: Path, cli: Cli
+) -> None:
+    """What the plan leaves alone for that reason has no command that would make it all the same,
+    and none that makes the same plan again."""
+    root, conf = copy_tree(golden("basic"), tmp_path / "store"), tmp_path / "broker.conf"
+    apply_damage(root, damage_case("short-last-file")["ops"])
+    conf.write_text(broker_conf_text("basic"))
+    line = ("repair", "--store", root, "--broker-conf", conf, "--plan")
+    done = cli(*line, tmp_path / "a", "--format", "ndjson")
+    left = [row for row in done.rows if row["type"] == "left"]
+    commands = {row["code"]: row["command"] for row in left}
+    assert done.code == 1 and {"torn-tail", "unit-points-past-log-end"} <= commands.keys()
+    salvage = commands.pop("file-length-mismatch")
+    assert salvage.startswith("rmqctl salvage --output ") and set(commands.values()) == {None}
+    lines = cli(*line, tmp_path / "b").out.splitlines()
+    assert [one for one in lines if one.startswith("  rmqctl")] == [f"  {salvage}"]
 
 
 @pytest.mark.parametrize(
