@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.main import run
+from rmqctl.engine.rehearsal import rehearse
 from rmqctl.operations.doctor.simulatestart import (
     Simulation,
     rows,
@@ -131,3 +132,20 @@ def test_the_command(golden: Golden, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run(["simulate-start", *options, "--format", "ndjson"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["clean_shutdown"] and last["messages_lost"] == 0
+
+
+def test_beside_a_running_broker_nothing_is_next(
+    golden: Golden,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is found of a store that is being written is nothing to repair."""
+    root, conf = copy_tree(golden("basic"), tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text(broker_conf_text("basic"))
+    (root / "abort").touch()
+    # A process does not see its own locks.
+    monkeypatch.setattr(rehearse, "is_locked", lambda root: True)
+    assert run(["simulate-start", "--store", str(root), "--broker-conf", str(conf)]) == 1
+    told = capsys.readouterr().out
+    assert "the lock is held" in told and "command=-" in told and "Next" not in told

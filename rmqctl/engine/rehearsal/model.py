@@ -50,7 +50,8 @@ class Outcome:
 
     ``end_why`` says what stands at the end of the log, in words; ``walked_to`` is that end, also
     where the start fails later. ``reput_from`` is where the dispatch of what the queues lack
-    begins, None where there is none.
+    begins, None where there is none. ``is_in_use``: a broker holds the store's lock, so what was
+    played is what another one would do.
     """
 
     is_clean: bool
@@ -66,6 +67,7 @@ class Outcome:
     end_why: str = ""
     reput_from: int | None = None
     dispatched_bytes: int = 0
+    is_in_use: bool = False
 
     @property
     def starts(self) -> bool:

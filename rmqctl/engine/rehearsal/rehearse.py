@@ -235,6 +235,7 @@ class _Rehearsal:
 
     def _start(self) -> None:
         if is_locked(self.root):
+            self.outcome.is_in_use = True
             raise StartFails("the lock is held: a broker runs on the store")
         if self.as_5:
             return

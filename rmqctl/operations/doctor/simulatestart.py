@@ -257,8 +257,10 @@ def summary_row(done: Simulation, command: str | None = None) -> SimulateStartSu
 
 
 def next_words(done: Simulation) -> tuple[str, ...] | None:
-    """What is to be typed next, behind ``rmqctl`` and before the store; None: the broker may start.
-    ``{salvaged}`` and ``{plan}`` stand for names that are free."""
+    """What is to be typed next, behind ``rmqctl`` and before the store; None: the broker may start,
+    or runs. ``{salvaged}`` and ``{plan}`` stand for names that are free."""
+    if done.outcome.is_in_use:
+        return None
     if done.messages_lost:
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:
