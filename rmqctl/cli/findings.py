@@ -99,10 +99,16 @@ class FindingsReport:
             self._writer.row(row)
 
     def finish(
-        self, summary: Row, looked_at: str, only: Collection[str] = (), part: str = ""
+        self,
+        summary: Row,
+        looked_at: str,
+        only: Collection[str] = (),
+        part: str = "",
+        sound: str = "agree",
     ) -> None:
-        """Prints everything; ``looked_at`` says of a sound store what agrees, ``only`` and ``part``
-        (of the log) what was checked where that is not all: the verdict is of no more."""
+        """Prints everything; of a store with nothing wrong ``sound`` is said of what was
+        ``looked_at``. ``only`` and ``part`` (of the log) say what was checked where that is not
+        all: the verdict is of no more."""
         self._is_finished = True
         counts, infos = self._counts(), self._severities["info"]
         if counts:
@@ -110,7 +116,7 @@ class FindingsReport:
             limits = f" (only {limited} checked)" if limited else ""
             self.verdict = f"{counts}: {self._named()}{limits}"
         else:
-            sound = f"{looked_at} agree"
+            sound = f"{looked_at} {sound}"
             if only:
                 sound = f"nothing wrong in {', '.join(only)}; nothing else was checked"
             if part:

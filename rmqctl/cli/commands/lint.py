@@ -39,5 +39,8 @@ def command(settings: Settings) -> int:
         looked_at = counted(
             log_file=summary.log_files, queue=summary.queues, index_file=summary.index_files
         )
-        report.finish(summary.row(), looked_at)
+        # Whoever reads "agree" takes a damaged log for a sound one.
+        report.finish(
+            summary.row(), looked_at, sound="have names, lengths and rights as they should"
+        )
     return int(not summary.is_clean)
