@@ -171,6 +171,10 @@ def test_a_filter_by_one_of_several_keys_is_told_of(
         ("check", "'verify'"),
         ("lag", "'groups'"),
         ("mend", "'rebuild'"),
+        ("snapshot", "'backup'"),
+        ("compare", "'diff'"),
+        ("start", "'simulate-start' or 'serve'"),
+        ("recover", "'flush' or 'salvage' or 'restore'"),
         ("pul", "'pull'"),
     ],
 )
