@@ -149,3 +149,10 @@ def test_beside_a_running_broker_nothing_is_next(
     assert run(["simulate-start", "--store", str(root), "--broker-conf", str(conf)]) == 1
     told = capsys.readouterr().out
     assert "the lock is held" in told and "command=-" in told and "Next" not in told
+
+
+def test_one_is_told_as_one(golden: Golden) -> None:
+    done = simulate_start(golden("broker"), broker_conf("broker"))
+    assert "1 file" in {step.why for step in done.steps}
+    done.messages_lost = 1
+    assert "loses 1 message of the log" in verdict(done)

@@ -99,7 +99,7 @@ class _Rehearsal:
         self._step("normal-recovery" if is_clean else "abnormal-recovery", paths.ABORT, why)
         directories = log_directories(self.root, self.config).all
         self.log_files.load(directories, self.root, as_5=self.as_5)
-        self._step("load-log", paths.COMMIT_LOG, f"{len(self.log_files.files)} files")
+        self._step("load-log", paths.COMMIT_LOG, _some(len(self.log_files.files), "file"))
         self.log = BrokerLog(self.log_files, self.commit_log, as_5=self.as_5, read=self._read)
         self._load_queues()
         checkpoint = _read_checkpoint(self.root / paths.CHECKPOINT)
@@ -134,7 +134,7 @@ class _Rehearsal:
                     # What a start does to the extension's files hides nothing from a consumer.
                     files = BrokerFileQueue(size, self.outcome.deleted)
                     files.load([ext / topic / str(queue_id)], self.root, as_5=self.as_5)
-        self._step("load-queues", paths.CONSUME_QUEUE, f"{len(self.queues.table)} queues")
+        self._step("load-queues", paths.CONSUME_QUEUE, _some(len(self.queues.table), "queue"))
 
     def _load_index(self, checkpoint: Checkpoint) -> None:
         """``IndexService#load``."""
@@ -249,6 +249,10 @@ class _Rehearsal:
             self._step("dispatch", str(start), f"the queues end there, the log at {end}")
             self.log.reput(start, self.queues, is_master=self.config.broker_role != "SLAVE")
         self._correct_min_offsets()
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _moment(timestamp: int) -> str:

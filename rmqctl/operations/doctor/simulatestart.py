@@ -278,7 +278,8 @@ def estimated_seconds(size: int) -> float:
 def verdict(done: Simulation) -> str:
     """What comes out, in one line."""
     outcome, name = done.outcome, f"A broker of {done.version}"
-    lost = f"{done.messages_lost} messages of the log and {done.queue_messages_lost} of its queues"
+    messages = "1 message" if done.messages_lost == 1 else f"{done.messages_lost} messages"
+    lost = f"{messages} of the log and {done.queue_messages_lost} of its queues"
     if not outcome.starts:
         also = f" Before that it would lose {lost}." if outcome.walked_to is not None else ""
         also = also if done.messages_lost or done.queue_messages_lost else ""
