@@ -381,7 +381,8 @@ class WritableStore(MessageStore):
         self._undo.callback(super().close)
         # Where another thread was opening it when the process forked, nobody has it here.
         if not self._is_opening:
-            self.writer.is_shutdown = True
+            # The put lock may be that of a thread that there is not here.
+            self.writer.let_go()
 
 
 def _read_only() -> PutMessageResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -279,3 +280,31 @@ def test_a_forked_childs_copy_of_a_store_changes_nothing(tmp_path: Path) -> None
     with MessageStore(root) as reading:
         queue = reading.consume_queue("T", 0)
         assert queue is not None and queue.max_offset == 3
+
+
+def test_a_forked_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> None:
+    """One that was putting when the process forked is not there to end it."""
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        message = MessageExtBrokerInner("T", b"x")
+        for _ in range(20):
+            store.put_message(message, flush=False)
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with store._put_lock:
+                held.set()
+                done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+
+        def is_refused() -> bool:
+            signal.alarm(20)
+            return not any(store.put_message(message, flush=False).is_ok for _ in range(20))
+
+        try:
+            assert in_child(is_refused)
+        finally:
+            done.set()
+            thread.join()

@@ -148,7 +148,7 @@ class StoreWriter:
     def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """A message that is not put in one call."""
         self._singles += 1
-        if self._singles == _FEW_SINGLES:
+        if self._singles == _FEW_SINGLES and not self.is_shutdown:
             self._make_quick()
         if self._quick is not None and self.check_store_status() is None:
             begin = perf_counter()
