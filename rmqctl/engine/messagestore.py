@@ -117,7 +117,8 @@ class MessageStore(Store):
         in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
         the source has nothing more for now.
 
-        When ``messages`` raises, what came before it is stored and yielded first.
+        When ``messages`` raises, what came before it is stored and yielded first. What it puts
+        into this store itself is refused with a RuntimeError.
         """
         from rmqctl.engine.write.appended import Results
 

@@ -189,7 +189,8 @@ class Store(LogMessages):
         """Appends many messages in order, flushing in bulks; how many they are.
 
         A mapping has the fields of a line of ``rmqctl put --from``, and a message of another store
-        stays what it was. Messages may be of a generator, of any number.
+        stays what it was. Messages may be of a generator, of any number. What it puts into this
+        store itself is refused with a RuntimeError: it gives those messages, too.
 
         :param ignore_body_crc: take bodies that are not what was stored.
         :param ignore_unknown: pass over fields that no message has.

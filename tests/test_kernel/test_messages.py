@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -170,3 +170,36 @@ def test_a_bulk_that_ends_with_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
             assert [result.is_ok for result in results] == [True] * 20
         logs.append(b"".join(path.read_bytes() for path in sorted(root.glob("commitlog/*"))))
     assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("choice", ["compiled", "pure"])
+def test_what_gives_messages_puts_none_itself(
+    choice: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would store where the messages stand that it has given before."""
+    monkeypatch.setenv(kernel.VARIABLE, choice)
+    with MessageStore(tmp_path / "store", ROOMY, writable=True, create=True) as store:
+        for _ in range(20):
+            store.put_message(MessageExtBrokerInner("t", b"before"), flush=False)
+        sent = [MessageExtBrokerInner("t", b"%d" % number) for number in range(6)]
+        inner = MessageExtBrokerInner("t", b"inner")
+        ways: list[Callable[[], object]] = [
+            lambda: store.put_message(inner),
+            lambda: store.put_messages([inner]),
+            lambda: store.put_batch([inner]),
+            lambda: list(store.put_stream([inner])),
+        ]
+
+        def given() -> Iterator[MessageExtBrokerInner]:
+            yield from sent[:2]
+            for one, put in zip(sent[2:], ways, strict=True):
+                with pytest.raises(RuntimeError, match="put it when the stream has ended"):
+                    put()
+                store.flush()
+                yield one
+
+        assert [len(bulk) for bulk in store.put_stream(given())] == [6]
+        assert store.put_message(inner).is_ok
+        records = store.get_message("t", 0, 20).records
+        bodies = [store.body(record) for record in records]
+    assert bodies == [b"0", b"1", b"2", b"3", b"4", b"5", b"inner"]

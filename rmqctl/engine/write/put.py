@@ -37,6 +37,11 @@ _BARE = (
     "the message has no properties, and with enableMultiDispatch a broker of 4.9.3 stops "
     "dispatching for good at such a one: give it a property, as tags or keys"
 )
+#: Where the records of a bulk go the log does not know before it ends.
+_AMID_A_BULK = (
+    "what gives the messages of a stream puts into the same store, whose next place is taken: "
+    "yield that message, too, or put it when the stream has ended"
+)
 _BAD_DELAY = (
     "its delay level (DELAY) is no number: in this topic a broker could not read it, and would "
     "delete it at its start, with all behind it"
@@ -131,7 +136,11 @@ class MessagePutter:
         return self
 
     def __enter__(self) -> None:
+        """:raises RuntimeError: this thread holds it, and is in the middle of a bulk."""
         self._lock.acquire()
+        if self.begin_time_in_lock:
+            self._lock.release()
+            raise RuntimeError(_AMID_A_BULK)
         self.begin_time_in_lock = perf_counter()
 
     def __exit__(self, *_: object) -> None:
