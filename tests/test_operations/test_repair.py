@@ -650,6 +650,10 @@ def test_what_cannot_be_moved_is_told_before_anything_is(
     assert everything(broken) == before
     monkeypatch.setattr(os, "access", access)
     check_plan(broken, CONFIG, plan)
+    (broken / "config").rename(tmp_path / "config")
+    (broken / "config").symlink_to(tmp_path / "config")
+    with pytest.raises(SymbolicLinkRefused, match="config"):
+        check_plan(broken, CONFIG, plan)
 
 
 def test_a_restored_store_is_repaired_on(broken: Path, tmp_path: Path) -> None:
@@ -724,6 +728,13 @@ def test_who_has_written_since_is_told(broken: Path, tmp_path: Path) -> None:
     with pytest.raises(RepairOvertaken, match="cannot be undone"):
         undo(broken, CONFIG)
     assert everything(broken) == before
+
+
+def test_a_log_that_lies_elsewhere_is_asked_for(broken: Path, tmp_path: Path) -> None:
+    apply(broken, CONFIG, planned(broken, tmp_path))
+    (broken / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(RepairOvertaken, match="no file of its log is there"):
+        undo(broken, CONFIG)
 
 
 def test_a_backup_that_was_changed_is_told(broken: Path, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def check_plan(root: Path, config: MessageStoreConfig, plan: Plan) -> None:
     """Compares a store with the premises of a plan, and with what its steps touch.
 
     :raises PlanDoesNotFit: it is another store, or is no more as it was.
-    :raises CannotWrite, StoreReadOnly: the system would not let its steps be done.
+    :raises SymbolicLinkRefused, CannotWrite, StoreReadOnly: its steps cannot be done there.
     """
     for name, value in settings_of(config).items():
         known = plan.premises.settings.get(name)

@@ -119,6 +119,8 @@ def log_problem(log: CommitLog, known: Fingerprint, end_offset: int | None = Non
         only the bytes are asked.
     """
     end = known["end_offset"]
+    if not log.files.entries and end:
+        return "no file of its log is there: give the broker.conf that says where they lie"
     if log.min_offset != known["min_offset"]:
         return f"its log begins at {log.min_offset}, and began at {known['min_offset']}"
     if end_offset is not None and end_offset != end:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.errors import CannotWrite, StoreReadOnly
+from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.plan import touched
 
@@ -22,6 +23,7 @@ _ESCAPE = re.compile(rb"\\([0-7]{3})")
 def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
     """Asks for all that steps replace, or store into.
 
+    :raises SymbolicLinkRefused: a link is on the way there.
     :raises CannotWrite: something of it is mounted in the store.
     :raises StoreReadOnly: there is no right to move it, or to put something in its place.
     """
@@ -29,6 +31,7 @@ def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
     for step in steps:
         is_queue = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE)
         for path in touched(step) if is_queue else [step.path]:
+            refuse_links(root, Path(path).parent)
             if step.action == model.CUT_TAIL:  # It is stored into where it lies.
                 _check_right(root / path)
             else:
