@@ -70,7 +70,9 @@ class BackupCreateSummary(TypedDict):
     stored_bytes: Annotated[
         int, BYTES, "how much of that the backup holds, without holes and before compression"
     ]
-    left_out: Annotated[int, "what is no plain file: sockets, pipes, links that lead nowhere"]
+    left_out: Annotated[
+        int, "what is no plain file of the store: sockets, pipes, links that lead nowhere"
+    ]
 
 
 class BackupListSummary(TypedDict):

@@ -204,6 +204,7 @@ def test_a_log_in_several_directories_comes_back_in_one(store: Path, tmp_path: P
     directories = [tmp_path / "disk-1", tmp_path / "disk-2"]
     for directory in directories:
         directory.mkdir()
+        (directory / "notes.txt").write_text(f"of {directory.name}")
     for number, path in enumerate(sorted((store / "commitlog").iterdir())):
         path.rename(directories[number % 2] / path.name)
     (store / "commitlog").rmdir()
@@ -212,8 +213,13 @@ def test_a_log_in_several_directories_comes_back_in_one(store: Path, tmp_path: P
         mapped_file_size_commit_log=CONFIG.mapped_file_size_commit_log,
         mapped_file_size_consume_queue=CONFIG.mapped_file_size_consume_queue,
     )
-    create(Wanted(store, spread, str(tmp_path / "full")))
-    assert content(restored(tmp_path / "full", output=tmp_path / "new")) == before
+    (store / "commitlog").mkdir()
+    (store / "commitlog" / "stray").touch()
+    before["commitlog/notes.txt"] = b"of disk-1"
+    for kind in KINDS:
+        made = create(Wanted(store, spread, str(tmp_path / kind)))
+        assert made.left_out == [str(tmp_path / "disk-2/notes.txt"), "commitlog/stray"]
+        assert content(restored(tmp_path / kind, output=tmp_path / f"new-{kind}")) == before
 
 
 def test_memory_does_not_grow_with_a_file(store: Path, tmp_path: Path) -> None:

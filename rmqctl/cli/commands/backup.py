@@ -99,7 +99,9 @@ def create(settings: Settings, output: str, base: str | None, dry_run: bool) -> 
             "what is restored of it, where `rmqctl repair --resume` or `--undo` comes first."
         )
     if created.left_out:
-        settings.note(f"note: what is no plain file was left out: {created.left_out_text}.")
+        settings.note(
+            f"note: what is no plain file of the store was left out: {created.left_out_text}."
+        )
 
 
 @make(

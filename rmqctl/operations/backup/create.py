@@ -42,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """A backup that was made. ``left_out`` are paths of what is no file."""
+    """A backup that was made. ``left_out`` are paths of what is no file of it."""
 
     manifest: Manifest
     left_out: list[str]

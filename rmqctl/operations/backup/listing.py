@@ -41,8 +41,8 @@ class Listing:
     """The files of a store. A log of several directories lies in ``commitlog/`` here, and links to
     directories are followed, each directory once.
 
-    What has been looked at is noted: paths of what is no file, or longer than any, in
-    ``left_out``, directories with nothing in them in ``empty``.
+    What has been looked at is noted: paths of what is no file, is longer than any, or has a name
+    that is taken, in ``left_out``, directories with nothing in them in ``empty``.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
@@ -58,15 +58,24 @@ class Listing:
         process, not to the data."""
         own = self.root / paths.COMMIT_LOG
         for path, place in self._walked(self.root if below is None else self.root / below):
-            is_foreign = own not in self._log and path.startswith(paths.COMMIT_LOG + "/")
-            if path != paths.LOCK and not is_foreign and self._is_file(path, place):
+            if own not in self._log and path.startswith(paths.COMMIT_LOG + "/"):
+                self.left_out.add(path)
+            elif path != paths.LOCK and self._is_file(path, place):
                 yield SourceFile(path, place)
         if below in (None, paths.COMMIT_LOG):
-            for elsewhere in (one for one in self._log if one != own):
-                for name in paths.scan_names(elsewhere):
-                    path = f"{paths.COMMIT_LOG}/{name}"
-                    if self._is_file(path, elsewhere / name):
-                        yield SourceFile(path, elsewhere / name)
+            yield from self._elsewhere(own)
+
+    def _elsewhere(self, own: Path) -> Iterator[SourceFile]:
+        """What lies in the other directories of the log; of strangers with one name the first."""
+        taken = set(paths.scan_names(own)) if own in self._log else set()
+        for directory in (one for one in self._log if one != own):
+            for name in paths.scan_names(directory):
+                path = f"{paths.COMMIT_LOG}/{name}"
+                if name in taken:
+                    self.left_out.add(str(directory / name))
+                elif self._is_file(path, directory / name):
+                    taken.add(name)
+                    yield SourceFile(path, directory / name)
 
     def newest_first(self, below: str) -> list[SourceFile]:
         """The files in a directory of the store by their directories, the newest first in each:
