@@ -701,6 +701,29 @@ def test_a_link_in_what_was_kept_is_not_followed(broken: Path, tmp_path: Path) -
     assert (tmp_path / "elsewhere/checkpoint").read_bytes() == b"short"
 
 
+def test_what_was_moved_outlives_its_journal(
+    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who wants to write to a store amid a repair may take the journal away."""
+    plan, rename = planned(broken, tmp_path), os.rename
+
+    def fails(*names: Any, **more: Any) -> None:
+        if str(names[0]).endswith("rmqctl-repair/new/checkpoint"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(names[0]))
+        rename(*names, **more)
+
+    with monkeypatch.context() as patched, pytest.raises(RepairCutOff):
+        patched.setattr(os, "rename", fails)
+        apply(broken, CONFIG, plan)
+    kept = everything(broken / "rmqctl-repair/old")
+    (broken / "rmqctl-repair/journal.json").unlink()
+    apply(broken, CONFIG, planned(broken, tmp_path))
+    (first, _) = sorted(broken.glob("rmqctl-backup-*"))
+    assert everything(first / "old") == kept and kept["10/checkpoint"] == b"short"
+    undo(broken, CONFIG)
+    assert everything(first / "old") == kept
+
+
 def test_the_last_repair_is_the_last_whatever_the_clock_says(tmp_path: Path) -> None:
     now = datetime(2026, 3, 4, 5, 6, 7, 8)
     assert backup_name(tmp_path, now) == "rmqctl-backup-20260304050607000008"

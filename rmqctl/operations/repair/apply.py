@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +31,9 @@ from rmqctl.operations.repair.journal import (
     PLAN,
     Journal,
     Mover,
+    backup_name,
+    is_tail,
+    kept_files,
     read_journal,
     sync,
     write_journal,
@@ -207,8 +211,14 @@ def _staged(
 
 
 def _remove_staged(root: Path) -> None:
-    """Removes what was built for a repair that never came to change anything."""
-    if not is_amid_repair(root):
+    """Removes what was built for a repair that never came to change anything. Where something of
+    the store was moved there all the same, and somebody has taken the journal away, it is kept."""
+    if is_amid_repair(root):
+        return
+    if any(not is_tail(path) for path in kept_files(root / REPAIR)):
+        os.rename(root / REPAIR, root / backup_name(root, datetime.now()))
+        sync(root)
+    else:
         shutil.rmtree(root / REPAIR, ignore_errors=True)
 
 

@@ -36,6 +36,7 @@ from rmqctl.operations.repair.planfile import is_below, write_whole
 NEW, OLD, PLAN = "new", "old", "plan.json"
 BACKUP = "rmqctl-backup-"
 _IS_BACKUP = re.compile(re.escape(BACKUP) + r"[0-9]{20}")
+_IS_TAIL = re.compile(r"\.from-[0-9]+$")
 _MOST_NUMBER = 10**20 - 1
 _PIECE = 1 << 20
 
@@ -299,9 +300,7 @@ class Mover:
         """All moves are taken back: what was built is left, and goes; what else is there, by a
         journal that somebody has changed, stays as a backup. Errors as of :meth:`forward`."""
         tails = {self._kept_tail(move) for move in self._journal.moves if move.length}
-        kept = (self._directory / OLD).rglob("*")
-        files = (path for path in kept if path.is_symlink() or not path.is_dir())
-        is_all_back = all(path in tails for path in files)
+        is_all_back = all(path in tails for path in kept_files(self._directory))
         with _cut_off_told(self._root):
             os.unlink(self._directory / JOURNAL)
             sync(self._directory)
@@ -331,6 +330,18 @@ def kept_place(directory: Path, step: int, path: str) -> Path:
 def kept_tail(directory: Path, step: int, path: str, position: int) -> Path:
     """Where bytes of a file that become zeros are kept."""
     return kept_place(directory, step, f"{path}.from-{position}")
+
+
+def is_tail(kept: Path) -> bool:
+    """Whether a file that is kept is called as bytes of a file that become zeros: they are copied
+    before anything is changed."""
+    return _IS_TAIL.search(kept.name) is not None
+
+
+def kept_files(directory: Path) -> Iterator[Path]:
+    """All that is kept in a repair's directory, or a backup's, but directories."""
+    everything = (directory / OLD).rglob("*")
+    return (path for path in everything if path.is_symlink() or not path.is_dir())
 
 
 def make_directory(root: Path, name: str) -> None:
