@@ -101,6 +101,7 @@ def test_bad_input(cli: Cli, store: Path, tmp_path: Path) -> None:
         (2, "missing argument", ("--output", new)),
         (3, "no backup", (tmp_path / "none", "--output", new)),
         (3, f"no {'rmqctl-backup.ndjson'}", (tmp_path, "--output", new)),
+        (3, "no regular file", ("/dev/zero", "--output", new)),
         (3, "nothing has that name", ("memory://none.tar.zst", "--output", new)),
         (5, "no archive", (tmp_path / "text", "--output", new)),
         (5, "no archive", (tmp_path / "empty.tar.zst", "--output", new)),

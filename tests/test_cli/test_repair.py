@@ -196,3 +196,14 @@ def test_ctrl_c_between_two_moves_says_how_to_go_on(
     left.pop("lock")
     before.pop("lock", None)
     assert left == before
+
+
+def test_a_plan_without_a_directory_is_told_before_the_check(
+    cli: Cli, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes hours of a large store."""
+    monkeypatch.setattr("rmqctl.operations.repair.plan.make_plan", None)
+    (tmp_path / "text").touch()
+    for place in ("none/plan.json", "text/plan.json"):
+        done = cli("repair", "--plan", tmp_path / place, store=broken)
+        assert done.code == 5 and done.out == "" and "no directory for it" in done.err

@@ -93,6 +93,8 @@ def opened(place: str) -> Iterator[IO[bytes]]:
     where = local(place)
     if not where.is_file():
         reason = "it is a directory" if where.is_dir() else "nothing has that name"
+        if where.exists() and not where.is_dir():
+            reason = "it is no regular file"
         raise BackupNotFound(path=str(where), reason=reason)
     with os.fdopen(open_for_reading(where), "rb") as opened_file:
         yield opened_file
