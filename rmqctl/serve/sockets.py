@@ -14,12 +14,10 @@ import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from rmqctl.errors import CannotListen
 from rmqctl.serve.broker import Broker
-from rmqctl.serve.errors import TlsUnusable
 from rmqctl.serve.events import (
     Accessed,
     Append,
@@ -33,6 +31,7 @@ from rmqctl.serve.events import (
     Upkeep,
     Upkept,
 )
+from rmqctl.serve.tls import Handshakes
 from rmqctl.serve.writer import Work, Writer
 
 if TYPE_CHECKING:
@@ -70,30 +69,6 @@ def make_room() -> int:
     return MAX_CONNECTIONS if has_room else max(soft - _OWN_FILES, soft // 2)
 
 
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """What TLS is spoken with: 1.2 and later, as clients of 4.9.3 on a Java of these days do.
-
-    :raises TlsUnusable: it cannot be.
-    """
-    import ssl
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-
-    def no_password() -> str:
-        raise TlsUnusable(path=str(key), reason="the key has a password")
-
-    try:
-        context.load_cert_chain(certificate, key, no_password)
-    except ssl.SSLError as error:
-        reason = f"no certificate with the key of {key}: {error.reason or error}"
-        raise TlsUnusable(path=str(certificate), reason=reason) from None
-    except OSError as error:
-        missing = key if certificate.exists() else certificate
-        raise TlsUnusable(path=str(missing), reason=error.strerror or str(error)) from None
-    return context
-
-
 def now() -> int:
     """Milliseconds of a clock that nobody sets."""
     return time.monotonic_ns() // 1_000_000
@@ -125,6 +100,7 @@ class Server:
         #: Told when messages were stored.
         self.stored: list[Callable[[], None]] = []
         self._peers: dict[int, _Peer] = {}
+        self._handshakes = Handshakes(int(_HANDSHAKE_SECONDS * 1000))
         self._jobs: set[asyncio.Future[object]] = set()
         self._writer = Writer(broker.served.store, self.written)
         self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
@@ -165,7 +141,7 @@ class Server:
         loop = asyncio.get_running_loop()
         try:
             return await loop.create_server(
-                lambda: _Peer(self, distance),
+                lambda: self._peer(distance, speaks_tls=tls is not None),
                 host,
                 port,
                 backlog=1024,
@@ -177,6 +153,14 @@ class Server:
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else str(error)
             raise CannotListen(address=f"{host}:{port}", reason=reason) from error
+
+    def _peer(self, distance: int, *, speaks_tls: bool) -> _Peer:
+        """For a connection that has come; what is raised has asyncio drop it."""
+        if speaks_tls:
+            if len(self._peers) + self._handshakes.count(now()) >= self._most:
+                raise ConnectionAbortedError
+            self._handshakes.begin(now())
+        return _Peer(self, distance)
 
     async def run(self) -> None:
         """Serves until :meth:`stop`, then ends cleanly: no new connections, the last answers, an
@@ -233,6 +217,7 @@ class Server:
 
     def arrived(self, peer: _Peer, local: str, remote: str) -> int | None:
         """The number of a new connection; None: there are too many."""
+        self._handshakes.end()
         if len(self._peers) >= self._most or self._stopped.is_set():
             return None
         self.connections += 1

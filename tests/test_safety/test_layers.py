@@ -86,7 +86,7 @@ FLOORS = {
         ["ha", "state"],
         ["processors"],
         ["events"],
-        ["connection", "services"],
+        ["connection", "services", "tls"],
         ["broker", "writer"],
         ["metrics", "sockets"],
         ["hasockets", "scrape"],

@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from rmqctl.serve.errors import TlsUnusable
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.sockets import Server
+from rmqctl.serve.tls import tls_context
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
 from tests import golden_data
@@ -341,7 +342,7 @@ def test_clients_speak_tls_and_no_other_word_is_heard(
 ) -> None:
     async def dialogue(store: MessageStore) -> None:
         server = Server(Broker(Served.of(store)), pytest.fail)
-        address = await server.listen("127.0.0.1", 0, tls=sockets.tls_context(*certificate))
+        address = await server.listen("127.0.0.1", 0, tls=tls_context(*certificate))
         running = asyncio.create_task(server.run())
         port = int(address.rpartition(":")[2])
         trusting = ssl.create_default_context(cafile=certificate[0])
@@ -360,13 +361,41 @@ def test_clients_speak_tls_and_no_other_word_is_heard(
         asyncio.run(dialogue(store))
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_who_begins_tls_and_never_ends_it_takes_no_descriptors(
+    golden: Golden, certificate: tuple[Path, Path]
+) -> None:
+    """Nobody is told of a connection before its handshake has ended."""
+
+    async def dialogue(store: MessageStore) -> None:
+        server = Server(Broker(Served.of(store)), pytest.fail, 3)
+        address = await server.listen("127.0.0.1", 0, tls=tls_context(*certificate))
+        running = asyncio.create_task(server.run())
+        port = int(address.rpartition(":")[2])
+        trusting = ssl.create_default_context(cafile=certificate[0])
+        for _ in range(5):
+            # Handshakes that end leave room for others.
+            _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+            writer.close()
+            while server.count:
+                await asyncio.sleep(0.01)
+        async with AsyncExitStack() as stack:
+            peers = [await stack.enter_async_context(peer("127.0.0.1", port)) for _ in range(4)]
+            assert await asyncio.wait_for(peers[3].is_closed(), 5)
+        server.stop()
+        await asyncio.wait_for(running, 20)
+
+    with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
+        asyncio.run(dialogue(store))
+
+
 def test_what_tls_cannot_be_spoken_with_is_said(
     certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     nothing = tmp_path / "nothing.pem"
     for cert, key in ((nothing, certificate[1]), (certificate[0], nothing), certificate[::-1]):
         with pytest.raises(TlsUnusable):
-            sockets.tls_context(cert, key)
+            tls_context(cert, key)
     nothing.write_bytes(b"-----BEGIN CERTIFICATE-----\n\xff\n")
     with pytest.raises(TlsUnusable, match=r"nothing\.pem"):
-        sockets.tls_context(nothing, certificate[1])
+        tls_context(nothing, certificate[1])

@@ -189,8 +189,8 @@ def command(
     from rmqctl.serve.processors.checks import Checks
     from rmqctl.serve.processors.delivery import Delivery
     from rmqctl.serve.processors.request import Served
-    from rmqctl.serve.sockets import tls_context
     from rmqctl.serve.state.accounts import load_accounts
+    from rmqctl.serve.tls import tls_context
 
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together.")

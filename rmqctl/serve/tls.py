@@ -1,0 +1,61 @@
+"""TLS of a server: what it is spoken with, and how many may begin it."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.serve.errors import TlsUnusable
+
+if TYPE_CHECKING:
+    import ssl
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """What TLS is spoken with: 1.2 and later, as clients of 4.9.3 on a Java of these days do.
+
+    :raises TlsUnusable: it cannot be.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    def no_password() -> str:
+        raise TlsUnusable(path=str(key), reason="the key has a password")
+
+    try:
+        context.load_cert_chain(certificate, key, no_password)
+    except ssl.SSLError as error:
+        reason = f"no certificate with the key of {key}: {error.reason or error}"
+        raise TlsUnusable(path=str(certificate), reason=reason) from None
+    except OSError as error:
+        missing = key if certificate.exists() else certificate
+        raise TlsUnusable(path=str(missing), reason=error.strerror or str(error)) from None
+    return context
+
+
+class Handshakes:
+    """Connections that have come and are in the handshake of TLS, which nobody is told of before
+    its end. One that fails counts as long as it could have taken.
+
+    :param longest: milliseconds that one may take.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._begun: deque[int] = deque()
+
+    def count(self, now: int) -> int:
+        while self._begun and now - self._begun[0] > self._longest:
+            self._begun.popleft()
+        return len(self._begun)
+
+    def begin(self, now: int) -> None:
+        self._begun.append(now)
+
+    def end(self) -> None:
+        """One has come to its end, any: their times are much the same."""
+        if self._begun:
+            self._begun.popleft()
