@@ -271,9 +271,19 @@ class Table(Shape):
 
 
 class Plain(Table):
-    """Aligned text: one header, widths from the first page, never cut."""
+    """Aligned text: one header, widths from the first page, never cut. Where rows come one by one
+    on a terminal, lines that are no rows are broken between words."""
 
     _widths: list[int] | None = None
+
+    def _line(self, text: str) -> None:
+        if not self.sink.is_terminal:
+            super()._line(text)
+            return
+        from rmqctl.cli.pages import Paper
+
+        self._has_lines = True
+        Paper(self.sink).print(text)
 
     def _end_table(self) -> None:
         self._widths = None

@@ -303,6 +303,23 @@ def test_a_note_is_broken_between_words(hard: Path, monkeypatch: pytest.MonkeyPa
     assert text.in_sentences("a `b  c d", 4) == ["a `b", "c d"]
 
 
+def test_lines_between_rows_that_come_one_by_one_are_broken_between_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = Terminal(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    with output.RowWriter("table", main_type="replicated", live=True) as writer:
+        writer.row({"type": "joined", "master": "10.1.2.3:10912", "from_offset": 248133})
+        writer.summary(max_offset=248133, behind_bytes=0, caught_up=True)
+    assert terminal.shown.splitlines() == [
+        "joined: master=10.1.2.3:10912,",
+        "  from_offset=248133",
+        "summary: max_offset=248133,",
+        "  behind_bytes=0, caught_up=yes",
+    ]
+
+
 def test_widths_of_what_is_not_latin() -> None:
     assert text.width("订单") == 4 and text.width("한글") == 4
     assert text.width("e\u0301") == 1 and text.width("\u1112\u1161\u11ab") == 2
