@@ -68,7 +68,8 @@ def test_the_way_of_a_repair(cli: Cli, broken: Path, tmp_path: Path) -> None:
     before.pop("lock", None)
     assert left == before
     assert cli("repair", "--undo", "--yes", store=broken).code == 1
-    assert cli("repair", "--resume", store=broken).code == 1
+    none = cli("repair", "--resume", store=broken)
+    assert none.code == 1 and "`rmqctl repair --plan FILE`" in none.err
 
 
 def test_lint_says_no_more_than_it_has_looked_at(cli: Cli, store: Path) -> None:

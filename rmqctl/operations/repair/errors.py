@@ -46,6 +46,7 @@ class RepairCutOff(RmqctlError):
 
 class NoRepair(RmqctlError):
     template = "there is no repair of {store} that could be {verb}."
+    step = "`rmqctl repair --plan FILE` says what could be mended."
     exit_code = 1
 
 
