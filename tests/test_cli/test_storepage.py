@@ -247,3 +247,11 @@ def test_a_browser_shows_it_narrow_and_wide(is_light: int, tmp_path: Path) -> No
     # The only script is the test's.
     told = f"1300 fits {scheme} 2 true 1 0 | 360 fits {scheme} 4 true 1 0"
     assert f"<title>{told}</title>" in shown
+
+
+def test_a_directory_without_the_right_to_write_is_told_of_before_the_check(
+    cli: Cli, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
+    done = cli("verify", "--report", tmp_path / "page.html", store=store)
+    assert done.code == 5 and done.out == "" and "no right to write" in done.err

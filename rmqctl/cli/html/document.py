@@ -44,11 +44,13 @@ def made() -> str:
 def check_place(path: Path) -> None:
     """Before a page is made: whether a file can be there.
 
-    :raises CannotWrite: there is no directory for it, or a directory, a device or a FIFO has its
-        name, whose place a file must not take.
+    :raises CannotWrite: there is no directory for it, or it takes no file, or a directory, a device or
+        a FIFO has its name, whose place a file must not take.
     """
     if not path.absolute().parent.is_dir():
         raise CannotWrite(path=str(path), reason="there is no directory for it")
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise CannotWrite(path=str(path), reason="no right to write in its directory")
     if path.exists() and not path.is_file():
         raise CannotWrite(path=str(path), reason="it is no regular file: name a new one")
 
