@@ -44,8 +44,8 @@ def made() -> str:
 def check_place(path: Path) -> None:
     """Before a page is made: whether a file can be there.
 
-    :raises CannotWrite: there is no directory for it, or it takes no file, or a directory, a device or
-        a FIFO has its name, whose place a file must not take.
+    :raises CannotWrite: there is no directory for it, or that takes no file; or a directory, a
+        device or a FIFO has its name, whose place a file must not take.
     """
     if not path.absolute().parent.is_dir():
         raise CannotWrite(path=str(path), reason="there is no directory for it")
