@@ -22,6 +22,7 @@ from rmqctl.engine.write import messages as engine_messages
 from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
 from rmqctl.errors import TopicNotAllowed
 from tests.seeds import times
+from tests.test_kernel.alike import assert_alike, files_of
 from tests.test_kernel.test_single import CONFIG, NOW, OTHERS, odd, usual
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -76,21 +77,12 @@ def run(choice: str, given: list[Any], config: MessageStoreConfig) -> Any:
             assert store.dispatch_behind_bytes == 0
             stats = store.writer.stats
             answers.append((stats.put_message_topic_size_total, stats.put_message_failed_times))
-        # The index's files have their names from the clock of the machine.
-        files = [
-            (str(path.relative_to(root)) if path.parent.name != "index" else "", path.read_bytes())
-            for path in sorted(root.rglob("*"))
-            if path.is_file()
-        ]
+        files = files_of(root)
     return answers, files
 
 
 def assert_equal(given: list[Any], config: MessageStoreConfig) -> None:
-    answers, files = run("compiled", given, config)
-    expected, stored = run("pure", given, config)
-    assert answers == expected
-    assert [name for name, _ in files] == [name for name, _ in stored]
-    assert files == stored
+    assert_alike(lambda choice: run(choice, given, config))
 
 
 either = usual | usual.map(as_plain)

@@ -23,6 +23,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_
 from rmqctl.engine.write import onecall, single, storewriter
 from rmqctl.errors import TopicNotAllowed
 from tests.seeds import times
+from tests.test_kernel.alike import assert_alike, files_of
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -104,21 +105,12 @@ def run(choice: str, messages: list[MessageExtBrokerInner], config: MessageStore
             assert store.dispatch_behind_bytes == 0
             stats = store.writer.stats
             answers.append((stats.put_message_topic_size_total, stats.put_message_failed_times))
-        # The index's files have their names from the clock of the machine.
-        files = [
-            (str(path.relative_to(root)) if path.parent.name != "index" else "", path.read_bytes())
-            for path in sorted(root.rglob("*"))
-            if path.is_file()
-        ]
+        files = files_of(root)
     return answers, files
 
 
 def assert_equal(messages: list[MessageExtBrokerInner], config: MessageStoreConfig) -> None:
-    answers, files = run("compiled", messages, config)
-    expected, stored = run("pure", messages, config)
-    assert answers == expected
-    assert [name for name, _ in files] == [name for name, _ in stored]
-    assert files == stored
+    assert_alike(lambda choice: run(choice, messages, config))
 
 
 @settings(max_examples=times(15), deadline=None)
