@@ -74,6 +74,17 @@ def facts() -> Dialogue[MasterFacts]:
     return MasterFacts(role, values.get("brokerName", ""), config, start, end)
 
 
+def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:
+    """Whether a broker says nothing of itself because it has just started: before it has looked at
+    its own rates for the first time, a second after its start, it fails to tell them
+    (``StoreStatsService#getPutTps``)."""
+    return (
+        request.code == RequestCode.GET_BROKER_RUNTIME_INFO
+        and answer.code == ResponseCode.SYSTEM_ERROR
+        and "NoSuchElementException" in (answer.remark or "")
+    )
+
+
 def log_range() -> Dialogue[tuple[int, int]]:
     """Where the master's log begins and ends."""
     answer = yield from _ask(RequestCode.GET_BROKER_RUNTIME_INFO)

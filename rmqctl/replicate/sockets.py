@@ -43,6 +43,8 @@ _TOLD_SECONDS, _FLUSH_SECONDS = 5.0, 10.0
 #: Seconds after which a master that has more than it sends is asked anew.
 _STARVED_SECONDS = 15.0
 _WAIT_SECONDS = 0.2
+#: Seconds that a broker has which has just started, and between two questions then.
+_START_SECONDS, _START_WAIT = 10.0, 0.1
 #: Bytes that are read before they are appended and flushed.
 _MOST_AT_ONCE = 4 << 20
 _READ_SIZE = 1 << 18
@@ -85,6 +87,14 @@ class Asker:
             raise MasterRefused(address=str(self._target), reason=str(error)) from error
 
     def _ask(self, request: RemotingCommand) -> RemotingCommand:
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            answer = self._ask_once(request)
+            if not questions.is_starting(request, answer) or time.monotonic() > end:
+                return answer
+            time.sleep(_START_WAIT)
+
+    def _ask_once(self, request: RemotingCommand) -> RemotingCommand:
         if self._socket is None:
             self._socket = socket.create_connection(self._target, _CONNECT_SECONDS)
             self._reader = FrameReader()

@@ -16,7 +16,7 @@ from rmqctl.engine.record.pieces import PieceReader
 from rmqctl.engine.state import brokerjson
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.serve.processors import table
-from rmqctl.serve.processors.request import Request, Served
+from rmqctl.serve.processors.request import Outcome, Request, Served
 from rmqctl.serve.wire.command import RemotingCommand
 from tests.golden_data import tree_content
 from tests.test_cli.conftest import Cli
@@ -217,6 +217,26 @@ def test_a_master_that_gives_no_topics_is_told(
         )
     assert done.code == 5 and "not for you" in done.err
     assert not (tmp_path / "copy" / "abort").exists()
+
+
+def test_a_master_that_has_just_started_is_waited_for(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tells = table.PROCESSORS[RequestCode.GET_BROKER_RUNTIME_INFO]
+    asked = 0
+
+    def early(served: Served, request: Request) -> Outcome:
+        nonlocal asked
+        asked += 1
+        if asked <= 2:
+            remark = "java.util.NoSuchElementException, java.base/java.util.LinkedList.getLast"
+            return request.command.answer(ResponseCode.SYSTEM_ERROR, remark)
+        return tells(served, request)
+
+    with live(tmp_path / "master") as master:
+        master.put(5)
+        monkeypatch.setitem(table.PROCESSORS, RequestCode.GET_BROKER_RUNTIME_INFO, early)
+        assert replicate(cli, master, tmp_path / "copy")[-1]["caught_up"]
 
 
 def test_a_sync_master_wants_consent(tmp_path: Path, cli: Cli) -> None:

@@ -78,6 +78,8 @@ final class Admin {
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("watched");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // What a listener is still busy with would not be committed.
+        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.subscribe(request.get("topic").getAsString(), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             synchronized (got) {
