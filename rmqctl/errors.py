@@ -191,6 +191,12 @@ class CannotWrite(RmqctlError):
     )
 
 
+class CannotWriteThere(CannotWrite):
+    """A place that takes no file of ours, whatever the system would say."""
+
+    template = "cannot write {path}: {reason}. Name another place."
+
+
 class SymbolicLinkRefused(RmqctlError):
     template = (
         "{path} is a symbolic link, and writers do not follow links inside a store. "

@@ -123,6 +123,7 @@ def test_what_is_asked_for_in_vain_is_told_before_the_check(
     assert done.code == 5 and done.out == "" and "no directory" in done.err
     done = cli("simulate-start", "--report", damaged / "page.html", store=damaged)
     assert done.code == 5 and done.out == "" and "inside the store" in done.err
+    assert "Name another place." in done.err and "mount" not in done.err
     (tmp_path / "page.html").mkdir()
     assert cli("verify", "--report", tmp_path / "page.html", store=damaged).code == 2
     # Root would put a file in the place of a device.

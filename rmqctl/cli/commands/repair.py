@@ -102,7 +102,7 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
     from rmqctl.cli.advice import line_for
     from rmqctl.engine.files.lock import is_locked
     from rmqctl.engine.settings.logdirectories import lies_within
-    from rmqctl.errors import CannotWrite, OutputExists
+    from rmqctl.errors import CannotWriteThere, OutputExists
     from rmqctl.operations.repair import rows
     from rmqctl.operations.repair.plan import make_plan
     from rmqctl.operations.repair.planfile import plan_text, write_new
@@ -115,7 +115,7 @@ def _plan(settings: Settings, target: Path, jobs: int) -> int:
     if target.is_symlink() or target.exists():
         raise OutputExists(path=str(target))
     if not target.absolute().parent.is_dir():
-        raise CannotWrite(path=str(target), reason="there is no directory for it")
+        raise CannotWriteThere(path=str(target), reason="there is no directory for it")
     if is_locked(settings.root):
         settings.note(
             "note: another process holds the store's lock: a plan that is made while a broker "

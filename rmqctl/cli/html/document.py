@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from rmqctl.cli.html.parts import text
-from rmqctl.errors import CannotWrite
+from rmqctl.errors import CannotWrite, CannotWriteThere
 
 
 def document(title: str, body: str, styles: Sequence[str], scripts: Sequence[str] = ()) -> str:
@@ -44,15 +44,15 @@ def made() -> str:
 def check_place(path: Path) -> None:
     """Before a page is made: whether a file can be there.
 
-    :raises CannotWrite: there is no directory for it, or that takes no file; or a directory, a
+    :raises CannotWriteThere: there is no directory for it, or that takes no file; or a directory, a
         device or a FIFO has its name, whose place a file must not take.
     """
     if not path.absolute().parent.is_dir():
-        raise CannotWrite(path=str(path), reason="there is no directory for it")
+        raise CannotWriteThere(path=str(path), reason="there is no directory for it")
     if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise CannotWrite(path=str(path), reason="no right to write in its directory")
+        raise CannotWriteThere(path=str(path), reason="no right to write in its directory")
     if path.exists() and not path.is_file():
-        raise CannotWrite(path=str(path), reason="it is no regular file: name a new one")
+        raise CannotWriteThere(path=str(path), reason="it is no regular file")
 
 
 def write(path: Path, page: str) -> None:

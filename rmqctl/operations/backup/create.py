@@ -14,7 +14,7 @@ from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.settings.logdirectories import lies_within
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import CannotWrite, UsageError
+from rmqctl.errors import CannotWriteThere, UsageError
 from rmqctl.operations.backup import place as places
 from rmqctl.operations.backup.archive import ArchiveWriter
 from rmqctl.operations.backup.content import Content, Digest, Extent, Piece
@@ -111,7 +111,7 @@ def _check_place(wanted: Wanted) -> None:
             raise UsageError(reason=f"{places.shown(output)}: {reason}.")
         return
     if lies_within(places.local(output), wanted.root, wanted.config):
-        raise CannotWrite(path=output, reason="it lies inside the store: name another place")
+        raise CannotWriteThere(path=output, reason="it lies inside the store")
 
 
 def _copied(

@@ -15,7 +15,7 @@ from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import log_directories
-from rmqctl.errors import CannotRead, CannotWrite
+from rmqctl.errors import CannotRead, CannotWriteThere
 from rmqctl.operations.doctor.faults import KINDS, Damaged, Fault, faults_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def corrupt(
     """
     paths.check_store(root)
     if output.resolve().is_relative_to(root.resolve()):
-        raise CannotWrite(path=str(output), reason="it lies inside the store: name another place")
+        raise CannotWriteThere(path=str(output), reason="it lies inside the store")
     file_size = commit_log_file_size(root, config)
     directories = log_directories(root, config).all
     chance = random.Random(f"{' '.join(kinds)} {seed}")
