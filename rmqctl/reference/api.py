@@ -139,6 +139,13 @@ SECTIONS = (
         {
             "rmqctl.spark.source.datasource": ("scan",),
             "rmqctl.spark.sink.newstore": ("write_store",),
+            "rmqctl.spark.procedures.stores": (
+                "store",
+                "Stores",
+                "Verified",
+                "Statistics",
+                "import_messages",
+            ),
         },
     ),
 )

@@ -13,19 +13,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rmqctl.spark.procedures.stores import Stores, import_messages, store
     from rmqctl.spark.sink.newstore import write_store
     from rmqctl.spark.source.datasource import RocketMQDataSource, scan
 
-__all__ = ["RocketMQDataSource", "scan", "write_store"]
+_HOMES = {
+    "RocketMQDataSource": "rmqctl.spark.source.datasource",
+    "Stores": "rmqctl.spark.procedures.stores",
+    "import_messages": "rmqctl.spark.procedures.stores",
+    "scan": "rmqctl.spark.source.datasource",
+    "store": "rmqctl.spark.procedures.stores",
+    "write_store": "rmqctl.spark.sink.newstore",
+}
+__all__ = [
+    "RocketMQDataSource",
+    "Stores",
+    "import_messages",
+    "scan",
+    "store",
+    "write_store",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(name)
-    if name == "write_store":
-        from rmqctl.spark.sink.newstore import write_store
+    from importlib import import_module
 
-        return write_store
-    from rmqctl.spark.source import datasource
-
-    return getattr(datasource, name)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rmqctl.spark' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -52,6 +52,7 @@ ROOMS = {
         "rmqctl.arrow",
         "rmqctl.engine",
         "rmqctl.errors",
+        "rmqctl.operations",
         "rmqctl.rows",
         "rmqctl.spark",
     },
@@ -80,7 +81,14 @@ FLOORS = {
         ["change", "doctor"],
         ["repair"],
     ],
-    "rmqctl.spark": [["session"], ["mend", "remote"], ["sink"], ["source"], ["plugin", "report"]],
+    "rmqctl.spark": [
+        ["session"],
+        ["mend", "remote"],
+        ["sink"],
+        ["source"],
+        ["plugin", "report"],
+        ["procedures"],
+    ],
     "rmqctl.serve": [
         ["errors", "wire"],
         ["ha", "state"],

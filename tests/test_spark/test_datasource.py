@@ -434,7 +434,7 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     from xml.etree import ElementTree
 
     page = (Path(__file__).parents[2] / "docs/tutorial/spark.md").read_text()
-    chart, less, live, new, whole = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    chart, less, notebook, live, new, whole = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(ast.parse(chart).body) <= 10
     store = small_store(tmp_path / "store", "orders", 7)
     monkeypatch.chdir(tmp_path)
@@ -449,6 +449,9 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     drawing = ElementTree.parse(tmp_path / "messages.svg").getroot()
     assert [element.text for element in drawing if element.tag.endswith("text")] == ["orders: 7"]
     run(less)
+    run(notebook)
+    assert names["counted"].summary["messages"] == 7
+    assert list((tmp_path / "messages" / "topic=orders").rglob("*.parquet"))
     run("stream = " + live)
     assert names["stream"].isStreaming
     names["rows"] = spark.createDataFrame([("t", b"x")], "topic string, body binary")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.cli.commands.rebuild import _on_spark
 from rmqctl.errors import CannotWrite, OutputExists
 from rmqctl.operations.mend.rebuild import plan_rebuild
+from rmqctl.spark.procedures import rebuilding
 from rmqctl.spark.session import session
 from rmqctl.spark.session.staging import (
     BESIDE,
@@ -80,7 +80,7 @@ def test_what_tasks_of_a_rebuild_write_too_late_is_removed(
 
     monkeypatch.setattr("rmqctl.spark.mend.rebuild.build", given_up)
     with pytest.raises(KeyboardInterrupt):
-        _on_spark(None, plan_rebuild(store, CONFIG, "all"), output)  # type: ignore[arg-type]
+        rebuilding.run(None, plan_rebuild(store, CONFIG, "all"), output)  # type: ignore[arg-type]
     (beside(output) / "consumequeue").mkdir(parents=True)
     remove_abandoned()
     assert list(tmp_path.iterdir()) == [store]

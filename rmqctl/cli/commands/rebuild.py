@@ -23,8 +23,6 @@ from rmqctl.cli.spark_options import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from rmqctl.cli.output import RowWriter
     from rmqctl.errors import RmqctlError
     from rmqctl.operations.mend.rebuild import RebuildPlan, RebuildSummary
@@ -275,31 +273,12 @@ def _builder(
         )
     else:
         with spark_session(options, advance, total) as spark:
+            from rmqctl.spark.procedures import rebuilding
             from rmqctl.spark.session.jobs import at_once
 
-            with at_once(spark, functools.partial(_on_spark, spark), work) as begun:
+            with at_once(spark, functools.partial(rebuilding.run, spark), work) as begun:
                 builds = {plan.root: one for (plan, _), one in zip(work, begun, strict=True)}
                 yield lambda plan, target: builds[plan.root].result()
-
-
-def _on_spark(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> RebuildSummary:
-    """The same by tasks of Spark: files appear under their names when all of them are whole."""
-    from rmqctl.operations.mend import rebuild
-    from rmqctl.spark.mend import rebuild as on_spark
-    from rmqctl.spark.session.failures import failures_told
-    from rmqctl.spark.session.staging import noted_if_given_up
-
-    def build(plan: RebuildPlan, target: Path, _: object = None) -> RebuildSummary:
-        with failures_told():
-            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
-
-    def build_aside(plan: RebuildPlan, target: Path, _: object) -> RebuildSummary:
-        with noted_if_given_up(target):
-            return build(plan, target)
-
-    if output is None:
-        return rebuild.rebuild_in_place(plan, build=build)
-    return rebuild.rebuild_to(plan, output, build=build_aside)
 
 
 class _Done:

@@ -4,6 +4,7 @@ Other rooms use:
 
 - :mod:`~rmqctl.operations.mend.missing`
 - :mod:`~rmqctl.operations.mend.rebuild`
+- :mod:`~rmqctl.operations.mend.rebuildplan`
 - :mod:`~rmqctl.operations.mend.recovery`
 - :mod:`~rmqctl.operations.mend.salvage`
 - :mod:`~rmqctl.operations.mend.salvagerows`

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 FINDING_DDL = (
     "store string, code string, severity string, structure string, path string, "
     "physical_offset bigint, position bigint, topic string, queue_id bigint, "
-    "queue_offset bigint, expected string, found string, advice string, command string"
+    "queue_offset bigint, expected string, found string, advice string"
 )
 _TOLD = pa.schema([("kind", pa.string()), ("data", pa.binary())])
 _TOLD_DDL = "kind string, data binary"
@@ -222,12 +222,13 @@ def _answers(frame: DataFrame) -> Iterator[tuple[str, Any]]:
 
 
 def write_findings(spark: SparkSession, rows: list[tuple[Any, ...]], output: str) -> None:
-    """Rows of :data:`FINDING_DDL` as Parquet files in a new directory.
+    """Rows of :data:`FINDING_DDL`, and the command line of each, as Parquet files in a new
+    directory.
 
     :raises OutputExists: there is something.
     """
     from rmqctl.spark.session.staging import in_new_directory
 
-    frame = spark.createDataFrame(rows, FINDING_DDL).coalesce(1)
+    frame = spark.createDataFrame(rows, f"{FINDING_DDL}, command string").coalesce(1)
     with in_new_directory(output) as place:
         frame.write.mode("overwrite").parquet(place)

@@ -1,0 +1,7 @@
+"""What the commands do on Spark, for programs and notebooks: results are data frames and values.
+
+Other rooms use:
+
+- :mod:`~rmqctl.spark.procedures.rebuilding`
+- :mod:`~rmqctl.spark.procedures.stores`
+"""

@@ -1,0 +1,30 @@
+"""Rows of the commands as data frames: their columns are the fields that are declared of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.rows.field import Field, fields_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rmqctl.rows import Row
+
+_TYPES = {bool: "boolean", float: "double", str: "string"}
+
+
+def frame(spark: SparkSession, row: type, rows: Iterable[Row]) -> DataFrame:
+    """Rows of one declared type. ``type``, which is the same in all of them, is no column."""
+    fields = [one for one in fields_of(row) if one.name != "type"]
+    columns = ", ".join(f"{one.name} {_type(one)}" for one in fields)
+    values = [tuple(one[field.name] for field in fields) for one in rows]
+    return spark.createDataFrame(values, columns)
+
+
+def _type(field: Field) -> str:
+    kind: Any = next(one for one in field.types if one is not type(None))
+    if kind is int:
+        return "int" if field.bits == 32 else "bigint"
+    return _TYPES[kind]

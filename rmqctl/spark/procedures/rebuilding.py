@@ -1,0 +1,36 @@
+"""A rebuild by tasks of Spark: the plan, the swap and the summary are those of every rebuild."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.mend import rebuild
+from rmqctl.spark.mend import rebuild as on_spark
+from rmqctl.spark.session.failures import failures_told
+from rmqctl.spark.session.staging import noted_if_given_up
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqctl.operations.mend.rebuildplan import RebuildPlan
+
+
+def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.RebuildSummary:
+    """Rebuilds into the new directory ``output``, or in place (None): files appear under their
+    names when all of them are whole.
+
+    :raises RmqctlError: as ``rebuild_to`` and ``rebuild_in_place``. :raises SparkFailed: a job did.
+    """
+
+    def build(plan: RebuildPlan, target: Path, _: object = None) -> rebuild.RebuildSummary:
+        with failures_told():
+            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
+
+    def build_aside(plan: RebuildPlan, target: Path, _: object) -> rebuild.RebuildSummary:
+        with noted_if_given_up(target):
+            return build(plan, target)
+
+    if output is None:
+        return rebuild.rebuild_in_place(plan, build=build)
+    return rebuild.rebuild_to(plan, output, build=build_aside)
