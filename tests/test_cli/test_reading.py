@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.cli.output import FORMATS
-from rmqctl.engine.files.newdirectory import BESIDE
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.operations.mend import rebuild
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.structures import MessageRow

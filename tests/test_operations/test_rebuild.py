@@ -15,7 +15,7 @@ import pytest
 from rmqctl.engine.derive import writer
 from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.files import mappedfile
-from rmqctl.engine.files.newdirectory import BESIDE
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue import queuetable, queuetablewriter
 from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue

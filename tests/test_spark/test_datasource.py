@@ -434,7 +434,9 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     from xml.etree import ElementTree
 
     page = (Path(__file__).parents[2] / "docs/tutorial/spark.md").read_text()
-    chart, less, notebook, live, new, whole = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    chart, less, notebook, live, new, whole, append, copy = re.findall(
+        r"```python\n(.*?)```", page, re.DOTALL
+    )
     assert len(ast.parse(chart).body) <= 10
     store = small_store(tmp_path / "store", "orders", 7)
     monkeypatch.chdir(tmp_path)
@@ -457,8 +459,12 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     names["rows"] = spark.createDataFrame([("t", b"x")], "topic string, body binary")
     run(new)
     run(whole.replace("new-store", "whole-store"))
-    for made in ("new-store", "whole-store"):
-        assert [row["body"] for row in engine_rows("commitlog", tmp_path / made)] == [b"x"]
+    run(append)
+    run(append)
+    run(copy)
+    for made, bodies in (("whole-store", [b"x"]), ("new-store", [b"x"] * 2)):
+        assert [row["body"] for row in engine_rows("commitlog", tmp_path / made)] == bodies
+    assert len(engine_rows("commitlog", tmp_path / "copy")) == 7
 
 
 def test_a_path_of_a_broker_conf_may_hold_an_equals_sign(tmp_path: Path) -> None:

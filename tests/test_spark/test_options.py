@@ -328,7 +328,7 @@ def test_spark_knows_the_name_unasked(spark: SparkSession, golden: Golden) -> No
 
 def test_the_page_has_every_option() -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/spark.md").read_text("utf-8")
-    takers = {"b": "read", "s": "stream", "w": "write"}
+    takers = {"b": "read", "s": "stream", "w": "write", "t": "stream write"}
     for option in OPTIONS:
         where = ", ".join(takers[letter] for letter in option.holds_in)
         assert f"| `{option.name}` | {where} | {option.meaning} |\n" in page

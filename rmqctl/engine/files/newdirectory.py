@@ -13,10 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
-
-#: What a directory is called while it is built, behind its name.
-BESIDE = ".rmqctl-new"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.files.unfinished import BESIDE, check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
@@ -321,3 +321,26 @@ def writing_error(path: Path | str, error: OSError) -> Exception:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StoreReadOnly(path=str(path), reason=error.strerror)
     return CannotWrite(path=str(path), reason=error.strerror)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Writes a file, or puts one in the place of another, at once and durably.
+
+    :raises CannotWrite, StoreReadOnly: what the system says.
+    """
+    beside = path.with_name(path.name + BESIDE)
+    try:
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(beside, path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise writing_error(path, error) from error

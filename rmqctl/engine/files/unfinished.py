@@ -10,6 +10,8 @@ from rmqctl.errors import RmqctlError
 
 #: Where a repair builds, and keeps what it replaces until it is done.
 REPAIR = "rmqctl-repair"
+#: What a file or directory is called while it is built, behind its name.
+BESIDE = ".rmqctl-new"
 #: What it does; from when it is there the store may have been changed.
 JOURNAL = "journal.json"
 

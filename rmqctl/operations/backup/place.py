@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
 from rmqctl.operations.backup.errors import (
     BackupLibraryMissing,

@@ -40,7 +40,7 @@ from rmqctl.operations.repair.journal import (
 )
 from rmqctl.operations.repair.movable import check_movable
 from rmqctl.operations.repair.plan import settings_of
-from rmqctl.operations.repair.planfile import plan_text, read_plan, write_whole
+from rmqctl.operations.repair.planfile import plan_text, read_plan
 from rmqctl.operations.repair.stage import stage
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _staged(
         _remove_staged(root)
         directory.mkdir()
         sync(root)
-        write_whole(directory / PLAN, plan_text(plan).encode())
+        paths.write_whole(directory / PLAN, plan_text(plan).encode())
         journal = stage(root, config, plan, progress, jobs)
         write_journal(root, journal)
         return journal

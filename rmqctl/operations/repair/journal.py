@@ -31,7 +31,7 @@ from rmqctl.operations.mend.swap import refuse_links
 from rmqctl.operations.repair.errors import RepairCutOff, RepairOvertaken
 from rmqctl.operations.repair.fingerprint import Fingerprint, fingerprint
 from rmqctl.operations.repair.model import Step
-from rmqctl.operations.repair.planfile import is_below, write_whole
+from rmqctl.operations.repair.planfile import is_below
 
 NEW, OLD, PLAN = "new", "old", "plan.json"
 BACKUP = "rmqctl-backup-"
@@ -70,13 +70,13 @@ class Journal(NamedTuple):
 
 def write_journal(root: Path, journal: Journal) -> None:
     """From here on the store may be changed. Errors as of
-    :func:`~rmqctl.operations.repair.planfile.write_whole`."""
+    :func:`~rmqctl.engine.files.paths.write_whole`."""
     content = journal._asdict() | {"version": 1, "moves": [one._asdict() for one in journal.moves]}
     data = json.dumps(content, indent=1).encode()
     if len(data) > brokerjson.MAX_BYTES:
         reason = "the plan has too many steps at once: leave some out, and make another plan then"
         raise CannotWrite(path=str(root / REPAIR / JOURNAL), reason=reason)
-    write_whole(root / REPAIR / JOURNAL, data)
+    paths.write_whole(root / REPAIR / JOURNAL, data)
 
 
 def read_journal(directory: Path) -> Journal:

@@ -12,7 +12,6 @@ from typing import Any
 
 from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.newdirectory import BESIDE
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, ConfigFileUnreadable, OutputExists
 from rmqctl.operations.repair.errors import PlanUnreadable
@@ -63,28 +62,7 @@ def write_new(path: Path, text: str) -> None:
     """
     if os.path.lexists(path):
         raise OutputExists(path=str(path))
-    write_whole(path, text.encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file, or puts one in the place of another, at once and durably. Errors as of
-    :func:`write_new`."""
-    beside = path.with_name(path.name + BESIDE)
-    try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        os.rename(beside, path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise paths.writing_error(path, error) from error
+    paths.write_whole(path, text.encode())
 
 
 # --- reading ---------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ from rmqctl.operations.repair.journal import (
     kept_place,
     kept_tail,
 )
-from rmqctl.operations.repair.planfile import write_whole
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -178,7 +177,7 @@ class _Stage:
             text = brokerjson.read_text(Path(f"{before}{brokerjson.BACKUP}"))
         fresh = self._new / path
         fresh.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(fresh, text.encode())
+        paths.write_whole(fresh, text.encode())
         self._like(before if before.is_file() else Path(f"{before}{brokerjson.BACKUP}"), fresh)
 
     def _put_offset(self, name: str, value: Any, step: Step) -> None:
@@ -197,7 +196,7 @@ class _Stage:
     def _checkpoint(self, step: Step) -> None:
         before, fresh = self._root / step.path, self._new / step.path
         data = before.read_bytes()[:CHECKPOINT_FILE_SIZE] if before.is_file() else b""
-        write_whole(fresh, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
+        paths.write_whole(fresh, data.ljust(CHECKPOINT_FILE_SIZE, b"\0"))
         write_checkpoint(self._new, fresh, Checkpoint(**step.what))
         if before.is_file():
             self._like(before, fresh)

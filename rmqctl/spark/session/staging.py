@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqctl.engine.files.newdirectory import BESIDE, made_anew, new_directory
+from rmqctl.engine.files.newdirectory import made_anew, new_directory
+from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import OutputInUse, RmqctlError
 
 __all__ = [

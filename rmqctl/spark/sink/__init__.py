@@ -1,7 +1,8 @@
-"""From rows to a new store.
+"""From rows to a new store, or to the end of one that is there.
 
 Other rooms use:
 
+- :mod:`~rmqctl.spark.sink.appender`
 - :mod:`~rmqctl.spark.sink.importer`
 - :mod:`~rmqctl.spark.sink.newstore`
 - :mod:`~rmqctl.spark.sink.writer`

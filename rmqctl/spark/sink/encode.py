@@ -7,6 +7,7 @@ has one definition.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -98,6 +99,19 @@ class RowEncoder:
             return self._encode(columns)
         except UnicodeDecodeError as error:
             raise RowRefused(f"a text is not UTF-8: {error}") from error
+
+    def messages(self, batch: pa.RecordBatch) -> Iterator[MessageExtBrokerInner]:
+        """The rows as messages, which are not checked.
+
+        :raises RowRefused: a value is none of its field.
+        """
+        columns = MessageColumns(batch, self._settings.timestamp, self._special, self._dropped)
+        for number in range(len(columns)):
+            row = columns.row(number)
+            try:
+                yield replace(self._message_of(row), was_stored=self._settings.as_stored)
+            except ValueError as error:
+                raise RowRefused(f"{error}, in the row {_brief(row)}") from error
 
     @property
     def _special(self) -> set[str]:

@@ -265,6 +265,11 @@ def check_new_store(path: str, schema: StructType, config: MessageStoreConfig) -
     if is_spread(config):
         reason = "its log would lie in other directories: take storePathCommitLog out of its conf"
         raise WriteRefused(path=path, reason=reason)
+    check_columns(path, schema)
+
+
+def check_columns(path: str, schema: StructType) -> None:
+    """:raises WriteRefused: the columns make no messages."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name in REQUIRED:
         if name not in types:

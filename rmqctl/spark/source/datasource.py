@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     DataSourceStreamReader,
     DataSourceWriter,
     InputPartition,
@@ -41,6 +42,14 @@ from rmqctl.rows.columns import ddl
 from rmqctl.spark.remote.stores import expand, expand_each
 from rmqctl.spark.session.ownpython import use_own_python
 from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.sink.appender import (
+    APP_ID,
+    VERSION,
+    RocketMQAppender,
+    RocketMQStreamAppender,
+    is_there,
+    stream_name,
+)
 from rmqctl.spark.sink.writer import RocketMQWriter
 from rmqctl.spark.source import options, pushdown, split, splits
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
@@ -159,11 +168,34 @@ class RocketMQDataSource(DataSource):
         options.check(self.options, "w")
         path = self.options.get("path", "")
         if overwrite:
-            raise ValueError('a store is never overwritten: save to a new path with mode("append")')
+            raise ValueError('a store is never overwritten: mode("append") adds to it')
         config = broker_config(self.options.get("brokerConf", ""))
         as_stored = options.flag(self.options, "asStored")
         place = Path(path.removeprefix("file://"))
-        return RocketMQWriter(place, config, schema, as_stored=as_stored)
+        app_id = self.options.get(APP_ID, "")
+        if bool(app_id) != (VERSION in self.options):
+            raise ValueError(f"a job that is to be put once needs both, {APP_ID} and {VERSION}")
+        if not (path and is_there(place)) and not app_id:
+            return RocketMQWriter(place, config, schema, as_stored=as_stored)
+        version = options.number(self.options, VERSION, -1) if app_id else None
+        return RocketMQAppender(
+            place, config, schema, as_stored=as_stored, app_id=app_id, version=version
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        options.check(self.options, "t")
+        if overwrite:
+            raise ValueError('messages are appended: write the stream with outputMode("append")')
+        path = self.options.get("path", "").removeprefix("file://")
+        if not path or is_remote(path):
+            raise ValueError("no store: give its directory to start()")
+        return RocketMQStreamAppender(
+            Path(path),
+            broker_config(self.options.get("brokerConf", "")),
+            schema,
+            stream_name(self.options),
+            as_stored=options.flag(self.options, "asStored"),
+        )
 
     @property
     def _structure(self) -> str:

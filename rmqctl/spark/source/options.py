@@ -25,7 +25,8 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class Option(NamedTuple):
-    """An option; ``holds_in`` are the first letters of what takes it: batch, stream, write."""
+    """An option; ``holds_in`` say what takes it: a batch (``b``), a stream
+    (``s``), a write (``w``), a stream's write (``t``)."""
 
     name: str
     holds_in: str
@@ -33,9 +34,9 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("path", "bsw", "the store, a pattern of several, or a list with commas; or URLs"),
+    Option("path", "bswt", "the store, a pattern of several, or a list with commas; or URLs"),
     Option("paths", "b", "the same as `load([…])` gives it"),
-    Option("brokerConf", "bsw", "a broker.conf: its path, or its text"),
+    Option("brokerConf", "bswt", "a broker.conf: its path, or its text"),
     Option("structure", "bs", "`commitlog` (default), `queue` or `index`"),
     Option("columns", "bs", "the wanted columns with commas; `*`: all, bodies too"),
     Option("checkCrc", "bs", "`true`: `status` tells of damaged bodies; default: if they are read"),
@@ -52,14 +53,17 @@ OPTIONS = (
     Option("where", "b", "conditions as JSON, which `scan` makes"),
     Option("maxBytesPerTrigger", "s", "bytes of log a batch, all stores together, such as `64m`"),
     Option("maxOffsetsPerTrigger", "s", "messages a batch, all stores together"),
-    Option("asStored", "w", "`true`: bodies and flags are written as they are"),
+    Option("asStored", "wt", "`true`: bodies and flags are written as they are"),
+    Option("txnAppId", "wt", "a name: jobs of it append each `txnVersion` once; a stream has one"),
+    Option("txnVersion", "w", "a number that grows from job to job of the name"),
+    Option("checkpointLocation", "t", "Spark's own: where a stream keeps how far it is"),
 )
 _BY_FOLDED = {option.name.lower(): option for option in OPTIONS}
-_PLACES = {"b": "spark.read", "s": "spark.readStream", "w": "df.write"}
+_PLACES = {"b": "spark.read", "s": "spark.readStream", "w": "df.write", "t": "df.writeStream"}
 
 
 def check(options: Iterable[str], place: str) -> None:
-    """:raises ValueError: an option is none, or none of ``place`` (``b``, ``s`` or ``w``)."""
+    """:raises ValueError: an option is none, or none of ``place`` (a letter of ``holds_in``)."""
     for given in options:
         known = _BY_FOLDED.get(given.lower())
         if known is None:

@@ -1,0 +1,328 @@
+"""Rows at the end of a store that is there: of a batch job, or batch by batch of a stream.
+
+1. Each task checks its rows and sets them aside as an Arrow file below ``rmqctl-append/`` in the
+   store, which every node must see.
+2. The driver's machine puts them, in the order of the partitions, under the store's lock and as
+   every put does: one store has one writer.
+
+A job that has a name and a number (``txnAppId`` and ``txnVersion``, which a stream has unasked) is
+put once, whatever is killed: before its first message is put, a note is on disk of what is set
+aside for it and of where the log ended. A later run of the same name first puts what is missing of
+that, and passes over numbers that are done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from isal.isal_zlib import crc32
+
+from formats import constants
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import ConfigFileUnreadable, RmqctlError
+from rmqctl.spark.session.staging import NotShared
+from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
+
+#: Below the store: what tasks set aside, and a note of each name.
+APPEND = "rmqctl-append"
+_NOTE = "done.json"
+#: What names of directories begin with, of jobs without a name.
+NAMELESS = "batch-"
+#: What a task writes, and what counts, when it is whole.
+_SUFFIX = ".arrow"
+_FILE = r"[0-9a-f]{32}-[0-9]+-[0-9]+\.arrow"
+_NO_NOTE = "it is none of rmqctl's notes"
+#: A put may lower the level.
+_DELAY = constants.PROPERTY_DELAY_TIME_LEVEL
+
+
+class AppendStopped(RmqctlError):
+    """Some of the messages are stored."""
+
+    template = (
+        "{path} has {stored} of the {messages} messages of this job, the first ones; then it "
+        "stopped: {reason}. Mend that; a job with txnAppId and txnVersion (a stream is one) goes "
+        "on there when it is run again."
+    )
+
+
+class SetAsideGone(RmqctlError):
+    template = (
+        "what was set aside for {path} is gone: a later job that appends to it has removed it. "
+        "Nothing was put. Run one job after the other."
+    )
+
+
+class AppendNoteUnreadable(RmqctlError):
+    template = (
+        "{path} does not say what was appended: {reason}. Nothing was put. Look at the newest "
+        "messages; without that file the job is put anew, with all of its messages."
+    )
+
+
+class Aside(NamedTuple):
+    """What one task has set aside: a file of messages, or why a row of its is none."""
+
+    name: str
+    messages: int
+    refused: str = ""
+
+
+class Transaction(NamedTuple):
+    """A job that is put once: its name, and a number that grows from job to job."""
+
+    app_id: str
+    version: int
+
+
+class Pending(NamedTuple):
+    """A job whose messages were to be put from the physical offset ``begin`` on, as far as is
+    known; ``files`` have them."""
+
+    version: int
+    begin: int
+    timestamp: int
+    as_stored: bool
+    files: list[tuple[str, int]]
+
+
+@dataclass(frozen=True)
+class Appending:
+    """One job, or one stream, and the store ``root``. It travels to the tasks.
+
+    :param name: tells what is set aside for it from that of others.
+    """
+
+    root: str
+    name: str
+    settings: EncodeSettings
+
+    @property
+    def _place(self) -> Path:
+        return Path(self.root, APPEND, self.name)
+
+    def begin(self) -> None:
+        """Makes the directory that tasks write to. What was set aside for jobs without a name goes:
+        a later job wins. That for a name stays: of a stream Spark begins each batch and each commit
+        anew.
+
+        :raises StoreInUse: a broker, or another writer, has the store.
+        :raises CannotWrite: the system refuses it. :raises AppendNoteUnreadable: the note of the
+            name is none.
+        """
+        lock = StoreLock(Path(self.root))
+        try:
+            for other in Path(self.root, APPEND).glob(f"{NAMELESS}*"):
+                shutil.rmtree(other)
+            self._place.mkdir(parents=True, exist_ok=True)
+            self._note()
+        except OSError as error:
+            raise paths.writing_error(self._place, error) from error
+        finally:
+            lock.release()
+
+    # --- in a task -----------------------------------------------------------------------------
+
+    def set_aside(self, batches: Iterable[pa.RecordBatch], name: str) -> Aside:
+        """One task's rows. A row that is no message is told and not raised: Spark would try it
+        again. :raises CannotWrite: the disk is full. :raises NotShared: this node has not the
+        store."""
+        encoder, messages = RowEncoder(self.settings), 0
+        path = self._place / f"{name}{_SUFFIX}"
+        try:
+            with path.open("wb") as file:
+                writer = None
+                for batch in batches:
+                    encoder.encode(batch)  # Refuses what is no message, before any is put.
+                    writer = writer or pa.ipc.new_stream(file, batch.schema)
+                    writer.write_batch(batch)
+                    messages += batch.num_rows
+                if writer is not None:
+                    writer.close()
+                file.flush()
+                os.fsync(file.fileno())
+        except RowRefused as error:
+            return Aside(path.name, 0, str(error))
+        except FileNotFoundError as error:
+            raise NotShared(path=self.root) from error
+        except OSError as error:
+            raise paths.writing_error(path, error) from error
+        return Aside(path.name, messages)
+
+    # --- by the driver -------------------------------------------------------------------------
+
+    def put(self, told: Sequence[Aside], transaction: Transaction | None = None) -> int:
+        """Puts what tasks have set aside, in their order, once; how many messages that was now.
+
+        :raises StoreInUse, DamagedStore: as every open for writing; nothing was put.
+        :raises SetAsideGone: nothing was put.
+        :raises AppendStopped: some were put.
+        """
+        settings = self.settings
+        files = [(one.name, one.messages) for one in told if one.messages]
+        with MessageStore(Path(self.root), settings.config, writable=True) as store:
+            if not all((self._place / name).exists() for name, _ in files):
+                raise SetAsideGone(path=self.root)
+            before, pending = self._note()
+            stored = self._rest_of(store, pending) if pending is not None else 0
+            done = max(before, pending.version if pending is not None else -1)
+            if transaction is None or transaction.version > done:
+                number = transaction.version if transaction is not None else done
+                job = Pending(
+                    number, store.max_offset, settings.timestamp, settings.as_stored, files
+                )
+                if transaction is not None:
+                    self._write_note(done, job)
+                stored += self._put(store, job, 0)
+                done = number
+            if transaction is not None or pending is not None:
+                self._write_note(done, None)
+        self._clear()
+        return stored
+
+    def abandon(self, told: Iterable[Aside]) -> None:
+        """Removes what tasks have set aside for a job that is not put."""
+        for one in told:
+            with suppress(FileNotFoundError):
+                (self._place / one.name).unlink()
+
+    def remove(self) -> None:
+        """Removes all of the job, which has no name that another could go on under."""
+        shutil.rmtree(self._place, ignore_errors=True)
+        with suppress(OSError):
+            self._place.parent.rmdir()
+
+    def _put(self, store: WritableStore, job: Pending, first: int) -> int:
+        """The messages of a job from number ``first`` on."""
+        stored = first
+        total = sum(messages for _, messages in job.files)
+
+        def stopped(reason: str) -> AppendStopped:
+            return AppendStopped(path=self.root, stored=stored, messages=total, reason=reason)
+
+        try:
+            for results in store.put_stream(self._messages(job, first)):
+                # One that is refused is the last of its bulk.
+                for result in results:
+                    if not result.is_ok:
+                        raise stopped(f"{result.status.value}: {result.reason}".rstrip(": "))
+                    stored += 1
+        except AppendStopped:
+            raise
+        except (OSError, ValueError, RmqctlError) as error:
+            raise stopped(str(error)) from error
+        return stored - first
+
+    def _rest_of(self, store: WritableStore, job: Pending) -> int:
+        """What a killed run has not put of a job: it put them in their order, and others may have
+        put theirs between and behind."""
+        wanted = self._messages(job, 0)
+        one, found = next(wanted, None), 0
+        for entry in store.commit_log.walk(job.begin) if job.begin < store.max_offset else ():
+            if one is None:
+                break
+            if isinstance(entry, Record) and _is_same(entry, one):
+                one, found = next(wanted, None), found + 1
+        return self._put(store, job, found)
+
+    def _messages(self, job: Pending, first: int) -> Iterator[MessageExtBrokerInner]:
+        encoder = RowEncoder(EncodeSettings(self.settings.config, job.timestamp, job.as_stored))
+        number = 0
+        for name, messages in job.files:
+            if number + messages <= first:
+                number += messages
+                continue
+            with (self._place / name).open("rb") as file, pa.ipc.open_stream(file) as batches:
+                for batch in batches:
+                    for message in encoder.messages(batch):
+                        if number >= first:
+                            yield message
+                        number += 1
+
+    # --- the note ------------------------------------------------------------------------------
+
+    def _note(self) -> tuple[int, Pending | None]:
+        """The last number that is done (-1: none), and what was begun.
+
+        :raises AppendNoteUnreadable: it is none.
+        """
+        path = self._place / _NOTE
+        try:
+            value = json.loads(brokerjson.read_text(path))
+            return _whole(value["done"]), _pending(value["pending"])
+        except FileNotFoundError:
+            return -1, None
+        except ConfigFileUnreadable as error:
+            raise AppendNoteUnreadable(path=str(path), reason=error.reason) from error
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise AppendNoteUnreadable(path=str(path), reason=_NO_NOTE) from error
+
+    def _write_note(self, done: int, pending: Pending | None) -> None:
+        value = {"done": done, "pending": None if pending is None else pending._asdict()}
+        paths.write_whole(self._place / _NOTE, json.dumps(value).encode())
+
+    def _clear(self) -> None:
+        """Removes files that no note names."""
+        _, pending = self._note()
+        kept = {name for name, _ in pending.files} if pending is not None else set()
+        for entry in list(self._place.iterdir()):
+            if entry.suffix == _SUFFIX and entry.name not in kept:
+                entry.unlink(missing_ok=True)
+
+
+def transaction_name(app_id: str) -> str:
+    """The directory of a job's name."""
+    return f"job-{sha256(app_id.encode()).hexdigest()[:32]}"
+
+
+def _pending(value: Any) -> Pending | None:
+    """:raises ValueError, TypeError, KeyError: it is none of a note."""
+    if value is None:
+        return None
+    files = []
+    for name, messages in value["files"]:
+        if not re.fullmatch(_FILE, name):
+            raise ValueError(name)  # A note names no other files than those beside it.
+        files.append((name, _whole(messages)))
+    version, begin, timestamp = (_whole(value[name]) for name in ("version", "begin", "timestamp"))
+    return Pending(version, begin, timestamp, value["as_stored"] is True, files)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or abs(value) > constants.LONG_MAX:
+        raise ValueError(value)
+    return value
+
+
+def _is_same(record: Record, message: MessageExtBrokerInner) -> bool:
+    """Whether a record is the message: a put adds properties, and a delay moves it aside."""
+    properties = record.properties
+    topic, queue_id = record.topic, record.queue_id
+    if topic == constants.RMQ_SYS_SCHEDULE_TOPIC and topic != message.topic:
+        topic = properties.get(constants.PROPERTY_REAL_TOPIC, "")
+        queue_id = message.queue_id
+    wanted = {k: v for k, v in message.properties.items() if k != _DELAY}
+    return (
+        (topic, queue_id) == (message.topic, message.queue_id)
+        and record.born_timestamp == message.born_timestamp
+        and (record.born_address, record.born_port) == message.born_host
+        and record.flag == message.flag
+        and record.body_length == len(message.body)
+        and record.body_crc == crc32(message.body) & 0x7FFFFFFF
+        and wanted.items() <= properties.items()
+    )

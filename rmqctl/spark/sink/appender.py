@@ -1,0 +1,173 @@
+"""``df.write.format("rocketmq").mode("append").save(path)`` to a store that is there, and
+``df.writeStream``: as Spark calls them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import MessageStore, system_clock
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.spark.session.staging import is_remote
+from rmqctl.spark.sink.append import NAMELESS, Appending, Aside, Transaction, transaction_name
+from rmqctl.spark.sink.encode import EncodeSettings
+from rmqctl.spark.sink.newstore import WriteRefused, check_columns, task
+
+APP_ID, VERSION = "txnAppId", "txnVersion"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has set aside."""
+
+    told: Aside
+
+
+class _Appender:
+    """What a batch job and a stream share."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        schema: StructType,
+        app_id: str,
+        as_stored: bool,
+    ) -> None:
+        """Makes the store when there is none.
+
+        :raises WriteRefused: the columns make no messages. :raises NotAStore: it is none.
+        :raises StoreInUse: a broker, or another writer, has it. :raises CannotWrite: it takes no
+            files.
+        """
+        check_columns(str(path), schema)
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            MessageStore(path, config, writable=True, create=True).close()
+        paths.check_store(path)
+        self.run = uuid.uuid4().hex
+        self.app_id = app_id
+        name = transaction_name(app_id) if app_id else NAMELESS + self.run
+        settings = EncodeSettings(config, system_clock(), as_stored)
+        self.appending = Appending(str(path.absolute()), name, settings)
+        self.appending.begin()
+
+    def set_aside(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        _, name = task()
+        return Written(self.appending.set_aside(batches, f"{self.run}-{name}"))
+
+    def put(self, messages: list[WriterCommitMessage | None], version: int | None) -> None:
+        """:raises WriteRefused: a row was no message; nothing was put."""
+        told = _told(messages)
+        for one in told:
+            if one.refused:
+                self.appending.abandon(told)
+                raise WriteRefused(path=self.appending.root, reason=one.refused)
+        transaction = Transaction(self.app_id, version) if version is not None else None
+        self.appending.put(told, transaction)
+
+    def abandon(self, messages: list[WriterCommitMessage | None]) -> None:
+        self.appending.abandon(_told(messages))
+
+
+class RocketMQAppender(DataSourceArrowWriter):
+    """Appends the rows of one job.
+
+    :param app_id: with ``version`` the job is put once, whatever is killed, and whoever runs it
+        again; empty: it is put each time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        schema: StructType,
+        *,
+        as_stored: bool = False,
+        app_id: str = "",
+        version: int | None = None,
+    ) -> None:
+        self._appender = _Appender(path, config, schema, app_id, as_stored)
+        self._version = version
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._appender.set_aside(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        try:
+            self._appender.put(messages, self._version)
+        finally:
+            if self._version is None:
+                self._appender.appending.remove()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._version is None:
+            self._appender.appending.remove()
+        else:
+            self._appender.abandon(messages)
+
+
+class RocketMQStreamAppender(DataSourceStreamArrowWriter):
+    """Appends the batches of a stream, each once, by the number that Spark gives it."""
+
+    def __init__(
+        self,
+        path: Path,
+        config: MessageStoreConfig,
+        schema: StructType,
+        app_id: str,
+        *,
+        as_stored: bool = False,
+    ) -> None:
+        self._appender = _Appender(path, config, schema, app_id, as_stored)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._appender.set_aside(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._appender.put(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._appender.abandon(messages)
+
+
+def stream_name(options: Mapping[str, str]) -> str:
+    """What a stream is called over its restarts: ``txnAppId``, else the id in its checkpoint.
+
+    :raises ValueError: nothing says it.
+    """
+    given = options.get(APP_ID, "")
+    if given:
+        return given
+    checkpoint = options.get("checkpointLocation", "").removeprefix("file://")
+    unknown = ValueError(
+        f"nothing says which stream this is after a restart: give option {APP_ID} a name of its "
+        "own, or option checkpointLocation a directory that the driver sees"
+    )
+    if not checkpoint or is_remote(checkpoint):
+        raise unknown
+    try:
+        name = json.loads(Path(checkpoint, "metadata").read_bytes())["id"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise unknown from error
+    return str(name)
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path holds a store already, to which is appended."""
+    return (path / paths.COMMIT_LOG).is_dir()
+
+
+def _told(messages: list[WriterCommitMessage | None]) -> list[Aside]:
+    return [one.told for one in messages if isinstance(one, Written)]

@@ -1,0 +1,286 @@
+"""Appending to a store that is there: by jobs, by streams, and by those that were killed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
+from rmqctl.errors import NotAStore, StoreInUse
+from rmqctl.operations.verify import Finding, verify
+
+pytest.importorskip("pyspark", reason="pip install '.[spark]'")
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
+
+from rmqctl.spark.sink.append import APPEND, AppendNoteUnreadable, AppendStopped, SetAsideGone
+from rmqctl.spark.sink.appender import (
+    RocketMQAppender,
+    RocketMQStreamAppender,
+    Written,
+    stream_name,
+)
+from rmqctl.spark.sink.newstore import WriteRefused
+from tests.test_spark.conftest import engine_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+CONF = (
+    "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=1000\n"
+    "maxHashSlotNum=100\nmaxIndexNum=1000\n"
+)
+CONFIG = parse_broker_conf(CONF)
+TOPIC, BODY = StructField("topic", StringType()), StructField("body", BinaryType())
+SCHEMA = StructType([TOPIC, BODY, StructField("properties", MapType(StringType(), StringType()))])
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store of three messages."""
+    path = tmp_path / "store"
+    with MessageStore(path, CONFIG, writable=True, create=True) as store:
+        for number in range(3):
+            store.put_message(MessageExtBrokerInner("t", b"old %d" % number))
+    return path
+
+
+def batch(*bodies: str, **properties: str) -> pa.RecordBatch:
+    kinds = pa.map_(pa.string(), pa.string())
+    return pa.record_batch(
+        {
+            "topic": ["t"] * len(bodies),
+            "body": [body.encode() for body in bodies],
+            "properties": pa.array([list(properties.items())] * len(bodies), kinds),
+        }
+    )
+
+
+def bodies(root: Path) -> list[str]:
+    assert [f for f in verify(root, CONFIG) if isinstance(f, Finding)] == []
+    return [row["body"].decode() for row in engine_rows("commitlog", root, CONFIG)]
+
+
+OLD = ["old 0", "old 1", "old 2"]
+
+
+def written(writer: Any, *tasks: list[pa.RecordBatch]) -> list[Written]:
+    """What the tasks of a job tell, each of which is an attempt of its own."""
+    told = []
+    for number, batches in enumerate(tasks):
+        name = f"{writer._appender.run}-{number}-{number}"
+        told.append(Written(writer._appender.appending.set_aside(iter(batches), name)))
+    return told
+
+
+def test_a_job_appends(spark: SparkSession, root: Path) -> None:
+    frame = spark.range(0, 200, 1, 2).selectExpr(
+        "'t' AS topic", "concat('new ', id) AS body", "map('DELAY', '3') AS properties"
+    )
+    writer = frame.write.format("rocketmq").mode("append").option("brokerConf", CONF)
+    writer.save(str(root))
+    writer.option("txnAppId", "nightly").option("txnVersion", 7).save(str(root))
+    writer.option("txnAppId", "nightly").option("txnVersion", 7).save(str(root))
+    assert bodies(root) == OLD + [f"new {n}" for n in range(200)] * 2
+    topics = {row["topic"] for row in engine_rows("commitlog", root, CONFIG)[3:]}
+    assert topics == {"SCHEDULE_TOPIC_XXXX"}
+    assert not list((root / APPEND).glob("batch-*"))
+
+
+def test_a_stream_appends_and_goes_on(spark: SparkSession, root: Path, tmp_path: Path) -> None:
+    """From the messages of one store to another, which is made."""
+    new, checkpoint = tmp_path / "new", tmp_path / "checkpoint"
+
+    def run() -> None:
+        stream = spark.readStream.format("rocketmq").option("columns", "topic,queue_id,body")
+        rows = stream.option("brokerConf", CONF).load(str(root))
+        query = rows.writeStream.format("rocketmq").option("brokerConf", CONF)
+        query = query.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        query.start(str(new)).awaitTermination()
+
+    run()
+    with MessageStore(root, CONFIG, writable=True) as store:
+        store.put_message(MessageExtBrokerInner("t", b"later"))
+    run()
+    # As if Spark had not heard of it.
+    for commit in sorted((checkpoint / "commits").glob("*1*")):
+        commit.unlink()
+    run()
+    assert bodies(new) == [*OLD, "later"]
+
+
+class Killed(BaseException):
+    """As by a signal: nothing that follows is run."""
+
+
+def stopping(after: int) -> Callable[..., Any]:
+    """A method that is called so many times, and then the process is killed."""
+    calls = 0
+
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls > after:
+                raise Killed
+            return method(*arguments)
+
+        return called
+
+    return wrap
+
+
+def stop_amid_messages(patch: pytest.MonkeyPatch, after: int) -> None:
+    from rmqctl.spark.sink.append import Appending
+
+    usual = Appending._messages
+
+    def messages(self: Appending, *arguments: Any) -> Iterator[MessageExtBrokerInner]:
+        for number, message in enumerate(usual(self, *arguments)):
+            if number == after:
+                raise Killed
+            yield message
+
+    patch.setattr(Appending, "_messages", messages)
+
+
+def stop_at_note(patch: pytest.MonkeyPatch, after: int) -> None:
+    from rmqctl.spark.sink.append import Appending
+
+    patch.setattr(Appending, "_write_note", stopping(after)(Appending._write_note))
+
+
+BATCHES = [[batch("a", "b"), batch("c")], [batch("d", DELAY="2"), batch("a", "b")]]
+NEW = ["a", "b", "c", "d", "a", "b"]
+
+
+def appender(root: Path) -> RocketMQStreamAppender:
+    return RocketMQStreamAppender(root, CONFIG, SCHEMA, "stream")
+
+
+@pytest.mark.parametrize("stop", [stop_at_note, stop_amid_messages])
+@pytest.mark.parametrize("after", range(7))
+@pytest.mark.parametrize("others", [False, True])
+def test_a_batch_comes_once_over_kills(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: Callable[[pytest.MonkeyPatch, int], None],
+    after: int,
+    others: bool,
+) -> None:
+    """Killed at every step, and a second time; a broker may have stored messages meanwhile."""
+    expected = [*OLD, *NEW]
+    for times in range(2):
+        writer = appender(root)
+        told = written(writer, *BATCHES)
+        with monkeypatch.context() as patch:
+            stop(patch, after + times)
+            try:
+                writer.commit(list(told), 4)
+            except Killed:
+                pass
+        if others:
+            with MessageStore(root, CONFIG, writable=True) as store:
+                store.put_message(MessageExtBrokerInner("t", b"other %d" % times))
+    writer = appender(root)
+    writer.commit(list(written(writer, *BATCHES)), 4)
+    writer = appender(root)
+    writer.commit(list(written(writer, [batch("next")])), 5)
+    found = bodies(root)
+    assert [body for body in found if "other" not in body] == [*expected, "next"]
+    assert len(found) == len(expected) + 1 + 2 * others
+    assert [path.name for path in (root / APPEND).rglob("*.arrow")] == []
+
+
+def test_numbers_that_are_done_are_passed_over(root: Path) -> None:
+    for number in (0, 1, 1, 0, 2):
+        writer = appender(root)
+        writer.commit(list(written(writer, [batch(f"of {number}")])), number)
+    assert bodies(root) == [*OLD, "of 0", "of 1", "of 2"]
+
+
+def test_what_is_no_message_is_refused_and_nothing_is_put(root: Path) -> None:
+    bad = pa.record_batch({"topic": ["../t"], "body": [b"x"]})
+    writer = RocketMQAppender(root, CONFIG, StructType([TOPIC, BODY]))
+    with pytest.raises(WriteRefused, match="cannot be a queue directory"):
+        writer.commit(list(written(writer, [batch("good")], [bad])))
+    assert bodies(root) == OLD and not (root / APPEND).exists()
+    with pytest.raises(WriteRefused, match="no column body"):
+        RocketMQAppender(root, CONFIG, StructType([TOPIC]))
+
+
+def test_a_failing_put_says_how_far_it_came(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rmqctl.spark.sink.append import Appending
+
+    usual = Appending._messages
+
+    def messages(self: Appending, *arguments: Any) -> Iterator[MessageExtBrokerInner]:
+        yield from list(usual(self, *arguments))[:2]
+        raise OSError(28, "No space left on device")
+
+    writer = appender(root)
+    told = written(writer, *BATCHES)
+    with monkeypatch.context() as patch:
+        patch.setattr(Appending, "_messages", messages)
+        with pytest.raises(AppendStopped, match=r"has 2 of the 6 messages.*No space left"):
+            writer.commit(list(told), 0)
+    writer = appender(root)
+    writer.commit(list(written(writer, *BATCHES)), 0)
+    assert bodies(root) == [*OLD, *NEW]
+
+
+def test_a_store_has_one_writer(root: Path) -> None:
+    lock = StoreLock(root)
+    try:
+        with pytest.raises(StoreInUse):
+            appender(root)
+    finally:
+        lock.release()
+    first = RocketMQAppender(root, CONFIG, SCHEMA)
+    told = written(first, [batch("first")])
+    second = RocketMQAppender(root, CONFIG, SCHEMA)
+    with pytest.raises(SetAsideGone):
+        first.commit(list(told))
+    second.commit(list(written(second, [batch("second")])))
+    assert bodies(root) == [*OLD, "second"]
+
+
+def test_a_note_that_is_none_stops_it(root: Path) -> None:
+    writer = appender(root)
+    (note,) = [path / "done.json" for path in (root / APPEND).iterdir()]
+    outside = {"version": 1, "begin": 0, "timestamp": 0, "as_stored": False,
+               "files": [["../../../lock", 1]]}  # fmt: skip
+    for text in ("", "{}", json.dumps({"done": 0, "pending": outside}), "[" * 100_000):
+        note.write_text(text)
+        with pytest.raises(AppendNoteUnreadable):
+            writer.commit(list(written(writer, [batch("x")])), 0)
+        with pytest.raises(AppendNoteUnreadable):
+            appender(root)
+    assert bodies(root) == OLD
+
+
+def test_a_stream_needs_a_name(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text(json.dumps({"id": "one"}))
+    assert stream_name({"checkpointLocation": str(tmp_path)}) == "one"
+    assert stream_name({"txnAppId": "two", "checkpointLocation": str(tmp_path)}) == "two"
+    for place in ("", "s3://bucket/checkpoint", str(tmp_path / "none")):
+        with pytest.raises(ValueError, match="nothing says which stream this is"):
+            stream_name({"checkpointLocation": place})
+
+
+def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(NotAStore):
+        appender(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
