@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ class Serving:
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
-        out, _ = self._process.communicate(timeout=60)
+        out, _ = self._process.communicate(timeout=200)
         self.rows = [json.loads(line) for line in out.splitlines()]
         return self._process.returncode
 
@@ -161,7 +162,11 @@ def with_id(number: int, queue_id: int, **properties: str) -> MessageExtBrokerIn
     )
 
 
-def send_of_every_kind(engine: Engine, address: str) -> list[list[Row]]:
+#: What a producer says at the end of a transaction → records that the broker stores for it.
+ENDS = {"COMMIT_MESSAGE": 2, "ROLLBACK_MESSAGE": 1, "UNKNOW": 0}
+
+
+def send_of_every_kind(engine: Engine, address: str, root: Path, values: Row) -> list[list[Row]]:
     """Messages, a batch, delayed ones, transactions of every outcome, and one that a consumer sends
     back; what the producer was told."""
     answers = []
@@ -170,14 +175,26 @@ def send_of_every_kind(engine: Engine, address: str) -> list[list[Row]]:
         {"messages": [row_of(with_id(n, 1)) for n in range(10, 14)], "batch": True},
         {"messages": [row_of(with_id(20, 0, DELAY="16")), row_of(with_id(21, 0, WAIT="false"))]},
     ]
-    for state in ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"):
+    for state in ENDS:
         # A producer chooses its queue by lot: there is one.
         half = row_of(with_id(30, 0), state=state, topic=LEDGER)
         del half["queueId"]
         asked.append({"messages": [half]})
+    stored = 0
     for one in asked:
         answers.append(engine.ask("clientSend", address=address, **one))
+        # A producer hears nothing of a transaction's end, which a thread of its own stores.
+        stored += sum(1 + ENDS.get(row.get("state", ""), 0) for row in one["messages"])
+        await_records(root, values, stored)
     return answers
+
+
+def await_records(root: Path, values: Row, count: int) -> None:
+    """Returns when a server, or a broker, has stored so many."""
+    end = time.monotonic() + 60
+    while (found := len(records(root, values))) != count:
+        assert time.monotonic() < end, f"{found} records, and not {count}"
+        time.sleep(0.02)
 
 
 def records(root: Path, values: Row) -> list[Record]:
@@ -218,21 +235,21 @@ def test_what_is_sent_is_stored_as_a_broker_stores_it(
         make_store(root, values)
     failing = {"topic": TOPIC, "expression": "tag1", "group": "stumbling", "failing": True}
 
-    def dialogue(address: str) -> list[tuple[str, int]]:
+    def dialogue(address: str, root: Path) -> list[tuple[str, int]]:
         """Status and queue offset of all that is sent."""
-        answers = send_of_every_kind(engine, address)
+        answers = send_of_every_kind(engine, address, root, values)
         engine.ask("clientConsume", address=address, count=FAILING, **failing)
         return [(row["status"], row["queueOffset"]) for rows in answers for row in rows]
 
     with serving(ours, conf) as server:
-        told = dialogue(server.address)
+        told = dialogue(server.address, ours)
         assert server.stop() == 0
     assert {status for status, _ in told} == {"SEND_OK"}
     assert not (ours / "abort").exists()
     assert_clean(ours, config_of(values))
     if engine.version == "4.9.3":
         engine.ask("broker", root=str(theirs), config=values)
-        assert told == dialogue(engine.ask("address"))
+        assert told == dialogue(engine.ask("address"), theirs)
         engine.ask("stop")
         compare(*([shape(r, one, values) for one in records(r, values)] for r in (ours, theirs)))
     # A broker starts on it: nothing is lost, and groups go on where they were.
