@@ -51,7 +51,7 @@ def delivered(rows: list[Row]) -> list[Row]:
 
 def wait_for(store: EngineStore, count: int) -> list[Row]:
     """What the engine's own service has delivered, once there is so much."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while True:
         found = delivered(store.dump()["message"])
         if len(found) >= count or time.monotonic() > end:

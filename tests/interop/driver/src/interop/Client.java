@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Set;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -19,6 +20,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.TransactionListener;
@@ -33,20 +35,32 @@ import org.apache.rocketmq.remoting.RPCHook;
 final class Client {
     private Client() {}
 
+    /** For a machine that is busy: none of this is about what a client does that gets no answer. */
+    static <T extends ClientConfig> T patient(T client) {
+        client.setMqClientApiTimeout(Engine.PATIENCE_MILLIS);
+        if (client instanceof DefaultMQProducer) {
+            ((DefaultMQProducer) client).setSendMsgTimeout(Engine.PATIENCE_MILLIS);
+        }
+        if (client instanceof DefaultMQPushConsumer) {
+            // What a listener is still busy with would not be committed.
+            ((DefaultMQPushConsumer) client).setAwaitTerminationMillisWhenShutdown(Engine.PATIENCE_MILLIS);
+        }
+        return client;
+    }
+
     /**
-     * What a push consumer gets until there are "count" messages, or half a minute is over: of "topic",
+     * What a push consumer gets until there are "count" messages, or two minutes are over: of "topic",
      * by tags ("expression") or SQL92 ("sql"), with "orderly" queue by queue in order; with "failing" it
      * wants each again, half an hour later. It has told the broker how far it came when this returns.
      */
     static JsonArray consume(JsonObject request) throws Exception {
         List<MessageExt> got = new ArrayList<>();
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
-            request.get("group").getAsString(), hook(request), new AllocateMessageQueueAveragely());
+        DefaultMQPushConsumer consumer = patient(new DefaultMQPushConsumer(
+            request.get("group").getAsString(), hook(request), new AllocateMessageQueueAveragely()));
         consumer.setUseTLS(request.has("tls"));
         consumer.setNamesrvAddr(request.get("address").getAsString());
         consumer.setInstanceName(request.get("group").getAsString());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.setAwaitTerminationMillisWhenShutdown(3_000);
         String topic = request.get("topic").getAsString();
         if (request.has("sql")) {
             consumer.subscribe(topic, MessageSelector.bySql(request.get("sql").getAsString()));
@@ -69,7 +83,7 @@ final class Client {
             });
         }
         consumer.start();
-        long end = System.currentTimeMillis() + 30_000;
+        long end = System.currentTimeMillis() + 2 * Engine.PATIENCE_MILLIS;
         int count = request.get("count").getAsInt();
         synchronized (got) {
             while (got.size() < count && System.currentTimeMillis() < end) {
@@ -116,7 +130,7 @@ final class Client {
      * "time", and the messages from "offset" on; then the messages of "key".
      */
     static JsonObject look(JsonObject request) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("lookers");
+        DefaultMQPullConsumer consumer = patient(new DefaultMQPullConsumer("lookers"));
         consumer.setNamesrvAddr(request.get("address").getAsString());
         consumer.setInstanceName("lookers");
         consumer.start();
@@ -154,7 +168,7 @@ final class Client {
      * half message, of which its producer then says that.
      */
     static JsonArray send(JsonObject request) throws Exception {
-        TransactionMQProducer producer = new TransactionMQProducer("senders", hook(request));
+        TransactionMQProducer producer = patient(new TransactionMQProducer("senders", hook(request)));
         producer.setUseTLS(request.has("tls"));
         producer.setNamesrvAddr(request.get("address").getAsString());
         producer.setInstanceName("senders" + System.nanoTime());

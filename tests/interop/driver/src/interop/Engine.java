@@ -3,6 +3,7 @@ package interop;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import java.lang.reflect.Field;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.UnknownHostException;
@@ -18,6 +19,7 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBatch;
+import org.apache.rocketmq.store.AllocateMappedFileService;
 import org.apache.rocketmq.store.AppendMessageResult;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageFilter;
@@ -27,6 +29,8 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 /** One DefaultMessageStore on one directory; what differs between versions is in the subclass. */
 abstract class Engine {
     static final boolean IS_4 = System.getProperty("interop.engine").equals("4");
+    /** So long anything may take that is only slow. */
+    static final int PATIENCE_MILLIS = 60_000;
 
     DefaultMessageStore store;
     MessageStoreConfig config;
@@ -34,6 +38,8 @@ abstract class Engine {
     static Engine create(String root, JsonObject settings) throws Exception {
         String name = "interop.Engine" + System.getProperty("interop.engine");
         Engine engine = (Engine) Class.forName(name).getDeclaredConstructor().newInstance();
+        // A put fails that has waited five seconds for a new file of the log, else.
+        field(AllocateMappedFileService.class, "waitTimeOut").setInt(null, PATIENCE_MILLIS);
         engine.config = config(root, settings);
         engine.open();
         return engine;
@@ -44,6 +50,9 @@ abstract class Engine {
         config.setStorePathRootDir(root);
         config.setStorePathCommitLog(root + "/commitlog");
         config.setHaListenPort(0);
+        // A machine that is busy is no disk that hangs: 5 seconds and 1, else.
+        config.setSyncFlushTimeout(PATIENCE_MILLIS);
+        config.setOsPageCacheBusyTimeOutMills(PATIENCE_MILLIS);
         Properties properties = new Properties();
         for (Map.Entry<String, JsonElement> setting : settings.entrySet()) {
             properties.setProperty(setting.getKey(), setting.getValue().getAsString());
@@ -149,7 +158,8 @@ abstract class Engine {
 
     /**
      * Starts the loaded store; null, or what went wrong. With a log that it cannot dispatch the engine
-     * waits for ever: then its process is of no more use.
+     * waits for ever: then its process is of no more use. It does that when it has dispatched nothing
+     * in ten seconds.
      */
     String start() throws InterruptedException {
         String[] why = {"it does not come to an end"};
@@ -163,19 +173,30 @@ abstract class Engine {
         });
         starter.setDaemon(true);
         starter.start();
-        starter.join(20_000);
+        long before = -1;
+        for (long behind = -2; starter.isAlive() && behind != before; ) {
+            before = behind;
+            starter.join(10_000);
+            behind = store.dispatchBehindBytes();
+        }
         return why[0];
     }
 
     /** Waits until every record has its unit and its index items. */
     void settle() throws InterruptedException {
-        long patience = System.currentTimeMillis() + 60_000;
+        long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
         while (store.dispatchBehindBytes() > 0) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the engine does not get on with its dispatch");
             }
             Thread.sleep(1);
         }
+    }
+
+    private static Field field(Class<?> owner, String name) throws NoSuchFieldException {
+        Field field = owner.getDeclaredField(name);
+        field.setAccessible(true);
+        return field;
     }
 
     /**
