@@ -182,15 +182,43 @@ abstract class Engine {
         return why[0];
     }
 
-    /** Waits until every record has its unit and its index items. */
-    void settle() throws InterruptedException {
+    /**
+     * Waits until every record has its unit and its index items, the log its next files, and a full
+     * index file its header: what lies on disk then does not depend on who has come how far.
+     */
+    void settle() throws Exception {
         long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
-        while (store.dispatchBehindBytes() > 0) {
+        while (store.dispatchBehindBytes() > 0 || isMakingFiles() || isFlushingIndex()) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the engine does not get on with its dispatch");
             }
             Thread.sleep(1);
         }
+    }
+
+    /** Whether files of the log were asked for that are not there yet. */
+    private boolean isMakingFiles() throws Exception {
+        Object service = field(DefaultMessageStore.class, "allocateMappedFileService").get(store);
+        Map<?, ?> asked = (Map<?, ?>) field(AllocateMappedFileService.class, "requestTable").get(service);
+        for (Object request : asked.values()) {
+            if (field(request.getClass(), "mappedFile").get(request) == null) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** A thread of its own does that (IndexService#getAndCreateLastIndexFile). */
+    private static boolean isFlushingIndex() {
+        ThreadGroup group = Thread.currentThread().getThreadGroup();
+        Thread[] threads = new Thread[2 * group.activeCount() + 16];
+        int count = group.enumerate(threads);
+        for (int number = 0; number < count; number++) {
+            if (threads[number].getName().equals("FlushIndexFileThread")) {
+                return true;
+            }
+        }
+        return false;
     }
 
     private static Field field(Class<?> owner, String name) throws NoSuchFieldException {
@@ -203,7 +231,7 @@ abstract class Engine {
      * A clean stop. Its first blocking step is a sleep of a second or three, by which scheduled tasks
      * may end; the interrupt cuts that short, as the engine provides for.
      */
-    JsonObject shutdown() throws InterruptedException {
+    JsonObject shutdown() throws Exception {
         settle();
         Thread.currentThread().interrupt();
         store.shutdown();
