@@ -40,6 +40,7 @@ def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
     engine.ask("connect", address=address, topic=TOPIC, group=GROUP, count=0)
     (listed,) = engine.ask("admin", address=address, commands=[["cluster.ClusterListSubCommand"]])
     broker = next(word for word in listed.split() if word.startswith("127.0.0.1:"))
+    await_rates(engine, address, broker)
     calls = [
         [one.class_name, *one.arguments.format(broker=broker, id=sent["msgId"]).split()]
         for one in commands
@@ -49,9 +50,21 @@ def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
     return texts
 
 
+def await_rates(engine: Engine, address: str, broker: str) -> None:
+    """A broker says nothing of itself before it has looked at its rates for the first time, a
+    second after its start."""
+    command = ["broker.BrokerStatusSubCommand", "-b", broker]
+    for _ in range(200):
+        (said,) = engine.ask("admin", address=address, commands=[command])
+        if "commitLogMaxOffset" in said:
+            return
+        time.sleep(0.05)
+    raise AssertionError(said)
+
+
 def all_committed(engine: Engine) -> dict[str, dict[str, int]]:
     """The consumer offsets of a broker that takes them when it comes to them."""
-    for _ in range(200):
+    for _ in range(1200):
         offsets: dict[str, dict[str, int]] = engine.ask("offsets")
         if sum(offsets.get(f"{TOPIC}@{GROUP}", {}).values()) == SENT:
             return offsets

@@ -8,15 +8,19 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.commons.cli.CommandLine;
 import org.apache.commons.cli.Options;
 import org.apache.commons.cli.PosixParser;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
+import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.command.SubCommand;
 
 /** {@code mqadmin}, and clients that stay connected while it looks at them. */
@@ -62,24 +66,25 @@ final class Admin {
         command.execute(line, options, null);
     }
 
-    /** A consumer of "topic" and a producer, as "group" each; returns when the consumer has "count". */
+    /**
+     * A consumer of "topic" and a producer, as "group" each; returns when the consumer has "count", and is
+     * done with them.
+     */
     static JsonObject connect(JsonObject request) throws Exception {
         String group = request.get("group").getAsString();
         String address = request.get("address").getAsString();
         int[] got = {0};
-        producer = new DefaultMQProducer(group);
+        producer = Client.patient(new DefaultMQProducer(group));
         producer.setNamesrvAddr(address);
         producer.setClientIP("127.0.0.1");
         producer.setInstanceName("watched");
         producer.start();
         producer.fetchPublishMessageQueues(request.get("topic").getAsString());
-        consumer = new DefaultMQPushConsumer(group);
+        consumer = Client.patient(new DefaultMQPushConsumer(group));
         consumer.setNamesrvAddr(address);
         consumer.setClientIP("127.0.0.1");
         consumer.setInstanceName("watched");
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        // What a listener is still busy with would not be committed.
-        consumer.setAwaitTerminationMillisWhenShutdown(10_000);
         consumer.subscribe(request.get("topic").getAsString(), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             synchronized (got) {
@@ -89,16 +94,25 @@ final class Admin {
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
-        long end = System.currentTimeMillis() + 30_000;
+        long end = System.currentTimeMillis() + 2 * Engine.PATIENCE_MILLIS;
         synchronized (got) {
             while (got[0] < request.get("count").getAsInt() && System.currentTimeMillis() < end) {
                 got.wait(Math.max(end - System.currentTimeMillis(), 1));
             }
         }
-        Thread.sleep(200);
-        consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
-        Thread.sleep(200);
+        while (!hasItsQueues() && System.currentTimeMillis() < end) {
+            Thread.sleep(20);
+        }
         return new JsonObject();
+    }
+
+    /** Whether the consumer has been given the queues that it knows, which a thread of its own does, and
+     * nothing of them is left to do. */
+    private static boolean hasItsQueues() {
+        RebalanceImpl rebalance = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl();
+        Map<MessageQueue, ProcessQueue> given = rebalance.getProcessQueueTable();
+        return rebalance.getTopicSubscribeInfoTable().values().stream().allMatch(given.keySet()::containsAll)
+            && given.values().stream().allMatch(one -> one.getMsgCount().get() == 0);
     }
 
     static JsonObject disconnect() {
