@@ -20,6 +20,7 @@ from tests.interop.engine import Engine, Row
 from tests.interop.stores import assert_clean, conf_text, config_of, settings
 from tests.interop.test_broker import QUEUES, message, write_config
 from tests.interop.test_serve import row_of, serving
+from tests.ports import free_ports
 
 #: Later versions have the same frames; whom they follow, and as what, is another matter.
 ONLY_4_9_3 = pytest.mark.parametrize(
@@ -94,24 +95,6 @@ def test_a_slave_follows_a_store_that_is_served(
     assert_same_files(master, slave)
     assert_clean(slave, config_of(values))
     assert len(list((master / "commitlog").iterdir())) == 3
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody else is given meanwhile: below those that the system gives."""
-    import os
-    import socket
-
-    found: list[int] = []
-    for port in range(10_000 + os.getpid() % 400 * 50 + 49, 32_000, 50):
-        with socket.socket() as one:
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no port is free")
 
 
 class Copying:

@@ -69,7 +69,7 @@ class LiveMaster:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(60)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class LiveMaster:
     def stop(self) -> None:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._server.stop)
-            self._thread.join(20)
+            self._thread.join(60)
         self.store.close()
 
 
