@@ -159,6 +159,10 @@ def test_who_takes_no_page_holds_none(store: MessageStore, monkeypatch: pytest.M
     """Nor does it keep the server from its end, or have it tell of a fault."""
     faults: list[object] = []
 
+    async def until(scraped: Scraped, is_busy: bool) -> None:
+        while bool(scraped._under_way) is not is_busy:
+            await asyncio.sleep(0)
+
     async def dialogue() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, fault: faults.append(fault))
         scraped = Scraped(Server(Broker(Served.of(store)), faults.append))
@@ -167,14 +171,15 @@ def test_who_takes_no_page_holds_none(store: MessageStore, monkeypatch: pytest.M
         monkeypatch.setattr("rmqctl.serve.scrape.text_of", lambda *_: "x" * (32 << 20))
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
-        await asyncio.sleep(0.5)
+        await until(scraped, True)
+        await until(scraped, False)
         with pytest.raises(ConnectionError):
             assert len(await asyncio.wait_for(reader.read(), 20)) < 32 << 20
             raise ConnectionResetError
         writer.close()
         monkeypatch.setattr("rmqctl.serve.scrape._SECONDS", 20)
         await asyncio.open_connection("127.0.0.1", port)
-        await asyncio.sleep(0.05)
+        await until(scraped, True)
         scraped.close()
 
     asyncio.run(dialogue())

@@ -46,10 +46,10 @@ def run(golden: Golden) -> Iterator[Callable[[Test], list[str]]]:
                 host, _, port = (await server.listen("127.0.0.1", 0)).rpartition(":")
                 running = asyncio.create_task(server.run())
                 try:
-                    await asyncio.wait_for(test(server, host, int(port)), 20)
+                    await asyncio.wait_for(test(server, host, int(port)), 60)
                 finally:
                     server.stop()
-                    await asyncio.wait_for(running, 20)
+                    await asyncio.wait_for(running, 60)
 
             asyncio.run(both())
             return troubles
@@ -211,16 +211,20 @@ def test_many_send_at_once_and_flushes_are_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = MessageStoreConfig(mapped_file_size_commit_log=1 << 20)
-    flushes = 0
+    sent = flushes = 0
+    served: list[Broker] = []
 
     async def send(host: str, port: int, number: int) -> None:
+        nonlocal sent
         async with peer(host, port) as one:
             for _ in range(20):
+                sent += 1
                 answer = await one.ask(RequestCode.SEND_MESSAGE_V2, **SEND | {"e": number % 4})
                 assert answer is not None and answer.code == 0
 
     async def all_of_them(store: WritableStore) -> None:
         server = Server(Broker(Served.of(store)), print)
+        served.append(server.broker)
         host, _, port = (await server.listen("127.0.0.1", 0)).rpartition(":")
         running = asyncio.create_task(server.run())
         await asyncio.gather(*(send(host, int(port), number) for number in range(16)))
@@ -233,7 +237,10 @@ def test_many_send_at_once_and_flushes_are_shared(
         def counted(what: Any) -> Any:
             nonlocal flushes
             flushes += 1
-            time.sleep(0.005)  # A disk takes its time.
+            # A disk takes its time: until what was sent meanwhile is there.
+            ends = time.monotonic() + 60
+            while served and served[0].requests < sent and time.monotonic() < ends:
+                time.sleep(0.001)
             return flush(what)
 
         monkeypatch.setattr(store, "flush_structures", counted)
@@ -331,7 +338,7 @@ def test_who_asks_at_the_vip_port_is_led_to_the_other(golden: Golden) -> None:
             answer = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders")
             assert answer is not None and f'{{0:"{address}"}}'.encode() in answer.body
         server.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
         asyncio.run(dialogue(store))
@@ -355,7 +362,7 @@ def test_clients_speak_tls_and_no_other_word_is_heard(
             assert await plain.is_closed()
         writer.close()
         server.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
         asyncio.run(dialogue(store))
@@ -381,9 +388,9 @@ def test_who_begins_tls_and_never_ends_it_takes_no_descriptors(
                 await asyncio.sleep(0.01)
         async with AsyncExitStack() as stack:
             peers = [await stack.enter_async_context(peer("127.0.0.1", port)) for _ in range(4)]
-            assert await asyncio.wait_for(peers[3].is_closed(), 5)
+            assert await asyncio.wait_for(peers[3].is_closed(), 60)
         server.stop()
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(running, 60)
 
     with MessageStore(golden("broker"), golden_data.broker_conf("broker")) as store:
         asyncio.run(dialogue(store))
