@@ -25,6 +25,13 @@ maxIndexNum=200
 """
 CONFIG: MessageStoreConfig = parse_broker_conf(BROKER_CONF)
 BORN = 1_700_000_000_000
+#: For ``python -c``: rmqctl without a bar on a terminal, however long its work takes.
+WITHOUT_A_BAR = """
+from rmqctl.__main__ import main
+from rmqctl.cli import progress
+progress._LATE_SECONDS = float("inf")
+main()
+"""
 NASTY = "\x1b[31mred\x07 \x9b \u202egnp.exe"
 
 

@@ -17,7 +17,7 @@ import pytest
 from rmqctl.cli import pager, progress
 from rmqctl.cli.main import run
 from rmqctl.cli.output import RowWriter
-from tests.test_cli.conftest import BROKER_CONF, Terminal
+from tests.test_cli.conftest import BROKER_CONF, WITHOUT_A_BAR, Terminal
 
 #: A program that marks what it is given.
 MARKS = "sed -u s/^/paged:/"
@@ -37,7 +37,7 @@ def started(
     main, terminal = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if "PAGER" not in name}
     process = subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", *line],
+        [sys.executable, "-c", WITHOUT_A_BAR, *line],
         env=environment | {"TERM": "xterm", "COLUMNS": "90"} | variables,
         start_new_session=True,
         **({"stdout": terminal, "stderr": terminal} | given),  # type: ignore[call-overload]
