@@ -92,7 +92,7 @@ class Gate:
         with self._lock:
             self.inside += 1
             self.most = max(self.most, self.inside)
-        assert self.opened.wait(10)
+        assert self.opened.wait(60)
         try:
             return self._real(*arguments, **named)
         finally:
@@ -106,7 +106,7 @@ def run_twice(gate: Gate, work: Callable[[], object]) -> list[BaseException]:
     begun = threading.Barrier(3)
 
     def run() -> None:
-        begun.wait(10)
+        begun.wait(60)
         try:
             work()
         except BaseException as error:
@@ -115,7 +115,7 @@ def run_twice(gate: Gate, work: Callable[[], object]) -> list[BaseException]:
     threads = [threading.Thread(target=run) for _ in range(2)]
     for thread in threads:
         thread.start()
-    begun.wait(10)
+    begun.wait(60)
     wait_for(lambda: gate.inside >= 1)
     threads[0].join(0.05)  # Time for the other one to come in, if it can.
     gate.opened.set()

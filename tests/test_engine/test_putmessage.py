@@ -86,13 +86,13 @@ def put_busy(root: Path) -> PutMessageResult:
 
         def slow(*arguments: object) -> int:
             entered.set()
-            leave.wait(10)
+            leave.wait(60)
             return real(*arguments)  # type: ignore[arg-type]
 
         store.writer._log.store = slow  # type: ignore[method-assign, assignment]
         putter = threading.Thread(target=store.put_message, args=[Message("T", b"slow")])
         putter.start()
-        entered.wait(10)
+        entered.wait(60)
         while not store.writer._putter.is_os_page_cache_busy:
             pass
         result = store.put_message(Message("T", b"x"))
@@ -637,7 +637,7 @@ def full_disk_after(store: WritableStore) -> Iterator[None]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < ends, "it never comes about"
         time.sleep(0.001)

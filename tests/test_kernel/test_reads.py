@@ -32,6 +32,7 @@ from rmqctl.engine.record.record import Record, read_entry_of
 from rmqctl.errors import CannotRead
 from rmqctl.operations.look.index import query
 from tests.conftest import Golden
+from tests.descriptors import open_descriptors
 from tests.golden_data import (
     DAMAGE_CASES,
     STORES,
@@ -224,7 +225,7 @@ def test_no_more_files_are_open_than_are_kept(tmp_path: Path) -> None:
         path = tmp_path / f"{20260101000000000 + number}"
         path.write_bytes(header.ljust(SMALL.file_size, b"\0"))
     service = IndexService(tmp_path, SMALL)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(3):
         assert list(service.query(5, 0, LATE)) == []
     assert len(os.listdir("/proc/self/fd")) - before <= 16
