@@ -51,6 +51,34 @@ def test_help_loads_no_spark(arguments: list[str]) -> None:
     assert json.loads(done.stderr) == [0, []]
 
 
+#: What Spark has done in a process each, before the first task: ``root``.
+_PLANNED = """
+import json, sys
+from pyspark.sql.types import StringType, StructField, StructType
+from rmqctl.spark import RocketMQDataSource
+heavy = lambda: sorted({"pandas", "pyarrow", "numpy"} & set(sys.modules))
+source = RocketMQDataSource({"path": sys.argv[1]})
+assert source.schema()
+steps = [heavy()]
+reader = source.reader(StructType([StructField("topic", StringType())]))
+assert reader.partitions()
+print(json.dumps([*steps, heavy()]))
+"""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_plan_loads_no_pandas(golden: Golden) -> None:
+    """Each of these processes would load it anew, longer than all that it does."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PLANNED, str(golden("basic"))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], ["numpy", "pyarrow"]]
+
+
 def test_without_spark_it_says_how_to_install(tmp_path: Path, golden: object) -> None:
     (tmp_path / "pyspark.py").write_text("raise ImportError('no', name='pyspark')")
     store = golden("basic")  # type: ignore[operator]

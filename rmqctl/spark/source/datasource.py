@@ -10,6 +10,9 @@ that cannot match; what does not match may still come.
 Spark does not tell a Python source which columns a query needs, and its own pushing of filters
 keeps, up to 4.3 at least, the filters of one query for every later one of the same DataFrame, and
 so loses rows. So ask for columns and filters with :func:`scan`, whose result is exact.
+
+Spark names a source, makes it and plans a read in a process each, and every one of them imports
+this module. What numpy, Arrow and pandas are needed for is imported by the process that does it.
 """
 
 from __future__ import annotations
@@ -42,19 +45,8 @@ from rmqctl.rows.columns import ddl
 from rmqctl.spark.remote.stores import expand, expand_each
 from rmqctl.spark.session.ownpython import use_own_python
 from rmqctl.spark.session.staging import is_remote
-from rmqctl.spark.sink.appender import (
-    APP_ID,
-    VERSION,
-    RocketMQAppender,
-    RocketMQStreamAppender,
-    is_there,
-    stream_name,
-)
-from rmqctl.spark.sink.writer import RocketMQWriter
-from rmqctl.spark.source import options, pushdown, split, splits
+from rmqctl.spark.source import options, pushdown, split
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
-from rmqctl.spark.source.schema import batch_schema
-from rmqctl.spark.source.stream import RocketMQStreamReader
 
 NAME = "rocketmq"
 
@@ -161,6 +153,8 @@ class RocketMQDataSource(DataSource):
                 "a stream follows files that a broker writes, on file systems that every node "
                 "sees: objects are read with spark.read"
             )
+        from rmqctl.spark.source.stream import RocketMQStreamReader
+
         following = options.following(self.options, settings.structure)
         return RocketMQStreamReader(settings, schema, self.options["path"], following)
 
@@ -172,6 +166,9 @@ class RocketMQDataSource(DataSource):
         config = broker_config(self.options.get("brokerConf", ""))
         as_stored = options.flag(self.options, "asStored")
         place = Path(path.removeprefix("file://"))
+        from rmqctl.spark.sink.appender import APP_ID, VERSION, RocketMQAppender, is_there
+        from rmqctl.spark.sink.writer import RocketMQWriter
+
         app_id = self.options.get(APP_ID, "")
         if bool(app_id) != (VERSION in self.options):
             raise ValueError(f"a job that is to be put once needs both, {APP_ID} and {VERSION}")
@@ -189,6 +186,8 @@ class RocketMQDataSource(DataSource):
         path = self.options.get("path", "").removeprefix("file://")
         if not path or is_remote(path):
             raise ValueError("no store: give its directory to start()")
+        from rmqctl.spark.sink.appender import RocketMQStreamAppender, stream_name
+
         return RocketMQStreamAppender(
             Path(path),
             broker_config(self.options.get("brokerConf", "")),
@@ -245,15 +244,21 @@ class RocketMQReader(DataSourceReader):
         schema: StructType,
         bounds: pushdown.Bounds | None = None,
     ) -> None:
+        from rmqctl.spark.source.schema import batch_schema
+
         self._settings = settings
         self._schema = batch_schema(settings, schema)
         self._bounds = bounds or pushdown.Bounds()
 
     def partitions(self) -> list[InputPartition]:
+        from rmqctl.spark.source import splits
+
         found: list[InputPartition] = list(splits.plan(self._settings, self._bounds))
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from rmqctl.spark.source import splits
+
         # Without any split Spark reads one empty partition.
         if isinstance(partition, split.Split):
             yield from splits.read(partition, self._settings, self._bounds, self._schema)

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rmqctl.spark.source.split import Part, ReadSettings, Split
 
 _ROWS = 1 << 16
-_STATES = pa.array(["ok", "pre-blank"], pa.string())
 
 
 def queue_batches(
@@ -124,6 +123,7 @@ class _Queue:
             return None
         window, count = window[low - start : high - start], high - low
         blank = np.array(constants.PRE_BLANK_UNIT, unit_dtype())
+        states = pa.array(["ok", "pre-blank"], pa.string())
         values: dict[str, Any] = {
             "topic": pa.repeat(self._queue.topic, count),
             "queue_id": np.full(count, self._queue.queue_id),
@@ -131,7 +131,7 @@ class _Queue:
             "physical_offset": window["physical_offset"],
             "size": window["size"],
             "tags_code": window["tags_code"],
-            "status": _STATES.take(pa.array((window == blank).astype(np.int64))),
+            "status": states.take(pa.array((window == blank).astype(np.int64))),
             "damage": pa.nulls(count, pa.string()),
             "store": pa.repeat(self._source.store, count),
             "broker": pa.repeat(self._source.broker, count),
