@@ -330,7 +330,7 @@ class WritableStore(MessageStore):
         self.writer.flusher.start(dispatch=dispatch)
 
     def put_batch(
-        self, messages: Iterable[MessageExtBrokerInner], *, flush: bool = True
+        self, messages: Iterable[MessageExtBrokerInner | PlainMessage], *, flush: bool = True
     ) -> PutMessageResult:
         return self.writer.put_batch(list(messages), flush=flush)
 
@@ -351,6 +351,11 @@ class WritableStore(MessageStore):
 
         self.writer.flush(STRUCTURES)
         return self.checkpoint
+
+    def flush_log(self) -> None:
+        """Forces the records of all puts to disk, as a group commit does; :meth:`flush` does more.
+        :raises CannotWrite: the disk failed."""
+        self.writer.flusher.flush_log()
 
     def flush_structures(self, structures: Iterable[str]) -> list[FlushedRange]:
         """:meth:`flush` of some of ``commitlog``, ``queues`` and ``index``; what that changed."""

@@ -18,9 +18,14 @@ from rmqctl import kernel
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import KEEP
 from rmqctl.engine.record.form import RecordForm
-from rmqctl.engine.record.message import AppendMessageResult, MessageExtBrokerInner
+from rmqctl.engine.record.message import (
+    LOCALHOST,
+    AppendMessageResult,
+    MessageExtBrokerInner,
+)
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.engine.write import onecall, single, storewriter
+from rmqctl.engine.write import batch, onecall, single, storewriter
+from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.errors import TopicNotAllowed
 from tests.seeds import times
 from tests.test_kernel.alike import assert_alike, files_of
@@ -77,6 +82,8 @@ def answer(store: MessageStore, number: int, message: MessageExtBrokerInner) -> 
     try:
         if number % 11 == 10:  # Some go another way.
             (result,) = store.put_messages([message], flush=False)
+        elif number % 7 == 6:
+            result = store.put_batch([message] * (number % 5), flush=False)
         elif number % 13 == 12:
             ((result,),) = store.put_stream([message], flush=False)
         else:
@@ -151,6 +158,31 @@ def test_the_kernel_stores_them(
             assert store.put_message(message, flush=number % 50 == 0).is_ok
         assert store.writer.stats.flush_times == 2
     assert len(done) >= 100 - storewriter._FEW_SINGLES and sum(done) > len(done) - 5
+
+
+def test_the_kernel_stores_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of plain messages, but the first ones of a store and of a queue, and of a file; and their
+    records appear together."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    made: list[int] = []
+    append = batch.BatchPutter.append
+
+    def noted(putter: Any, messages: Any) -> Any:
+        answer = append(putter, messages)
+        made.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(batch.BatchPutter, "append", noted)
+    plain = PlainMessage("t", 1, b"x", b"TAGS\x01a", 0, 0, LOCALHOST, LOCALHOST, 0, 0)
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        for number in range(60):
+            flushes = store.writer.stats.flush_times
+            answer = store.put_batch([plain] * (number % 3 + 1), flush=number % 2 == 0)
+            assert answer.append is not None and answer.append.msg_num == number % 3 + 1
+            assert store.writer.stats.flush_times == flushes + (number % 2 == 0)
+        queue = store.consume_queue("t", 1)
+        assert queue is not None and queue.max_offset == 120
+    assert len(made) >= 60 - storewriter._FEW_SINGLES and all(made)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
+from rmqctl.engine.files import filequeue
+from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services import schedule
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.write import storeflusher
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.run import verify
@@ -378,14 +381,17 @@ def test_one_flush_serves_all_that_are_stored_together(
 ) -> None:
     store = dialogue.served.store
     assert isinstance(store, WritableStore)
-    flushes: list[Any] = []
-    flush = store.flush_structures
+    synced: list[Path] = []
+    sync = filequeue.sync_files
 
-    def counted(what: Any) -> Any:
-        flushes.append(what)
-        return flush(what)
+    def counted(paths: Iterable[Path], **how: Any) -> None:
+        synced.extend(paths)
+        sync(synced[-1:], **how)
 
-    monkeypatch.setattr(store, "flush_structures", counted)
+    assert send(dialogue.client()).code == 0
+    monkeypatch.setattr(logwriter, "sync_files", counted)
+    # With each flush that would be one more.
+    monkeypatch.setattr(storeflusher, "write_checkpoint", lambda *_: pytest.fail("a checkpoint"))
     taken: list[puts.Put] = []
     monkeypatch.setattr(dialogue, "do", lambda events: taken.extend(e.put for e in events))
     client = dialogue.client()
@@ -395,9 +401,10 @@ def test_one_flush_serves_all_that_are_stored_together(
         client.send(RequestCode.SEND_MESSAGE_V2, body, **fields)
     answers = puts.append_all(store, taken)
     assert [one.status.value for answer in answers for one in answer] == ["PUT_OK"] * 6  # type: ignore[union-attr]
-    assert [r.queue_offset for r in stored(dialogue)] == list(range(6))
-    assert flushes == [("commitlog",)]
+    assert [r.queue_offset for r in stored(dialogue)] == list(range(7))
+    assert [path.parent.name for path in synced] == ["commitlog"]
     assert store.commit_log.flushed_where == store.max_offset
+    monkeypatch.undo()
 
 
 def test_a_disk_that_fails_is_no_message_stored(
@@ -407,7 +414,7 @@ def test_a_disk_that_fails_is_no_message_stored(
         raise CannotWrite(path="/data/store", reason="I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(dialogue.served.store, "flush_structures", fails)
+        patch.setattr(dialogue.served.store, "flush_log", fails)
         answer = send(dialogue.client())
     assert (answer.code, answer.remark) == (1, "the store cannot answer: CannotWrite")
     assert "/data/store" in dialogue.troubles[0]

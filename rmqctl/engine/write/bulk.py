@@ -8,7 +8,7 @@ statuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -134,6 +134,11 @@ def plain(message: MessageExtBrokerInner, encode: PropertyEncoder) -> PlainMessa
 
 
 Message = MessageExtBrokerInner | PlainMessage
+
+
+def full(messages: Sequence[Message]) -> list[MessageExtBrokerInner]:
+    """Messages with all that there is to know of each."""
+    return [one.full() if isinstance(one, PlainMessage) else one for one in messages]
 
 
 class BulkAppender:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqctl.engine.derive.catchup import CatchUp
 from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 
@@ -29,3 +30,11 @@ class WriteContext(NamedTuple):
     tail: CatchUp
     lock: threading.RLock
     clock: Callable[[], int]
+
+
+class ReplicaService(Protocol):
+    """Who waits for slaves (``HAService``). A store that no broker runs has none: slaves take what
+    they lack when it does."""
+
+    def submit(self, next_offset: int, timeout_millis: int) -> PutMessageStatus:
+        """PUT_OK, SLAVE_NOT_AVAILABLE, or FLUSH_SLAVE_TIMEOUT."""

@@ -26,6 +26,7 @@ from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.write.background import ReputMessageService
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.flags import RunningFlags
+from rmqctl.errors import CannotWrite
 
 #: What can be flushed for itself.
 STRUCTURES = ("commitlog", "queues", "index")
@@ -239,6 +240,15 @@ class StoreFlusher:
         except OSError as error:
             self._lost = error
             raise
+
+    def flush_log(self) -> None:
+        """Forces all records to disk, and nothing else: the checkpoint's file says it later.
+        :raises CannotWrite: the disk failed, now or before."""
+        try:
+            self._log.force()
+        except OSError as error:
+            raise CannotWrite(path=str(self._root), reason=str(error.strerror)) from error
+        self._physic_flushed(self._log.flushed_timestamp)
 
     def flush(
         self, structures: Iterable[str] = STRUCTURES, *, is_closing: bool = False

@@ -6,17 +6,16 @@ own checks, append under the lock, dispatch, statistics, flush request, result.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.flush.services import GroupCommitRequest
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
-from rmqctl.engine.write.context import WriteContext
+from rmqctl.engine.write.context import ReplicaService, WriteContext
 from rmqctl.engine.write.flags import NO_FLAG, RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
@@ -27,21 +26,14 @@ if TYPE_CHECKING:
     from rmqctl.engine.derive.writer import PlainRecord, PlainRun
     from rmqctl.engine.record.pieces import LogPiece
     from rmqctl.engine.write.appended import Bulk
-    from rmqctl.engine.write.bulk import BulkAppender, PlainMessage
+    from rmqctl.engine.write.batch import BatchPutter
+    from rmqctl.engine.write.bulk import BulkAppender, Message
     from rmqctl.engine.write.onecall import OneCallPutter
     from rmqctl.engine.write.single import QuickPutter
 
 
 #: So many puts of single messages are worth an import.
 _FEW_SINGLES = 16
-
-
-class ReplicaService(Protocol):
-    """Who waits for slaves (``HAService``). A store that no broker runs has none: slaves take what
-    they lack when it does."""
-
-    def submit(self, next_offset: int, timeout_millis: int) -> PutMessageStatus:
-        """PUT_OK, SLAVE_NOT_AVAILABLE, or FLUSH_SLAVE_TIMEOUT."""
 
 
 class StoreWriter:
@@ -60,6 +52,7 @@ class StoreWriter:
         self._singles = 0
         self._quick: QuickPutter | None = None
         self._one_call: OneCallPutter | None = None
+        self._batches: BatchPutter | None = None
         self._context, self._lock = context, context.lock
         self._log.on_flush = self.stats.flushed
         self.flusher = StoreFlusher(context, self.running_flags)
@@ -134,22 +127,25 @@ class StoreWriter:
             or self.config.broker_role == "SLAVE"
         )
 
-    def _make_quick(self) -> None:
-        """Gets the kernel's ways ready, where there is one."""
+    def _count(self) -> None:
+        """One more is put singly; from a few on the kernel does that, where there is one."""
+        self._singles += 1
+        if self._singles != _FEW_SINGLES or self.is_shutdown:
+            return
         from rmqctl.engine.write.single import quick_putter
 
         self._quick = quick_putter(self._putter, self._derived.index)
         if self._quick is not None:
+            from rmqctl.engine.write.batch import BatchPutter
             from rmqctl.engine.write.onecall import one_call_putter
 
             kernel = self._quick.kernel
+            self._batches = BatchPutter(self._putter, kernel)
             self._one_call = one_call_putter(kernel, self._context, self._putter, self.stats)
 
     def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """A message that is not put in one call."""
-        self._singles += 1
-        if self._singles == _FEW_SINGLES and not self.is_shutdown:
-            self._make_quick()
+        self._count()
         if self._quick is not None and self.check_store_status() is None:
             begin = perf_counter()
             result = self._put_quickly(self._quick, message)
@@ -175,19 +171,35 @@ class StoreWriter:
             self.stats.stored_many(((record.topic, 1, record.size),))
             return self._dispatch(record.physical_offset, 1, record) or result
 
-    def put_batch(self, messages: list[MessageExtBrokerInner], *, flush: bool) -> PutMessageResult:
-        """``MessageStore.put_batch``."""
-        results = self.put_messages(messages, batch=True, flush=flush)
-        appends = [result.stored for result in results if result.stored is not None]
-        if not appends:
-            return results[0]
-        whole = replace(
-            appends[0],
-            wrote_bytes=sum(append.wrote_bytes for append in appends),
-            msg_id=",".join(append.msg_id for append in appends),
-            msg_num=len(appends),
-        )
-        return replace(results[0], append=whole)
+    def put_batch(self, messages: Sequence[Message], *, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_batch``: by the kernel, where one puts batch after batch."""
+        from rmqctl.engine.write.batch import batch_result
+        from rmqctl.engine.write.bulk import full
+
+        self._count()
+        if self._batches is not None and messages and self.check_store_status() is None:
+            begin = perf_counter()
+            result = self._append_batch(self._batches, messages)
+            if result is not None:
+                does_wait = flush or self.replica is not None
+                waits = does_wait and any(one.is_wait_store_msg_ok for one in full(messages))
+                if result.stored is not None:
+                    self._await_disk([result], flush, waits)
+                self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
+                return result
+        return batch_result(self.put_messages(full(messages), batch=True, flush=flush))
+
+    def _append_batch(
+        self, batches: BatchPutter, messages: Sequence[Message]
+    ) -> PutMessageResult | None:
+        """Appends and dispatches under the lock; None: the batch is to be put as any other."""
+        with self._putter.locked():
+            appended = None if self.is_shutdown else batches.append(messages)
+            if appended is None:
+                return None
+            result, run = appended
+            self.stats.stored_many(((result.topic, run.messages, run.end - run.start),))
+            return self._dispatch(run.start, run.messages, runs=(run.derived(),)) or result
 
     def _put(self, messages: list[MessageExtBrokerInner], batch: bool) -> list[PutMessageResult]:
         """Checks, then appends and dispatches under the lock."""
@@ -220,9 +232,7 @@ class StoreWriter:
             return [failure if result.stored is not None else result for result in results]
         return results
 
-    def append_stream(
-        self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool
-    ) -> Iterator[Bulk]:
+    def append_stream(self, messages: Iterable[Message | None], *, flush: bool) -> Iterator[Bulk]:
         """``MessageStore.append_stream``."""
         from rmqctl.engine.write.appended import Bulk, Stored
         from rmqctl.engine.write.compiled import appender_of
@@ -356,7 +366,7 @@ class StoreWriter:
     def let_go(self) -> None:
         """Nothing is put any more, and nothing held of the store's files."""
         self.is_shutdown = True
-        self._quick = self._one_call = None
+        self._quick = self._one_call = self._batches = None
 
     def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
         """``MessageStore.flush_structures``."""

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.write.bulk import Message, full
 from rmqctl.serve.ha.master import Master
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class Holding(Generic[T]):
     def hold(
         self,
         work: T,
-        messages: Iterable[MessageExtBrokerInner],
+        messages: Sequence[Message],
         results: list[PutMessageResult],
         now: int,
     ) -> bool:
@@ -40,7 +41,7 @@ class Holding(Generic[T]):
         master = self._master
         if master is None or not master.is_sync or not stored:
             return False
-        if not any(one.is_wait_store_msg_ok for one in messages):
+        if not any(one.is_wait_store_msg_ok for one in full(messages)):
             return False
         end = max(one.wrote_offset + one.wrote_bytes for one in stored)
         status = master.wait(end, Held(work, results), now)

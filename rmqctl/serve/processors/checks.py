@@ -121,7 +121,7 @@ class _Round:
             kept.stored.append(result)
             asked += [question] if question is not None else []
         if kept.stored:
-            store.flush_structures(("commitlog",))
+            store.flush_log()
         # The halves that are ended and lie before all others are passed, too.
         first = next((one.queue_offset for one in pending if one.queue_offset >= passed), None)
         while passed in ended and (first is None or passed < first):

@@ -56,7 +56,7 @@ class Delivery:
                 due = Due(now, now + delay if is_known else None)
                 self._deliver_level(store, level, queue, due, kept)
         if self._table != self._saved:
-            store.flush_structures(("commitlog",))
+            store.flush_log()
             schedule.save_delay_offsets(store.root, self._table, keep_backup=self._keep_backup)
             self._saved, self._keep_backup = dict(self._table), False
         return kept

@@ -4,10 +4,10 @@ of it (RocketMQ's put lock and ``GroupCommitService`` in one)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.write.bulk import Message, full
 from rmqctl.errors import RmqctlError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Put(NamedTuple):
     """Messages to be stored, or one batch of them. ``then`` makes the answer of their results, of
     which a batch has one."""
 
-    messages: list[MessageExtBrokerInner]
+    messages: Sequence[Message]
     is_batch: bool
     then: Callable[[list[PutMessageResult], int], Outcome]
 
@@ -40,27 +40,21 @@ def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
     """Stores puts in their order, and has all of them on disk before it returns: the results of
     each, or the error of the store or the system that kept it from being stored. For the thread
     that writes."""
-    answers: list[PutAnswer] = []
-    # Batches are put one by one, messages together.
-    runs = groupby(enumerate(puts), lambda one: one[0] if one[1].is_batch else -1)
-    for _, run in runs:
-        answers += _append(store, [put for _, put in run])
+    answers = [_append(store, put) for put in puts]
     stored = [one for answer in answers if isinstance(answer, list) for one in answer if one.stored]
     if stored:
         try:
-            store.flush_structures(("commitlog",))
+            store.flush_log()
         except (RmqctlError, OSError) as error:
             return [error] * len(puts)
     return answers
 
 
-def _append(store: WritableStore, puts: list[Put]) -> list[PutAnswer]:
-    """Appends without a flush; a batch, or any number of other messages."""
+def _append(store: WritableStore, put: Put) -> PutAnswer:
+    """Appends without a flush."""
     try:
-        if puts[0].is_batch:
-            return [[store.put_batch(puts[0].messages, flush=False)]]
-        messages = [message for put in puts for message in put.messages]
-        results = iter(store.put_messages(messages, flush=False))
+        if put.is_batch:
+            return [store.put_batch(put.messages, flush=False)]
+        return [store.put_message(one, flush=False) for one in full(put.messages)]
     except (RmqctlError, OSError) as error:
-        return [error] * len(puts)
-    return [[next(results) for _ in put.messages] for put in puts]
+        return error

@@ -5,6 +5,7 @@ Checks, defaults and statuses are those of 4.9.3, and so are the bytes that are 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from formats.text import decode_properties, encode_properties, encode_utf8
 from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
+from rmqctl.engine.write.bulk import Message, PlainMessage
 from rmqctl.serve.processors.put import Put
 from rmqctl.serve.processors.request import Outcome, Request, Served, host_of
 from rmqctl.serve.state.topics import ServedTopic
@@ -228,49 +230,64 @@ def _batch(served: Served, request: Request, header: SendHeader, topic: ServedTo
     return Put(messages, True, answer)
 
 
-def _messages_of(common: MessageExtBrokerInner) -> list[MessageExtBrokerInner]:
+def _messages_of(common: MessageExtBrokerInner) -> list[Message]:
     """The messages of a batch (``MessageDecoder#decodeMessages``), each with the batch's properties
     behind its own. Size, magic and CRC that stand there are nobody's business."""
-    body, at = common.body, 0
     shared = encode_properties(common.properties)
-    messages = []
-    while at < len(body):
-        flag, content, own, at = _message_at(body, at)
-        separator = constants.PROPERTY_SEPARATOR.encode()
-        joins = own and shared and not own.endswith(separator)
-        data = own + separator + shared if joins else own + shared
-        messages.append(
-            replace(
-                common,
-                body=content,
-                flag=flag,
-                properties=decode_properties(data),
-                properties_bytes=data,
-            )
+    behind = constants.PROPERTY_SEPARATOR.encode() + shared
+    messages: list[Message] = []
+    for flag, body, own in _pieces_of(common.body):
+        joins = own and shared and not own.endswith(behind[:1])
+        data = own + behind if joins else own + shared
+        message = PlainMessage(
+            common.topic,
+            common.queue_id,
+            body,
+            data,
+            flag,
+            common.born_timestamp,
+            common.born_host,
+            common.store_host,
+            common.reconsume_times,
+            0,
         )
+        # What is more than plain of one message the store finds by itself.
+        if common.sys_flag:
+            messages.append(
+                replace(message.full(), sys_flag=common.sys_flag, properties_bytes=data)
+            )
+        else:
+            messages.append(message)
     if not messages:
         raise BadRequest("the batch holds no message")
     return messages
 
 
-def _message_at(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
-    """Flag, body and properties of one message of a batch, and where the next begins.
+def _pieces_of(body: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each message of a batch.
 
-    :raises BadRequest: it is cut off.
+    :raises BadRequest: one is cut off.
     """
-    pieces = []
-    flag = 0
-    for head in (_BATCH_HEAD, _BATCH_PROPERTIES):
-        if len(body) - at < head.size:
+    at = 0
+    while at < len(body):
+        if len(body) - at < _BATCH_HEAD.size:
             raise BadRequest("a message of the batch is cut off")
-        *rest, length = head.unpack_from(body, at)
-        flag = rest[3] if rest else flag
-        at += head.size
-        if not 0 <= length <= len(body) - at:
-            raise BadRequest(f"a message of the batch claims {length} bytes")
-        pieces.append(body[at : at + length])
-        at += length
-    return flag, pieces[0], pieces[1], at
+        *_, flag, length = _BATCH_HEAD.unpack_from(body, at)
+        start = at + _BATCH_HEAD.size
+        at = _end_of_piece(body, start, length)
+        if len(body) - at < _BATCH_PROPERTIES.size:
+            raise BadRequest("a message of the batch is cut off")
+        content = body[start:at]
+        (length,) = _BATCH_PROPERTIES.unpack_from(body, at)
+        start = at + _BATCH_PROPERTIES.size
+        at = _end_of_piece(body, start, length)
+        yield flag, content, body[start:at]
+
+
+def _end_of_piece(body: bytes, start: int, length: int) -> int:
+    if not 0 <= length <= len(body) - start:
+        raise BadRequest(f"a message of the batch claims {length} bytes")
+    return start + length
 
 
 def _answer(

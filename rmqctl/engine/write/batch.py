@@ -1,0 +1,143 @@
+"""Batches (``MessageExtBatch``): as many messages as there are, for one queue, in one file of the
+log, with one store time and one answer.
+
+The compiled kernel makes the records of a whole batch in one call, beside the log; they appear in
+it together, by the last store of eight bytes. It does so where everything about store and messages
+is usual; every other batch is put by :mod:`rmqctl.engine.write.put`, which knows what to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.index.indexwriter import KeyRun
+from rmqctl.engine.log.commitlog import RECORD_HEAD
+from rmqctl.engine.record.message import (
+    AppendMessageResult,
+    PutMessageResult,
+)
+from rmqctl.engine.record.record import offset_msg_id
+from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.write.appended import OfQueue, Run
+from rmqctl.engine.write.bulk import Message, reserve_room
+from rmqctl.engine.write.compiled import Stop, kernel_appender
+from rmqctl.engine.write.put import room_of
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rmqctl.engine.files.mappedfile import MappedFile
+    from rmqctl.engine.write.put import MessagePutter
+
+
+def batch_result(results: list[PutMessageResult]) -> PutMessageResult:
+    """The one answer to a batch, of those to its messages: the first of them was refused, or all
+    were stored."""
+    appends = [result.stored for result in results if result.stored is not None]
+    if not appends:
+        return results[0]
+    whole = replace(
+        appends[0],
+        wrote_bytes=sum(append.wrote_bytes for append in appends),
+        msg_id=",".join(append.msg_id for append in appends),
+        msg_num=len(appends),
+    )
+    return replace(results[0], append=whole)
+
+
+class BatchPutter:
+    """Appends batches of plain messages; the put lock is held."""
+
+    def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
+        self._putter = putter
+        self._kernel = kernel_appender(putter, kernel)
+        self._most = putter.config.max_message_size
+        #: Where records are made; the system gives it memory as it is used.
+        self._records = bytearray(self._most)
+
+    def append(self, messages: Sequence[Message]) -> tuple[PutMessageResult, Run] | None:
+        """Stores a batch in the log; its answer, and what is to be dispatched. None: nothing was
+        done, for something is not usual."""
+        first, log = messages[0], self._putter.log
+        mapped = self._file()
+        if mapped is None or not self._has_units((first.topic, first.queue_id), len(messages)):
+            return None
+        run = self._made(messages, log.write_offset, min(self._most, room_of(mapped.size)))
+        if run is None:
+            return None
+        start, size = run.start, run.end - run.start
+        position = start - mapped.file_from_offset
+        if position + size > room_of(mapped.size) or not reserve_room(mapped, start, size):
+            return None
+        buffer, head = log.buffer_of(mapped), position + RECORD_HEAD
+        records = memoryview(self._records)[:size]
+        # The head of the first record last: with it all of them are there, and none without it.
+        buffer[head : position + size] = records[RECORD_HEAD:]
+        buffer[position:head] = records[:RECORD_HEAD]
+        log.advance(mapped, position + size, run.store_timestamp, start + size)
+        (queue,) = run.of_queues
+        self._putter.topic_queue_table[queue.topic, queue.queue_id] = queue.next_queue_offset
+        return _answer(run, size), run
+
+    def _file(self) -> MappedFile | None:
+        """The file at the log's end; None where a put of another kind has to come first."""
+        putter, log = self._putter, self._putter.log
+        start = log.write_offset
+        is_usual = putter.tail.done == start and not putter.tail.failed and putter.has_plain_form
+        return log.files.find(start) if is_usual and start >= log.stale_end else None
+
+    def _has_units(self, key: tuple[str, int], count: int) -> bool:
+        """Whether a queue that was put to has disk space for so many units more; the kernel stores
+        into it then."""
+        next_offset = limit = self._putter.topic_queue_table.get(key, -1)
+        if next_offset < 0:
+            return False
+        while limit < next_offset + count:
+            before, limit = limit, self._putter.reserve_units(key, limit)
+            if limit <= before:
+                return False
+        self._kernel.forget()
+        self._kernel.admit(*key, next_offset, limit)
+        return True
+
+    def _made(self, messages: Sequence[Message], start: int, most: int) -> Run | None:
+        """The records of a batch that goes to ``start``, in ``_records``; None where one of them is
+        not plain, or they have more than ``most`` bytes."""
+        timestamp = self._putter.clock()
+        self._putter.before_append(timestamp)
+        try:
+            _, _, stop, _ = self._kernel.append_messages(
+                self._records,
+                iter(messages),
+                None,
+                position=0,
+                end=most,
+                file_from_offset=start,
+                most=len(messages) + 1,
+                enough=most + 1,
+                clock=lambda: timestamp,
+            )
+        finally:
+            # Whatever became of it, the next batch begins without it.
+            columns, totals, keys, host = self._kernel.taken()
+        if stop != Stop.END or len(totals) != 1:
+            return None
+        key = messages[0].topic, messages[0].queue_id
+        queue = OfQueue(*key, *totals[0][1:])
+        return Run([key], host, start, start, columns, [queue], KeyRun(*keys))
+
+
+def _answer(run: Run, size: int) -> PutMessageResult:
+    (queue,) = run.of_queues
+    append = AppendMessageResult(
+        AppendMessageStatus.PUT_OK,
+        run.start,
+        size,
+        ",".join(offset_msg_id(*row.store_host, row.wrote_offset) for row in run.rows()),
+        run.store_timestamp,
+        queue.next_queue_offset - queue.messages,
+        msg_num=queue.messages,
+    )
+    return PutMessageResult(PutMessageStatus.PUT_OK, append, queue.topic, queue.queue_id)
