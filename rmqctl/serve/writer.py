@@ -1,9 +1,10 @@
-"""The one thread that writes to a store that is served."""
+"""What writes to a store that is served: one at a time, a thread or the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
@@ -19,19 +20,38 @@ if TYPE_CHECKING:
 
 #: Sends that one flush serves, at most.
 _MOST_AT_ONCE = 1024
+#: A write is quick when it takes less than that, and so many of them, one after the other, have the
+#: event loop write. The first that is not has others wait once, for as long as it takes.
+_QUICK_SECONDS = 0.001
+_QUICK_ONES = 16
 Work = Append | Persist | Upkeep
 
 
 class Writer:
-    """The one thread that writes: it takes all that is there, and one flush serves it. A store that
-    is only read has none."""
+    """The one that writes: it takes all that is there, and one flush serves it. A store that is
+    only read has none.
 
-    def __init__(self, store: Store, written: Callable[[Work, object], None]) -> None:
-        """:param written: is told what became of each work, where the event loop runs."""
+    That is a thread, for a disk may take its time, and others wait for the event loop. Where the
+    disk has shown that it takes none, what the connections that are ready have sent is written by
+    the event loop itself: to hand a send over to a thread, and its answer back, would take longer
+    than all else that is done for it.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        written: Callable[[Work, object], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """:param written: is told what became of each work, where the event loop runs.
+        :param clock: seconds, by which a write is quick or not."""
         self._store = store
         self._written = written
-        self._queue: SimpleQueue[Work | None] = SimpleQueue()
-        self._under_way = 0
+        self._clock = clock
+        self._queue: SimpleQueue[list[Work] | None] = SimpleQueue()
+        #: What was put since the loop has looked last.
+        self._new: list[Work] = []
+        self._under_way = self._of_thread = self._quick_ones = 0
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
 
@@ -41,7 +61,10 @@ class Writer:
 
     def put(self, work: Work) -> None:
         self._under_way += 1
-        self._queue.put(work)
+        if not self._new:
+            # Behind all connections that are ready now: one flush serves them.
+            self._loop.call_soon(self._take)
+        self._new.append(work)
 
     async def drain(self) -> None:
         """Returns when everything is written, also what came of it."""
@@ -53,17 +76,32 @@ class Writer:
             self._queue.put(None)
             self._thread.join()
 
+    def _take(self) -> None:
+        """Writes what is new, or has it written behind what the thread has."""
+        works, self._new = self._new, []
+        is_quick = self._quick_ones >= _QUICK_ONES and not self._of_thread
+        if is_quick and all(isinstance(work, Append) for work in works):
+            self._done(works, *self._timed(works))
+        else:
+            self._of_thread += len(works)
+            self._queue.put(works)
+
     def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            works = [work]
+        while (works := self._queue.get()) is not None:
             while len(works) < _MOST_AT_ONCE and not self._queue.empty():
                 more = self._queue.get()
                 if more is None:
                     self._queue.put(None)
                     break
-                works.append(more)
-            answers = self._write(works)
-            self._loop.call_soon_threadsafe(self._done, works, answers)
+                works += more
+            answers, seconds = self._timed(works)
+            self._loop.call_soon_threadsafe(self._done_by_thread, works, answers, seconds)
+
+    def _timed(self, works: list[Work]) -> tuple[list[object], float]:
+        """What became of works, and the seconds that took."""
+        begin = self._clock()
+        answers = self._write(works)
+        return answers, self._clock() - begin
 
     def _write(self, works: list[Work]) -> list[object]:
         """Files first: what is stored then may need them."""
@@ -86,7 +124,12 @@ class Writer:
         answers |= zip(puts, stored, strict=True)
         return [answers[number] for number in range(len(works))]
 
-    def _done(self, works: list[Work], answers: list[object]) -> None:
+    def _done_by_thread(self, works: list[Work], answers: list[object], seconds: float) -> None:
+        self._of_thread -= len(works)
+        self._done(works, answers, seconds)
+
+    def _done(self, works: list[Work], answers: list[object], seconds: float) -> None:
+        self._quick_ones = self._quick_ones + 1 if seconds < _QUICK_SECONDS else 0
         for work, answer in zip(works, answers, strict=True):
             self._written(work, answer)
             self._under_way -= 1

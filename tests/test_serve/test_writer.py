@@ -1,0 +1,119 @@
+"""Who writes what was sent: a thread, or the event loop where the disk takes no time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.serve import writer
+from rmqctl.serve.events import Append, Persist
+from rmqctl.serve.processors.put import Put
+
+NUMBERS = range(writer._QUICK_ONES)
+
+
+class Disk:
+    """Writes of puts, which take ``seconds``, or wait for ``gate``: by whom, and which."""
+
+    def __init__(self) -> None:
+        self.seconds = self.now = 0.0
+        self.writes: list[tuple[str, list[Any]]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def append_all(self, store: WritableStore, puts: Sequence[Put]) -> list[Any]:
+        who = "thread" if threading.current_thread().name == "rmqctl-writer" else "loop"
+        assert who == "loop" or self.gate.wait(60)
+        self.writes.append((who, [put.messages for put in puts]))
+        self.now += self.seconds
+        return [put.messages for put in puts]
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(writer, "append_all", disk.append_all)
+    return disk
+
+
+def write(root: Path, disk: Disk, *groups: list[Any]) -> list[Any]:
+    """What was told, after one group after the other was put, each when the one before is done."""
+    told: list[Any] = []
+
+    async def run(store: MessageStore) -> None:
+        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
+        one.start()
+        for group in groups:
+            for item in group:
+                if callable(item):
+                    item()
+                else:
+                    one.put(item if isinstance(item, Persist) else put(item))
+            await one.drain()
+        one.end()
+
+    with MessageStore(root, writable=True, create=True) as store:
+        asyncio.run(run(store))
+    return told
+
+
+def put(number: Any) -> Append:
+    return Append(None, Put(number, False, lambda results, now: None))  # type: ignore[arg-type]
+
+
+def who(disk: Disk) -> list[str]:
+    return [who for who, _ in disk.writes]
+
+
+def test_the_loop_writes_when_the_disk_is_quick(tmp_path: Path, disk: Disk) -> None:
+    told = write(tmp_path / "s", disk, *([n] for n in NUMBERS), ["a", "b"], ["c"])
+    assert who(disk) == ["thread"] * len(NUMBERS) + ["loop"] * 2
+    # What is there at once is one write.
+    assert disk.writes[-2:] == [("loop", ["a", "b"]), ("loop", ["c"])]
+    assert told == [*NUMBERS, "a", "b", "c"]
+
+
+def test_a_write_that_takes_long_is_the_last_of_the_loop(tmp_path: Path, disk: Disk) -> None:
+    def slow(seconds: float) -> Any:
+        return lambda: setattr(disk, "seconds", seconds)
+
+    groups = [*([n] for n in NUMBERS), [slow(0.001), "a"], [slow(0), "b"], ["c"]]
+    write(tmp_path / "s", disk, *groups)
+    assert who(disk) == ["thread"] * len(NUMBERS) + ["loop", "thread", "thread"]
+
+
+def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: Disk) -> None:
+    """Order is kept: who sends behind a file that is being written waits for it."""
+    told: list[Any] = []
+
+    async def run(store: MessageStore) -> None:
+        one = writer.Writer(store, lambda work, answer: told.append(answer), lambda: disk.now)
+        one.start()
+        for number in NUMBERS:
+            one.put(put(number))
+            await one.drain()
+        disk.gate.clear()
+        one.put(Persist("topics.json", "{}"))
+        one.put(put("with it"))
+        await asyncio.sleep(0)
+        one.put(put("behind it"))
+        await asyncio.sleep(0)
+        assert told == [*NUMBERS]
+        disk.gate.set()
+        await one.drain()
+        one.put(put("later"))
+        await one.drain()
+        one.end()
+
+    with MessageStore(tmp_path / "s", writable=True, create=True) as store:
+        asyncio.run(run(store))
+    assert told == [*NUMBERS, None, "with it", "behind it", "later"]
+    assert {who for who, _ in disk.writes[:-1]} == {"thread"}
+    assert disk.writes[-1] == ("loop", ["later"])
+    assert (tmp_path / "s/config/topics.json").read_text() == "{}"
