@@ -249,6 +249,16 @@ def pull_records(
     file_from_offset: int,
     limits: tuple[int, int, int, tuple[int, int], tuple[int, int], int],
 ) -> tuple[list[Any], int] | None: ...
+def pull_stored(
+    units: object,
+    queue: tuple[int, int],
+    buffer: object,
+    places: tuple[int, int],
+    file_from_offset: int,
+    limits: tuple[int, int, int, tuple[int, int], tuple[int, int], int],
+    codes: list[int] | None,
+    outgoing: tuple[int, int],
+) -> tuple[bytes, int, int] | None: ...
 
 #: Offsets of the rows; of the names, and these; of the values, and these; tags codes; odd rows.
 PropertyMaps = tuple[bytearray, bytearray, bytes, bytearray, bytes, bytearray, bytearray]

@@ -19,6 +19,7 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import GetMessageStatus
 
 if TYPE_CHECKING:
+    from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.log.commitlog import CommitLog
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
@@ -166,24 +167,14 @@ def _collect_compiled(
 ) -> GetMessageResult | None:
     """:func:`_collect` without a filter, by the kernel where the log has it; None where something
     is odd: a unit without its record, one that lies in a hole, or several files of the log."""
-    log, log_end = store.commit_log, store.max_offset
-    counts = limits.max_msg_nums, limits.memory[1], limits.disk[1]
-    if log.compiled is None or min(counts) < 1:
+    log_end = store.max_offset
+    held = held_units(store, queue, offset, end, limits)
+    if held is None:
         return None
-    end = min(end, offset + limits.units)
-    # With one more any answer is full.
-    units = queue.stored(offset, min(end - offset, max(counts) + 1))
-    if len(units) < UNIT_SIZE:
-        return None
-    place, _, _ = UNIT.unpack_from(units)
-    mapped = log.files.find(place)
-    if mapped is None:
-        return None
-    position = place - mapped.file_from_offset
-    if not is_whole(mapped, position, position + 1):
-        return None
+    units, end, mapped = held
     low, high = mapped.whole
-    made = log.compiled.pull_records(
+    assert store.commit_log.compiled is not None
+    made = store.commit_log.compiled.pull_records(
         Record,
         units,
         (offset, end),
@@ -208,6 +199,37 @@ def _collect_compiled(
         suggest_pulling_from_slave=behind > limits.in_memory,
         fall_behind_size=behind,
     )
+
+
+def held_units(
+    store: ReadableStore,
+    queue: ConsumeQueue,
+    offset: int,
+    end: int,
+    limits: TransferLimits,
+    *,
+    is_filtered: bool = False,
+) -> tuple[bytes, int, MappedFile] | None:
+    """What the kernel makes an answer of: units as they are stored, the queue offset before which
+    they end, and the log's file that the first one points into; None where that is not for it."""
+    log = store.commit_log
+    counts = limits.max_msg_nums, limits.memory[1], limits.disk[1]
+    if log.compiled is None or min(counts) < 1:
+        return None
+    end = min(end, offset + limits.units)
+    # With one more any answer is full.
+    most = end - offset if is_filtered else min(end - offset, max(counts) + 1)
+    units = queue.stored(offset, most)
+    if len(units) < UNIT_SIZE:
+        return None
+    place, _, _ = UNIT.unpack_from(units)
+    mapped = log.files.find(place)
+    if mapped is None:
+        return None
+    position = place - mapped.file_from_offset
+    if not is_whole(mapped, position, position + 1):
+        return None
+    return units, end, mapped
 
 
 def _collect(

@@ -7,7 +7,7 @@ use crate::keychain::{self, Geometry};
 use crate::layouts::QUEUE_UNIT_BYTES;
 use crate::parts;
 use crate::plain::{self, Asked};
-use crate::pull::{Limits, Part, Tags, Units, pull, records};
+use crate::pull::{self, Limits, Outgoing, Part, Tags, Units, pull, records};
 use crate::record::{Found, read};
 use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
 use crate::scan::{Wanted, Window};
@@ -119,7 +119,7 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &
         disk: (100, 2),
         log_end: FILE + data.len() as i64,
     };
-    let tags = Tags { codes: vec![0], texts: vec![b"A".to_vec()] };
+    let tags = Tags { codes: vec![0], texts: Some(vec![b"A".to_vec()]) };
     for (stored, tags) in [(data, None), (&sound[..], None), (&sound[..], Some(&tags))] {
         let first = i64::from(choice[5]);
         let end = first + (stored.len() / QUEUE_UNIT_BYTES) as i64 + i64::from(choice[6] & 1);
@@ -129,6 +129,15 @@ fn pull_all(data: &[u8], places: &[(usize, usize)], lines: &mut Lines, choice: &
         let pulled = pull(lines, Vec::new(), units, &part, limits, tags, (20, 1 << 12));
         if let Some((records, next)) = records(units, &part, limits) {
             assert!(next >= first && records.len() <= limits.messages);
+        }
+        let outgoing = Outgoing { before: FILE + i64::from(choice[1]) * 9, bytes: 1 << 10 };
+        let codes = tags.map(|tags| Tags { texts: None, ..tags.clone() });
+        if let Some(found) = pull::stored(units, &part, limits, codes.as_ref(), outgoing) {
+            assert!(found.next >= first && found.count <= limits.messages);
+            assert!(found.bytes <= outgoing.bytes);
+            assert_eq!(found.runs.iter().map(|run| run.len()).sum::<usize>(), found.bytes);
+            let last = found.runs.iter().map(|run| FILE + run.end as i64).max();
+            assert!(last.is_none_or(|last| last <= outgoing.before));
         }
         assert!(pulled.next >= first && pulled.count <= 20);
         let parts = ["[", ",", ",", ",", "]"].map(|part| part.as_bytes().to_vec());

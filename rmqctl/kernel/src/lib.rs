@@ -56,6 +56,8 @@ mod pyrecords;
 #[cfg(feature = "python")]
 mod pysingle;
 #[cfg(feature = "python")]
+mod pystored;
+#[cfg(feature = "python")]
 mod python;
 
 #[cfg(test)]

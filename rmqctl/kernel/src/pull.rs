@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use crate::layouts::{
-    PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
-    QUEUE_UNIT_TAGS_CODE,
+    PREFIXES, PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
+    QUEUE_UNIT_TAGS_CODE, VERSIONS,
 };
 use crate::record::{self, Found, Record, i32_at, i64_at};
 use crate::rows::{Lines, value_of};
@@ -23,11 +23,29 @@ pub struct Limits {
     pub log_end: i64,
 }
 
-/// Tags that are wanted, and their codes.
+/// Tags that are wanted, and their codes; without texts the code alone decides.
 #[derive(Debug, Clone, Default)]
 pub struct Tags {
     pub codes: Vec<i64>,
-    pub texts: Vec<Vec<u8>>,
+    pub texts: Option<Vec<Vec<u8>>>,
+}
+
+/// What records may go out as they are stored: those of the version of 4.9.3, before a physical
+/// offset, and at most so many bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing {
+    pub before: i64,
+    pub bytes: usize,
+}
+
+/// Where the records of an answer stand, neighbours together, their bytes, how many they are, and
+/// the queue offset of the next answer.
+#[derive(Debug, Default)]
+pub struct Stored {
+    pub runs: Vec<Range<usize>>,
+    pub bytes: usize,
+    pub count: usize,
+    pub next: i64,
 }
 
 /// Units of a queue as they are stored, the first of which has this queue offset, and where the
@@ -109,6 +127,35 @@ pub fn records(
     Some((records, next))
 }
 
+/// The records of one answer as they are stored; None where something is odd, also where one of them
+/// may not go out.
+pub fn stored(
+    units: Units<'_>,
+    part: &Part<'_>,
+    limits: Limits,
+    tags: Option<&Tags>,
+    outgoing: Outgoing,
+) -> Option<Stored> {
+    let mut found = Stored { next: units.first, ..Stored::default() };
+    let (runs, bytes) = (&mut found.runs, &mut found.bytes);
+    let take = |position: usize, record: &Record| {
+        let end = position + record.total_size;
+        match runs.last_mut() {
+            Some(run) if run.end == position => run.end = end,
+            _ => runs.push(position..end),
+        }
+        *bytes += record.total_size;
+        let is_known =
+            i32_at(&part.data[position..], PREFIXES[0].magic_code) as u32 == VERSIONS[0].magic_code;
+        let behind = part.file_from_offset.checked_add(end as i64);
+        is_known
+            && behind.is_some_and(|behind| behind <= outgoing.before)
+            && *bytes <= outgoing.bytes
+    };
+    found.count = answer(units, part, limits, tags, &mut found.next, take)?;
+    Some(found)
+}
+
 /// Has the processor fetch the records of some units, all of them at once: they lie far from each
 /// other, and to wait for one after the other takes longer than to make their lines.
 fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize) {
@@ -158,8 +205,8 @@ fn answer(
         *next += 1;
         if let Some(tags) = tags {
             let code = i64_at(unit, QUEUE_UNIT_TAGS_CODE);
-            if code < i64::from(i32::MIN) {
-                return None; // The address of an extension unit.
+            if code < i64::from(i32::MIN) || tags.texts.is_none() && code > i64::from(i32::MAX) {
+                return None; // The address of an extension unit, or a time.
             }
             if !tags.codes.contains(&code) {
                 continue;
@@ -192,5 +239,6 @@ fn record_at(part: &Part<'_>, position: usize) -> Option<Record> {
 fn has_tag(data: &[u8], record: &Record, tags: &Tags) -> bool {
     let start = record.properties_position;
     let properties = &data[start..start + record.properties_length];
-    value_of(properties, PROPERTY_TAGS).is_some_and(|tag| tags.texts.iter().any(|one| one == tag))
+    let Some(texts) = &tags.texts else { return true };
+    value_of(properties, PROPERTY_TAGS).is_some_and(|tag| texts.iter().any(|one| one == tag))
 }

@@ -138,7 +138,7 @@ impl PyLines {
         let limits = Limits { messages, units, in_memory, memory, disk, log_end };
         let units = Units { stored, first, file_end: queue.0, queue_end: queue.1 };
         let part = Part { data, places: places.0..places.1, file_from_offset };
-        let tags = tags.map(|(codes, texts)| Tags { codes, texts });
+        let tags = tags.map(|(codes, texts)| Tags { codes, texts: Some(texts) });
         let lines = &mut self.lines;
         lines.mismatches = 0;
         let mut out = std::mem::take(&mut self.room);

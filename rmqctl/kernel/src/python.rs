@@ -25,6 +25,7 @@ use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
 use crate::pyrecords::{Rows, pull_records, record_at};
 use crate::pysingle::{PutCounts, SingleAppender};
+use crate::pystored::pull_stored;
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
 use crate::topics::Topics;
@@ -37,7 +38,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 11;
+const INTERFACE: u32 = 12;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -301,6 +302,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(few_offsets, module)?)?;
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(pull_records, module)?)?;
+    module.add_function(wrap_pyfunction!(pull_stored, module)?)?;
     module.add_function(wrap_pyfunction!(property_maps, module)?)?;
     module.add_class::<SingleAppender>()?;
     module.add_class::<PutCounts>()?;

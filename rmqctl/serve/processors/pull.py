@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from formats.constants import MESSAGE_MAGIC_CODE
 from formats.remotingcodes import FRAME_MAX_LENGTH, ResponseCode
 from rmqctl.engine.log.logwriter import CommitLogWriter
+from rmqctl.engine.read.getstored import StoredMessages, get_stored
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import FilterSyntaxError
 from rmqctl.serve.processors.request import Later, Outcome, Request, Served
 from rmqctl.serve.state.parked import Parked
-from rmqctl.serve.state.subscription import Subscription, parse_subscription
+from rmqctl.serve.state.subscription import CodeFilter, Subscription, parse_subscription
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.fields import BadRequest, Fields
 
@@ -126,6 +127,16 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
 
 def read(store: Store, asked: Pull) -> Pulled:
     """The records of a pull as they stand in the log, one behind the other. For any thread."""
+    stored = _stored(store, asked)
+    if stored is not None:
+        return Pulled(
+            GetMessageStatus.FOUND,
+            stored.next_begin_offset,
+            stored.min_offset,
+            stored.max_offset,
+            stored.stored,
+            stored.messages,
+        )
     found = store.get_message(
         asked.topic, asked.queue_id, asked.offset, asked.max_msg_nums, asked.message_filter
     )
@@ -140,6 +151,16 @@ def read(store: Store, asked: Pull) -> Pulled:
     if problem:
         return Pulled(*place, b"", 0, problem)
     return Pulled(*place, stored_bytes(store, records), len(records))
+
+
+def _stored(store: Store, asked: Pull) -> StoredMessages | None:
+    """What most pulls find: messages by tags codes, all of them on disk and for clients to read."""
+    wanted, log = asked.message_filter, store.commit_log
+    if not isinstance(wanted, CodeFilter):
+        return None
+    place = asked.topic, asked.queue_id, asked.offset, asked.max_msg_nums
+    before = log.flushed_where if isinstance(log, CommitLogWriter) else store.max_offset
+    return get_stored(store, *place, wanted.codes, before=before, most_bytes=MAX_RECORDS)
 
 
 def _not_on_disk(store: Store, records: list[Record]) -> int | None:

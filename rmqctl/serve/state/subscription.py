@@ -28,14 +28,14 @@ class CodeFilter:
     errors = 0
 
     def __init__(self, codes: frozenset[int] | None) -> None:
-        self._codes = codes
+        self.codes = codes
 
     def matches_code(self, code: int | None) -> bool:
-        if self._codes is None or code is None:
+        if self.codes is None or code is None:
             return True
         # The unit has a long, of which Java looks at the int.
         low = code % _INT_RANGE
-        return (low - _INT_RANGE if low > INT_MAX else low) in self._codes
+        return (low - _INT_RANGE if low > INT_MAX else low) in self.codes
 
     def matches(self, record: Record) -> bool:
         return True
