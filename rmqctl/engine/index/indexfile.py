@@ -7,10 +7,11 @@ after a kill the items that it does not count can be undone exactly (:meth:`Inde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
@@ -34,6 +35,19 @@ _ZERO_RUN = 1 << 16
 SHORTER = "it has become shorter while it was read"
 #: Items that are looked at together.
 ITEMS_AT_ONCE = 1 << 20
+
+
+class _NewItems(NamedTuple):
+    """Items that a file gets: how many, physical offset and store time (ms) of the first one's
+    message and of the last one's; and what the file says: the number of the first, the time (ms)
+    from which it counts, and what the first one has in place of that."""
+
+    added: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    number: int = 0
+    begin_timestamp: int = 0
+    first_diff: int = 0
 
 
 class IndexFile:
@@ -178,81 +192,79 @@ class IndexFile:
         self, kernel: ModuleType, key_hashes: list[int], physical_offset: int, store_timestamp: int
     ) -> int:
         """:meth:`put_keys` by the compiled kernel, where there is disk space for all slots."""
-        header, geometry = self.header, self.geometry
-        count, added = header.index_count, len(key_hashes)
-        fits = added and count + added <= geometry.index_num
+        added, stamp = len(key_hashes), (physical_offset, store_timestamp)
+        fits = added and self.header.index_count + added <= self.geometry.index_num
         if not fits or not self._reserve_slots():
             return self.put_keys(key_hashes, physical_offset, store_timestamp)
-        items = geometry.item_position(0)
-        position = geometry.item_position(count)
-        self.mapped.reserve(position, added * ITEM.size)
-        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
-        first_diff = time_diff_seconds(store_timestamp, begin_time)
-        if count <= 1:
-            begin_time, begin_offset = store_timestamp, physical_offset
-        fresh = kernel.store_items(
-            self.mapped.buffer,
-            geometry.slot_position(0),
-            geometry.hash_slot_num,
-            items,
-            count,
-            key_hashes,
-            physical_offset,
-            first_diff,
-            time_diff_seconds(store_timestamp, begin_time),
-        )
-        self.mapped.mark_dirty(0, position + added * ITEM.size)
-        slot_count = header.hash_slot_count + fresh
-        self.store_header(
-            IndexHeader(
-                begin_time,
-                store_timestamp,
-                begin_offset,
-                physical_offset,
-                slot_count,
-                count + added,
+
+        def store(run: _NewItems) -> int:
+            diff = time_diff_seconds(store_timestamp, run.begin_timestamp)
+            fresh: int = kernel.store_items(
+                *self._places(run), key_hashes, physical_offset, run.first_diff, diff
             )
-        )
+            return fresh
+
+        self._put_items(_NewItems(added, stamp, stamp), store)
         return added
 
     def put_key_run(self, kernel: ModuleType, keys: KeyRun, start: int) -> int:
         """:meth:`put_key_batch` by the compiled kernel; errors as there."""
-        header, geometry = self.header, self.geometry
-        count = header.index_count
-        end = min(keys.keys, start + geometry.index_num - count)
+        end = min(keys.keys, start + self.geometry.index_num - self.header.index_count)
         if end <= start:
             return start
-        position, size = geometry.item_position(count), (end - start) * ITEM.size
-        if not self._has_slots:
-            self.mapped.reserve(0, geometry.item_position(0))
-            self._has_slots = True
-        self.mapped.reserve(position, size)
-        first_offset, first_time = keys.at(start)
-        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
-        first_diff = time_diff_seconds(first_time, begin_time)
-        if count <= 1:
-            begin_time, begin_offset = first_time, first_offset
-        fresh_slots = kernel.store_item_run(
-            self.mapped.buffer,
-            geometry.slot_position(0),
-            geometry.hash_slot_num,
-            geometry.item_position(0),
-            count,
-            keys,
-            start,
-            end - start,
-            begin_time,
-            first_diff,
+
+        def store(run: _NewItems) -> int:
+            columns = keys, start, end - start
+            fresh: int = kernel.store_item_run(
+                *self._places(run), *columns, run.begin_timestamp, run.first_diff
+            )
+            return fresh
+
+        self._put_items(_NewItems(end - start, keys.at(start), keys.at(end - 1)), store)
+        return end
+
+    def _places(self, run: _NewItems) -> tuple[Any, int, int, int, int]:
+        """What the kernel stores items into: the buffer, where slots begin, how many there are,
+        where items begin, and the number of the next one."""
+        geometry = self.geometry
+        slots, items = geometry.slot_position(0), geometry.item_position(0)
+        return self.mapped.buffer, slots, geometry.hash_slot_num, items, run.number
+
+    def _put_items(self, run: _NewItems, store: Callable[[_NewItems], int]) -> None:
+        """Adds items that fit, one at least: makes sure of disk space for them and for all slots,
+        has ``store`` store both, items first, which says how many slots were empty, and stores the
+        header.
+
+        :raises OSError: the disk is full; the file is as it was.
+        """
+        header, mapped = self.header, self.mapped
+        count, items = header.index_count, self.geometry.item_position(0)
+        (begin_offset, begin_time), (last_offset, last_time) = run.first, run.last
+        run = run._replace(
+            number=count,
+            begin_timestamp=header.begin_timestamp if count > 1 else begin_time,
+            first_diff=time_diff_seconds(begin_time, header.begin_timestamp),
         )
-        self.mapped.mark_dirty(0, position + size)
-        last_offset, last_time = keys.at(end - 1)
-        slot_count = header.hash_slot_count + fresh_slots
+        if count > 1:
+            begin_offset = header.begin_phy_offset
+        position, size = self.geometry.item_position(count), run.added * ITEM.size
+        if not self._has_slots:
+            mapped.reserve(0, items)
+            self._has_slots = True
+        mapped.reserve(position, size)
+        # First, for an interrupt must not leave something that no flush knows of.
+        mapped.mark_dirty(0, position + size)
+        slot_count = header.hash_slot_count + store(run)
         self.store_header(
             IndexHeader(
-                begin_time, last_time, begin_offset, last_offset, slot_count, count + end - start
+                run.begin_timestamp,
+                last_time,
+                begin_offset,
+                last_offset,
+                slot_count,
+                count + run.added,
             )
         )
-        return end
 
     def _reserve_slots(self) -> bool:
         """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""
@@ -289,50 +301,36 @@ class IndexFile:
 
         :raises OSError: the disk is full; the file is as it was.
         """
+        room = self.geometry.index_num - self.header.index_count
+        end = min(len(keys.key_hash), start + room)
+        if end <= start:
+            return start
+        part = keys.part(start, end)
+        first, last = (
+            (int(part.physical_offset[at]), int(part.store_timestamp[at])) for at in (0, -1)
+        )
+        self._put_items(_NewItems(end - start, first, last), partial(self._store_batch, part))
+        return end
+
+    def _store_batch(self, keys: KeyBatch, run: _NewItems) -> int:
+        """Stores a batch of items, then their slots; how many slots were empty."""
         import numpy as np
 
         from rmqctl.engine.index.links import item_dtype, link_items, time_diff_array
 
-        header = self.header
-        end = min(len(keys.key_hash), start + self.geometry.index_num - header.index_count)
-        if end <= start:
-            return start
-        key_hash = keys.key_hash[start:end]
-        stamps, offsets = keys.store_timestamp[start:end], keys.physical_offset[start:end]
-        count = header.index_count
-        number = np.arange(count, count + end - start, dtype=np.int32)
+        number = np.arange(run.number, run.number + run.added, dtype=np.int32)
         slots = self.slot_array(writable=True)
-        slot = key_hash.astype(np.int64) % self.geometry.hash_slot_num
-        links = link_items(slot, number, slots, count)
-        items = np.zeros(end - start, item_dtype())
-        items["key_hash"] = key_hash
-        items["physical_offset"] = offsets
-        begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
-        first_diff = time_diff_seconds(int(stamps[0]), begin_time)
-        if count <= 1:
-            begin_time, begin_offset = int(stamps[0]), int(offsets[0])
-        items["time_diff_seconds"] = time_diff_array(stamps, begin_time)
-        if count <= 1:
-            items["time_diff_seconds"][0] = first_diff
+        slot = keys.key_hash.astype(np.int64) % self.geometry.hash_slot_num
+        links = link_items(slot, number, slots, run.number)
+        items = np.zeros(run.added, item_dtype())
+        items["key_hash"], items["physical_offset"] = keys.key_hash, keys.physical_offset
+        items["time_diff_seconds"] = time_diff_array(keys.store_timestamp, run.begin_timestamp)
+        if run.number <= 1:
+            items["time_diff_seconds"][0] = run.first_diff
         items["prev_index_no"] = links.previous
-        position = self.geometry.item_position(count)
-        self.mapped.reserve(0, self.geometry.slot_position(self.geometry.hash_slot_num))
-        self.mapped.reserve(position, items.nbytes)
-        self.mapped.write(position, items.tobytes())
+        self.mapped.write(self.geometry.item_position(run.number), items.tobytes())
         slots[links.slot] = links.newest
-        self.mapped.mark_dirty(0, position)
-        del slots
-        self.store_header(
-            IndexHeader(
-                begin_time,
-                int(stamps[-1]),
-                begin_offset,
-                int(offsets[-1]),
-                header.hash_slot_count + links.fresh_slots,
-                count + end - start,
-            )
-        )
-        return end
+        return links.fresh_slots
 
     def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
         """The slots as one array, big-endian int32 by slot number: a copy, or, for storing into
