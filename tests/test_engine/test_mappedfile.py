@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
+from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
 BLOCK = 4096
@@ -167,3 +168,32 @@ def chunks() -> Iterator[tuple[int, int]]:
         assert start == at and reserved_chunk(end - 1) == (start, end)
         yield start, end
         at = end
+
+
+def test_a_write_that_is_interrupted_is_flushed(tmp_path: Path) -> None:
+    """Also when nothing is known of how far it came."""
+
+    class Interrupted:
+        def __setitem__(self, place: slice, data: bytes) -> None:
+            raise KeyboardInterrupt
+
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", FILE)
+    whole, mapped.buffer = mapped.buffer, Interrupted()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        mapped.write(BLOCK, b"unit")
+    assert (mapped.dirty.start, mapped.dirty.end) == (BLOCK, BLOCK + 4)
+    mapped.buffer = whole
+    mapped.close()
+
+
+def test_what_lies_behind_is_forgotten_unless_it_is_locked(tmp_path: Path) -> None:
+    size = 4 << 20
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", size)
+    mapped.reserve(0, size)
+    is_locked = mlock(mapped.buffer)  # type: ignore[arg-type]
+    mapped.write(0, b"x" * size)
+    mapped.forget_behind(size)
+    if is_locked:
+        assert munlock(mapped.buffer)  # type: ignore[arg-type]
+    assert mapped.read(0, size) == b"x" * size
+    mapped.close()

@@ -7,13 +7,14 @@ import errno
 import os
 from pathlib import Path
 
+from rmqctl.engine.files.dirty import Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import (
     FILE_NAME_DIGITS,
     FileEntry,
     MappedFileQueue,
     sync_files,
 )
-from rmqctl.engine.files.mappedfile import MappedFile, Unsynced, take_unsynced
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import remove_file
 from rmqctl.errors import CannotRead, CannotWrite
 

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.engine.files.dirty import DirtyRange, Unsynced
 from rmqctl.engine.files.paths import (
     create_file,
     create_unnamed,
@@ -27,6 +28,8 @@ from rmqctl.errors import CannotRead
 _PAGE = mmap.PAGESIZE
 #: Bytes that are allocated at once, at most.
 _RESERVE_CHUNK = 1 << 18
+#: Bytes behind what is being stored that are let go of at once.
+_FORGOTTEN_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
 _STRIPPED = 1 << 10
 
@@ -40,33 +43,6 @@ def reserved_chunk(position: int) -> tuple[int, int]:
     return start, start + size
 
 
-class DirtyRange:
-    """What was stored into a file since it was forced to disk; empty when ``end`` is 0."""
-
-    __slots__ = ("end", "start")
-
-    def __init__(self, start: int = 0, end: int = 0) -> None:
-        self.start, self.end = start, end
-
-    @property
-    def pages(self) -> int:
-        """How many pages lie in it."""
-        return -(-self.end // _PAGE) - self.start // _PAGE
-
-
-#: Files with something that is not on disk, be they mapped or not any more.
-Unsynced = dict[Path, DirtyRange]
-
-
-def take_unsynced(unsynced: Unsynced, least_pages: int = 0) -> set[Path]:
-    """Files of which at least so many pages are not on disk; they count as clean from now on, and
-    the caller syncs them. Whoever stores into them must not do so meanwhile."""
-    taken = {path for path, dirty in unsynced.items() if dirty.pages >= least_pages}
-    for path in taken:
-        unsynced.pop(path).end = 0
-    return taken
-
-
 class MappedFile:
     """One file of the store, mapped whole.
 
@@ -77,8 +53,8 @@ class MappedFile:
     """
 
     __slots__ = (
-        *("__weakref__", "_close_descriptor", "_allocated", "_dirty", "_reserved", "_unsynced"),
-        *("buffer", "descriptor", "file_from_offset", "path", "size", "whole"),
+        *("__weakref__", "_close_descriptor", "_allocated", "_dirty", "_forgotten", "_reserved"),
+        *("_unsynced", "buffer", "descriptor", "file_from_offset", "path", "size", "whole"),
     )
 
     def __init__(
@@ -95,6 +71,7 @@ class MappedFile:
         self.descriptor = descriptor
         self._reserved: set[int] = set()
         self._allocated = (0, 0)  # The last chunk of them.
+        self._forgotten = 0
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
         self._dirty = self._unsynced.get(path) or DirtyRange()
         #: A range that is known to have no hole (:mod:`rmqctl.engine.files.holes`).
@@ -233,8 +210,9 @@ class MappedFile:
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Stores ``data``; the range must lie in the file and be reserved."""
         end = position + len(data)
-        self.buffer[position:end] = data  # type: ignore[index]
+        # First: an interrupt must not leave something that no flush knows of.
         self.mark_dirty(position, end)
+        self.buffer[position:end] = data  # type: ignore[index]
 
     def write_aside(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """:meth:`write`, but not through the map, and of a range that need not be reserved: for
@@ -284,10 +262,23 @@ class MappedFile:
 
     def forget(self, start: int, end: int) -> None:
         """Says that a range will not be looked at again soon: its pages no longer count as this
-        process's memory. They stay in the system's cache and come back when they are touched."""
+        process's memory. They stay in the system's cache and come back when they are touched.
+        Those that are locked in memory stay there."""
         first, last = -(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE
         if isinstance(self.buffer, mmap.mmap) and last > first:
-            self.buffer.madvise(mmap.MADV_DONTNEED, first, last - first)
+            try:
+                self.buffer.madvise(mmap.MADV_DONTNEED, first, last - first)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+
+    def forget_behind(self, position: int, start: int = 0) -> None:
+        """:meth:`forget` of what was stored from ``start`` on up to a position, where that is worth
+        it: so a file that is stored into from its start to its end takes little memory."""
+        low = max(self._forgotten, start)
+        if position - low >= _FORGOTTEN_AT_ONCE:
+            self.forget(low, position)
+            self._forgotten = position // _PAGE * _PAGE
 
     @property
     def is_dirty(self) -> bool:

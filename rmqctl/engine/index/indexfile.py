@@ -265,6 +265,7 @@ class IndexFile:
                 count + run.added,
             )
         )
+        mapped.forget_behind(position, items)
 
     def _reserve_slots(self) -> bool:
         """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from formats import layouts
 from formats.constants import LONG_MIN, MAX_ADDR, MIN_EXT_UNIT_SIZE
+from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
-from rmqctl.engine.files.mappedfile import MappedFile, Unsynced
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.queue.consumequeue import is_ext_addr
 from rmqctl.errors import CannotWrite
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import sync_files
-from rmqctl.engine.files.mappedfile import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.queue.queuetable import KEEP, ConsumeQueueTable, LogRange
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter

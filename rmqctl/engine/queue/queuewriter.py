@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants
+from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
-from rmqctl.engine.files.mappedfile import Unsynced
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -323,6 +323,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             if self.files.is_durable:
                 mapped.reserve(position, len(piece))
                 store_units(mapped, position, piece)
+                mapped.forget_behind(position)
             else:  # Nobody looks at it yet.
                 mapped.write_aside(position, piece)
             self._wrote += len(piece)

@@ -23,19 +23,19 @@ _NO_SIZE = bytes(_SIZE_BYTES)
 def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
     """Stores whole units where nothing stands, their sizes last: a kill leaves places that every
     start takes for the queue's end, and no unit that is cut."""
+    # First: an interrupt must not leave units that no flush knows of.
+    mapped.mark_dirty(position, position + len(data))
     if len(data) == UNIT_SIZE:
         end, size_at, buffer = position + UNIT_SIZE, position + _SIZE_AT, mapped.buffer
         assert isinstance(buffer, mmap)
         buffer[position:end] = data[:_SIZE_AT] + _NO_SIZE + data[_SIZE_AT + _SIZE_BYTES :]
         buffer[size_at : size_at + _SIZE_BYTES] = data[_SIZE_AT : _SIZE_AT + _SIZE_BYTES]
-        mapped.mark_dirty(position, end)
         return
     from rmqctl.kernel import module as compiled
 
     kernel = compiled()
     if kernel is not None:
         kernel.store_units(mapped.buffer, position, data)
-        mapped.mark_dirty(position, position + len(data))
         return
     import numpy as np
 
@@ -45,7 +45,6 @@ def store_units(mapped: MappedFile, position: int, data: bytes) -> None:
     mapped.write(position, units.tobytes())
     stored = np.frombuffer(mapped.buffer, unit_dtype(), len(units), position)
     stored["size"] = sizes
-    mapped.mark_dirty(position, position + len(data))
 
 
 def pack_units(

@@ -316,4 +316,5 @@ def reserve_room(mapped: MappedFile | None, offset: int, size: int) -> int:
         mapped.reserve(position, length)
     except OSError:
         return 0
+    mapped.forget_behind(position)
     return offset + length
