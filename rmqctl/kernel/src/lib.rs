@@ -11,6 +11,7 @@
 mod append;
 mod columns;
 mod derived;
+mod fetch;
 mod hashmap;
 #[cfg(any(test, feature = "hostile"))]
 pub mod hostile;

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use crate::fetch;
 use crate::keyhash::hash_code;
 use crate::layouts::{
     COMPRESSED_FLAG, MIN_RECORD_SIZE, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET,
@@ -143,6 +144,8 @@ impl<'a> Reader<'a> {
         while position < window.limit {
             let found = record::read(self.data, position, window.readable, window.file_from_offset);
             let Found::Record(record) = found else { break };
+            let end = position + record.total_size;
+            fetch::behind(self.data, end, record.total_size, window.readable);
             let offset = window.file_from_offset + position as i64;
             let before = topics.len();
             if !self.take(&record, offset, topics) {
@@ -150,7 +153,7 @@ impl<'a> Reader<'a> {
                 topics.forget_from(before);
                 break;
             }
-            position += record.total_size;
+            position = end;
         }
         self.part.reached = position;
         self.part.thread = thread;

@@ -1,6 +1,7 @@
 //! The hot loop: from one record to the next, all of its columns at once.
 
 use crate::columns::{Extras, Ints};
+use crate::fetch;
 use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::KEY_SEPARATOR;
 use crate::properties::{self, Properties};
@@ -52,12 +53,14 @@ impl Batch<'_, '_> {
                 Found::Other => break,
                 Found::Needs(end) => return (position, Stop::Needs(end)),
                 Found::Record(record) => {
+                    let end = position + record.total_size;
+                    fetch::behind(data, end, record.total_size, window.readable);
                     let at = record.topic_position;
                     let topic = self.topics.get(&data[at..at + record.topic_length]);
                     let tags_code = self.add(data, self.ints.rows() as i64, &record, topic);
                     let from = window.file_from_offset;
                     self.ints.push(position, from, topic.number, tags_code, &record);
-                    position += record.total_size;
+                    position = end;
                 }
             }
         }
