@@ -7,6 +7,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.filequeue`
 - :mod:`~rmqctl.engine.files.filequeuewriter`
 - :mod:`~rmqctl.engine.files.holes`
+- :mod:`~rmqctl.engine.files.keptpages`
 - :mod:`~rmqctl.engine.files.lock`
 - :mod:`~rmqctl.engine.files.mappedfile`
 - :mod:`~rmqctl.engine.files.newdirectory`

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from formats import layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.keptpages import KeptPages
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, find_next, read_entry_of
 from rmqctl.errors import NoRecordAt
@@ -70,6 +71,8 @@ class CommitLog:
             files = MappedFileQueue(directory, file_size, keep=4)
         self.files = files
         self.file_size = file_size
+        #: Told of what a scan has looked at.
+        self.kept_pages = KeptPages()
         self._found = 0
         #: What reads single records when they are many; None: too few were asked for, or it is not
         #: there.

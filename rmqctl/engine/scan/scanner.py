@@ -107,7 +107,7 @@ class Scanner:
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset
                 if reached > position:
-                    mapped.forget(position, reached)
+                    self.log.kept_pages.pass_over(mapped, position, reached)
                     position = reached
                     window = min(2 * window, most)
                     continue
