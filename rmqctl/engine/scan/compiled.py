@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Bytes of a part of a window, and parts that are read at once, at most.
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
 #: The same where records are only passed over.
-_PASSED_BYTES, _MOST_PASSED = 1 << 21, 8
+_PASSED_BYTES, _MOST_PASSED = 1 << 20, 16
 #: Bytes that are read in full behind a record that is not plain, at least.
 _CLOSELY = 1 << 18
 

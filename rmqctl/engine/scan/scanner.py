@@ -75,7 +75,10 @@ class Scanner:
             properties=self._properties,
             plain=plain,
         )
-        entries = self._scan(reader, start, end)
+        least, most = self._tuning.window_bytes
+        # What is passed over costs no memory: nothing is to be found out about it first.
+        window = most if plain is not None and reader.runs_ahead else least
+        entries = self._scan(reader, start, end, window)
         if self._tuning.threads > 1 and reader.runs_ahead:
             entries = ahead(entries)
         with closing(entries):
@@ -85,9 +88,9 @@ class Scanner:
                 yield entry
 
     def _scan(
-        self, reader: WindowReader, start: int | None, end: int | None
+        self, reader: WindowReader, start: int | None, end: int | None, window: int
     ) -> Generator[ScanEntry | Plain]:
-        """:meth:`scan`, but for the topics' numbers."""
+        """:meth:`scan`, but for the topics' numbers; the first window is so long."""
         entries = self.log.files.entries
         number = 0 if start is None else self.log.files.index_of(start)
         if number < 0 or not entries:
@@ -95,7 +98,6 @@ class Scanner:
             return
         position = 0 if start is None else start - entries[number].file_from_offset
         least, most = self._tuning.window_bytes
-        window = least
         appended: tuple[int, int] | None = None
         while True:
             if number < len(entries) and position >= 0:
