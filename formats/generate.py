@@ -10,7 +10,16 @@ import sys
 from itertools import takewhile
 from pathlib import Path
 
-from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, ha, indexfile, remoting
+from formats import (
+    checkpoint,
+    commitlog,
+    consumequeue,
+    consumequeue_ext,
+    dledger,
+    ha,
+    indexfile,
+    remoting,
+)
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
 from formats.derive import layout_of, tail_of
 from formats.layouts import Field, Layout, Length
@@ -27,6 +36,9 @@ _LAYOUTS = {
     "INDEX_SLOT": indexfile.SLOT,
     "INDEX_ITEM": indexfile.ITEM,
     "CHECKPOINT": checkpoint.CHECKPOINT,
+    "DLEDGER_ENTRY": dledger.ENTRY_HEADER,
+    "DLEDGER_BLANK": dledger.BLANK,
+    "DLEDGER_INDEX_UNIT": dledger.INDEX_UNIT,
     "REMOTING_FRAME": remoting.FRAME_PREFIX,
     "REMOTING_HEADER": remoting.BINARY_HEADER,
     "HA_REPORT": ha.REPORT,

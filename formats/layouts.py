@@ -271,6 +271,43 @@ CHECKPOINT: Final = Layout(
         Field("confirm_phy_offset", 32, 8, "q"),
     ),
 )
+DLEDGER_ENTRY: Final = Layout(
+    "DLEDGER_ENTRY",
+    ">iiqqqiiii",
+    48,
+    (
+        Field("magic", 0, 4, "i"),
+        Field("size", 4, 4, "i"),
+        Field("index", 8, 8, "q"),
+        Field("term", 16, 8, "q"),
+        Field("pos", 24, 8, "q"),
+        Field("channel", 32, 4, "i"),
+        Field("chain_crc", 36, 4, "i"),
+        Field("body_crc", 40, 4, "i"),
+        Field("body_length", 44, 4, "i"),
+    ),
+)
+DLEDGER_BLANK: Final = Layout(
+    "DLEDGER_BLANK",
+    ">ii",
+    8,
+    (
+        Field("magic", 0, 4, "i"),
+        Field("size", 4, 4, "i"),
+    ),
+)
+DLEDGER_INDEX_UNIT: Final = Layout(
+    "DLEDGER_INDEX_UNIT",
+    ">iqiqq",
+    32,
+    (
+        Field("magic", 0, 4, "i"),
+        Field("pos", 4, 8, "q"),
+        Field("size", 12, 4, "i"),
+        Field("index", 16, 8, "q"),
+        Field("term", 24, 8, "q"),
+    ),
+)
 REMOTING_FRAME: Final = Layout(
     "REMOTING_FRAME",
     ">iI",

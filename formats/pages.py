@@ -11,7 +11,15 @@ from typing import Any, NamedTuple
 
 from construct import Bytes, SizeofError, Struct
 
-from formats import checkpoint, commitlog, consumequeue, consumequeue_ext, indexfile, properties
+from formats import (
+    checkpoint,
+    commitlog,
+    consumequeue,
+    consumequeue_ext,
+    dledger,
+    indexfile,
+    properties,
+)
 from formats.constants import (
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
@@ -59,6 +67,7 @@ def pages() -> dict[str, str]:
         "queue-ext-unit.md": _queue_ext_unit_page(),
         "index-file.md": _index_file_page(),
         "checkpoint.md": _checkpoint_page(),
+        "dledger-entry.md": _dledger_page(),
     }
     links = "".join(f"- [{text.splitlines()[0][2:]}]({name})\n" for name, text in texts.items())
     texts["README.md"] = (
@@ -357,4 +366,25 @@ def _checkpoint_page() -> str:
         + _table(checkpoint.CHECKPOINT)
         + "\n## Example\n\nA store that has not finished an index file:\n\n"
         + _example(checkpoint.CHECKPOINT, values)
+    )
+
+
+def _dledger_page() -> str:
+    record = len(commitlog.RECORD.build(dict(_RECORD)))
+    entry = {"size": dledger.ENTRY_HEADER.sizeof() + record, "index": 7, "term": 2, "pos": 4048}
+    return (
+        "# Entry of a DLedger log\n\n"
+        "What a broker of a DLedger group (`enableDLegerCommitLog`) writes before each record, in"
+        " `dledger-<dLegerSelfId>/data`. The [record](record.md) follows; its `physical_offset` is"
+        " `pos` + 48, and so is what queues and index say. Written by `DLedgerEntryCoder#encode`."
+        "\n\n"
+        + _table(dledger.ENTRY_HEADER)
+        + "\n## Blank\n\nWhat closes a file when the next entry would not leave 8 bytes of it free;"
+        " zeros follow. Written by `MmapFileList#preAppend`.\n\n"
+        + _table(dledger.BLANK)
+        + "\n## Index\n\nEntry n has the unit at 32 · n of the files in"
+        " `dledger-<dLegerSelfId>/index`.\n\n"
+        + _table(dledger.INDEX_UNIT)
+        + "\n## Example\n\nThe header of the [record page](record.md)'s record, as entry 7:\n\n"
+        + _example(dledger.ENTRY_HEADER, {**entry, "body_length": record})
     )

@@ -172,6 +172,15 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "timer-metrics-unreadable": None,
     "queue-type-contradicted": None,
     "compaction-file-unpaired": None,
+    # a log of DLedger
+    "dledger-header-mismatch": _DUMP,
+    "dledger-index-order": None,
+    "dledger-term-falls": None,
+    "dledger-index-unit-mismatch": None,
+    "dledger-index-behind": None,
+    "dledger-committed-past-end": None,
+    "dledger-uncommitted": None,
+    "dledger-state-unreadable": None,
     # lint
     "queue-file-missing": _QUEUE_ANEW,
     "sizes-contradicted": None,

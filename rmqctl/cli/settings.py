@@ -75,7 +75,6 @@ class Settings(NamedTuple):
             self._note_recovery(store)
         else:
             store = MessageStore(self.root, config)
-            self._note_group(store)
         if self.verbose:
             self.detail(
                 f"{self.root}: log from {store.min_offset} to {store.max_offset}, files of "
@@ -85,17 +84,6 @@ class Settings(NamedTuple):
             store, store.irregular if every_queue else store.commit_log.files.irregular
         )
         return store
-
-    def _note_group(self, store: MessageStore) -> None:
-        """Says when the log, or its newer part, lies where nothing of it is read."""
-        from rmqctl.engine.state.laterversions import dledger_logs
-
-        logs = dledger_logs(store.root)
-        if logs:
-            self.note(
-                f"note: a DLedger group keeps this store's log in {_some(logs)}, which is not "
-                "read: its messages are left out."
-            )
 
     def _note_irregular_of(self, store: MessageStore, files: list[FileEntry]) -> None:
         if files:

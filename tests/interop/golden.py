@@ -2,12 +2,13 @@
 
     python -m tests.interop.golden damage CASE --what TEXT --ops OPS.json [--base basic]
     python -m tests.interop.golden damage CASE --seed N [--base basic]
-    python -m tests.interop.golden store NAME --seed N [--count 300]
+    python -m tests.interop.golden store NAME --seed N [--count 300] [--dledger] [--before COUNT]
 
 ``damage`` does the operations (given, or random) to a copy of a golden store, starts RocketMQ 4.9.3
 on it, and writes ``damage/CASE.json`` with what the engine did. ``store`` lets the engine write a
-store of random messages, and packs it with the rows that the engine then says of it. Both enter the
-new thing into ``index.json``; nothing that is there is overwritten.
+store of random messages, and packs it with the rows that the engine then says of it; with
+``--dledger`` as the only member of a DLedger group, with ``--before`` COUNT others as a broker that
+was in none. Both enter the new thing into ``index.json``; nothing that is there is overwritten.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ from tests.interop.stores import Messages, settings
 
 VERSION = "4.9.3"
 
+#: A broker that is the only member of its group; its port is the driver's.
+DLEDGER: Row = {"enableDLegerCommitLog": True, "dLegerGroup": "golden", "dLegerSelfId": "n0"}
+
 
 def files_of(root: Path) -> dict[str, int]:
     """The files that tell what a start has left, with their lengths."""
-    parts = ("commitlog", "consumequeue", "index")
+    parts = ("commitlog", "consumequeue", "index", "dledger-n0")
     files = (path for part in parts for path in sorted((root / part).rglob("*")) if path.is_file())
     return {str(path.relative_to(root)): path.stat().st_size for path in files}
 
@@ -77,10 +81,18 @@ def add_store(engine: Engine, arguments: argparse.Namespace, scratch: Path) -> N
     name = arguments.name
     archive = new_file(GOLDEN / f"{name}.tar.xz")
     chance = random.Random(arguments.seed)
-    config = settings(chance)
+    # A log of DLedger has no light queues: its encoder names no queue but the message's own.
+    config = settings(chance, False if arguments.dledger else None)
     root = scratch / name
+    messages = Messages(chance, config, VERSION)
+    if arguments.before:
+        store = engine.open(root, config)
+        store.put(messages.take(arguments.before))
+        store.shutdown()
+    if arguments.dledger:
+        config |= DLEDGER
     store = engine.open(root, config)
-    store.put(Messages(chance, config, VERSION).take(arguments.count))
+    store.put(messages.take(arguments.count))
     store.shutdown()
     command = ["tar", "-C", str(scratch), "--sparse", "-cJf", str(archive), name]
     subprocess.run(command, check=True)
@@ -115,6 +127,8 @@ def main() -> None:
     parser.add_argument("--what", help="what they do, in words")
     parser.add_argument("--seed", help="random damage or messages: the same ones for the same seed")
     parser.add_argument("--count", type=int, default=300, help="messages of a store")
+    parser.add_argument("--dledger", action="store_true", help="written by a DLedger broker")
+    parser.add_argument("--before", type=int, default=0, help="messages before it became one")
     arguments = parser.parse_args()
     if (arguments.ops is None) == (arguments.seed is None) or bool(arguments.ops) != bool(
         arguments.what

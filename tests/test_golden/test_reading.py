@@ -16,7 +16,7 @@ from formats.constants import MAX_ADDR
 from formats.consumequeue_ext import EXT_UNIT
 from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
-from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Blank, End, Record
 from rmqctl.engine.scan.backend import ScanBackend, backends
@@ -30,6 +30,7 @@ from rmqctl.operations.verify import INFO, Finding, Summary, verify
 from rmqctl.rows import Row
 from tests.conftest import Golden
 from tests.golden_data import (
+    DLEDGER_STORES,
     STORES,
     ExpectedRow,
     broker_conf,
@@ -39,7 +40,7 @@ from tests.golden_data import (
     tree_content,
 )
 
-every_store = pytest.mark.parametrize("name", STORES)
+every_store = pytest.mark.parametrize("name", STORES + DLEDGER_STORES)
 LONG_MIN = -(2**63)
 
 
@@ -116,7 +117,7 @@ def test_scanner_and_walk_agree_and_dispatch_alike(
     golden: Golden, name: str, backend: ScanBackend
 ) -> None:
     config = broker_conf(name)
-    log = CommitLog(golden(name) / "commitlog", config.mapped_file_size_commit_log)
+    log = open_commit_log(golden(name), config, config.mapped_file_size_commit_log)
     dispatcher = Dispatcher(config)
     walked = list(log.walk())
     records = [entry for entry in walked if isinstance(entry, Record)]
@@ -357,7 +358,7 @@ def test_a_rebuild_into_an_empty_place_is_the_engines_byte_for_byte(
     assert not summary.refused_topics
 
 
-@every_store
+@pytest.mark.parametrize("name", STORES)
 def test_encoding_every_decoded_entry_again_gives_the_same_bytes(golden: Golden, name: str) -> None:
     rows = expected(name)
     size = broker_conf(name).mapped_file_size_commit_log

@@ -44,6 +44,9 @@ class MappedFileQueue:
     while one appends files or removes them (:class:`MappedFileQueueWriter`).
     """
 
+    #: Whether some files are (:attr:`MappedFile.framed`).
+    framed = False
+
     def __init__(self, directory: Path, file_size: int, *, keep: int = 4) -> None:
         self.directory = directory
         self.file_size = file_size

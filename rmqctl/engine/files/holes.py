@@ -28,6 +28,7 @@ class Aside(MappedFile):
         self.path = mapped.path
         self.file_from_offset = mapped.file_from_offset
         self.size = mapped.size
+        self.framed = mapped.framed
         self.descriptor = -1
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         # An empty file cannot be mapped.

@@ -49,9 +49,10 @@ class MappedFile:
     ``buffer`` is the map itself. It stays valid until :meth:`close`, which only a file's sole user
     calls; else file and map are closed with the last reference, whatever became of the name. An
     empty file has an empty buffer. Positions are relative to the file, ``file_from_offset`` is its
-    first offset.
+    first offset. In one that is ``framed`` each record stands behind the header of an entry.
     """
 
+    framed = False
     __slots__ = (
         *("__weakref__", "_close_descriptor", "_allocated", "_dirty", "_forgotten", "_reserved"),
         *("_unsynced", "buffer", "descriptor", "file_from_offset", "path", "size", "whole"),

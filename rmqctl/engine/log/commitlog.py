@@ -15,7 +15,16 @@ from formats import layouts
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.keptpages import KeptPages
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, find_next, read_entry_of
+from rmqctl.engine.record.record import (
+    Blank,
+    Damage,
+    End,
+    Entry,
+    Record,
+    find_next,
+    read_entry_of,
+    read_plain_entry_of,
+)
 from rmqctl.errors import NoRecordAt
 
 if TYPE_CHECKING:
@@ -109,7 +118,7 @@ class CommitLog:
 
     def record_at(self, physical_offset: int) -> Record:
         """The record that starts at an offset; :raises NoRecordAt: none does."""
-        entry = self.entry_at(physical_offset)
+        entry = read_plain_entry_of(*self.locate(physical_offset))
         if isinstance(entry, Record):
             return entry
         if isinstance(entry, Damage):
@@ -135,7 +144,7 @@ class CommitLog:
                 record = self.compiled.record_at(Record, mapped.buffer, position, readable, start)
                 if record is not None:
                     return cast(Record, record)
-        entry = read_entry_of(mapped, position)
+        entry = read_plain_entry_of(mapped, position)
         return entry if isinstance(entry, Record) else None
 
     def _load(self) -> None:
@@ -225,7 +234,9 @@ class CommitLog:
         for _ in range(_LOOKS):
             entry = read_entry_of(self.files.file(number), position)
             if isinstance(entry, Record):
-                return Step(entry, number, position + entry.total_size)
+                # Behind the record, which in a log of DLedger does not begin where its entry does.
+                start = entry.physical_offset - self.files.entries[number].file_from_offset
+                return Step(entry, number, start + entry.total_size)
             if isinstance(entry, Blank):
                 return Step(entry, *self._next_file(number))
             step = self._irregular(entry, number, position)

@@ -3,6 +3,7 @@
 ``storePathCommitLog`` lists directories with commas between, ``readOnlyCommitLogStorePaths`` more
 of them that get no new files. The log is the union of their files, by name; the next file goes to
 the directories in turn. Without a comma the log is what lies in the store's own ``commitlog/``.
+A log that a DLedger group keeps is read as one of these, whose later files are framed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.settings.logdirectories import LogDirectories, is_spread, log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -22,6 +24,8 @@ from rmqctl.errors import AmbiguousLog
 def log_files(root: Path, config: MessageStoreConfig, file_size: int) -> MappedFileQueue:
     """The files of a store's log, wherever they lie; errors as of :func:`log_directories`."""
     directories = log_directories(root, config)
+    if directories.dledger is not None:
+        return DLedgerFileQueue(directories, file_size)
     if not is_spread(config):
         return MappedFileQueue(directories.all[0], file_size)
     return MultiPathMappedFileQueue(directories, file_size)
@@ -64,6 +68,24 @@ class MultiPathMappedFileQueue(_FromSeveral):
     def __init__(self, directories: LogDirectories, file_size: int) -> None:
         self._directories = directories
         super().__init__(directories.all[0], file_size)
+
+
+class FramedFile(MappedFile):
+    """A file whose records stand behind the headers of entries."""
+
+    framed = True
+
+
+class DLedgerFileQueue(MultiPathMappedFileQueue):
+    """The files of a log that a DLedger group keeps, and before them those from the time when the
+    broker was in no group (``DLedgerCommitLog#dividedCommitlogOffset``)."""
+
+    framed = True
+
+    def _open_file(self, entry: FileEntry) -> MappedFile:
+        if entry.path.parent != self._directories.dledger:
+            return super()._open_file(entry)
+        return FramedFile.open(entry.path, entry.file_from_offset)
 
 
 class MultiPathMappedFileQueueWriter(_FromSeveral, MappedFileQueueWriter):

@@ -88,7 +88,7 @@ def _first_times(log: CommitLog, number: int) -> list[int]:
         if not isinstance(entry, Record):
             break
         times.append(entry.store_timestamp)
-        place += entry.total_size
+        place = entry.physical_offset + entry.total_size
     return times
 
 

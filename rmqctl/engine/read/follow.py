@@ -16,13 +16,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from formats.constants import DLEDGER_MAGIC_CODE
 from rmqctl.engine.files import paths
 from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
 from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
-from rmqctl.engine.record.record import Blank, Damage, End, Entry, Record, body_seen, crc_matches
+from rmqctl.engine.record.record import (
+    BLANK,
+    Blank,
+    Damage,
+    End,
+    Entry,
+    Record,
+    body_seen,
+    crc_matches,
+)
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
@@ -156,7 +166,9 @@ class LogFollower:
     def _is_followed(self, log: CommitLog) -> bool:
         """Whether an entry stands behind the one at the place, as that gives its size."""
         mapped, position = log.locate(self.offset)
-        size = int.from_bytes(mapped.read(position, 4), "big")
+        size, other = BLANK.unpack(mapped.read(position, BLANK.size).ljust(BLANK.size, b"\0"))
+        if mapped.framed and size == DLEDGER_MAGIC_CODE:
+            size = other
         if not 0 < size < mapped.size - position:
             return False
         return isinstance(log.entry_at(self.offset + size), Record | Blank)

@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.record.bodies`
+- :mod:`~rmqctl.engine.record.entries`
 - :mod:`~rmqctl.engine.record.fields`
 - :mod:`~rmqctl.engine.record.filler`
 - :mod:`~rmqctl.engine.record.form`

@@ -297,6 +297,15 @@ def tail_position(buffer: Buffer, position: int, limit: int) -> int | None:
 
 def read_entry_of(mapped: MappedFile, position: int) -> Entry:
     """:func:`read_entry` of a file, without looking into its holes."""
+    if mapped.framed:
+        from rmqctl.engine.record.entries import read_framed_entry_of
+
+        return read_framed_entry_of(mapped, position)
+    return read_plain_entry_of(mapped, position)
+
+
+def read_plain_entry_of(mapped: MappedFile, position: int) -> Entry:
+    """:func:`read_entry_of`, with no header before a record."""
     mapped.load_entry(position)
     physical_offset = mapped.file_from_offset + position
     if not mapped.whole[0] <= position < mapped.whole[1]:
@@ -347,10 +356,23 @@ def find_next(mapped: MappedFile, position: int) -> int:
     size field says; a blank by reaching exactly to the end of the file. Holes are skipped, but for
     the size field at their edge, whose leading zeros may be theirs.
     """
+    if mapped.framed:
+        from rmqctl.engine.record.entries import find_next_framed
+
+        return find_next_framed(mapped, position)
     for data, high in mapped.extents(position, mapped.size):
         low = max(data - _MAGIC_CODE_AT, position)
         record = _find_record(mapped, low, high)
         at = _find_blank(mapped, low, record)
+        if at < high:
+            return at
+    return mapped.size
+
+
+def find_next_record(mapped: MappedFile, position: int) -> int:
+    """:func:`find_next` that takes no blank, nor the header of an entry."""
+    for data, high in mapped.extents(position, mapped.size):
+        at = _find_record(mapped, max(data - _MAGIC_CODE_AT, position), high)
         if at < high:
             return at
     return mapped.size

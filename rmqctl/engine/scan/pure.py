@@ -13,6 +13,7 @@ from rmqctl.engine.scan import bodycrc, properties
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.chain import chain, read_fields
 from rmqctl.engine.scan.columns import Bytes, Ints
+from rmqctl.engine.scan.framed import framed_chain
 from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.properties import PropertyColumns, delays_to_look_at
 from rmqctl.engine.scan.seen import window_seen, with_last_record
@@ -66,7 +67,8 @@ class PureReader:
         seen = window_seen(mapped, position, limit)
         data = np.frombuffer(seen.buffer, np.uint8)
         first = mapped.file_from_offset
-        positions = self._backend.chain(data, position, limit, first, self._tuning)
+        follow = framed_chain if mapped.framed else self._backend.chain
+        positions = follow(data, position, limit, first, self._tuning)
         if len(positions):
             last = int(positions[-1])
             mapped.load_entry(last)

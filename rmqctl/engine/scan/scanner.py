@@ -15,7 +15,7 @@ from typing import cast
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.ahead import ahead
-from rmqctl.engine.scan.backend import ScanBackend, WindowReader, chosen
+from rmqctl.engine.scan.backend import PURE, ScanBackend, WindowReader, chosen
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import gather
 from rmqctl.engine.scan.plain import Plain, PlainWanted
@@ -48,7 +48,8 @@ class Scanner:
         self.log = log
         self.topics = TopicTable()
         self._tuning = tuning
-        self._backend = backend or chosen()
+        # Entries of DLedger are the pure backend's: few logs have them, and the hot loops none.
+        self._backend = PURE if log.files.framed else backend or chosen()
         self._check, self._properties = check, properties
 
     def scan(self, start: int | None = None, end: int | None = None) -> Generator[ScanEntry]:

@@ -114,6 +114,14 @@ def consume_queue_ext_file_size(root: Path, config: MessageStoreConfig) -> int:
     )
 
 
+def dledger_index_file_size(directory: Path) -> int:
+    """Size of the files of a DLedger member's index, by the same rule."""
+    unit = layouts.DLEDGER_INDEX_UNIT.size
+    default = constants.DEFAULT_MAPPED_FILE_SIZE_DLEDGER_INDEX
+    files = sorted(_files([directory]), key=lambda file: file.offset)
+    return _file_size([file for file in files if file.size % unit == 0], default, False, "")
+
+
 def _queue_files(base: Path, unit: int = 1) -> list[_File]:
     """The first files of queues that hold whole units."""
     files = _files(where.path for where in paths.queue_directories(base))

@@ -1,7 +1,8 @@
 """Where the files of a store's log lie: in its own ``commitlog/``, or in several directories.
 
 ``storePathCommitLog`` lists them with commas between, ``readOnlyCommitLogStorePaths`` more of them,
-that get no new files."""
+that get no new files. A broker of a DLedger group has its log, or what came since it joined one, in
+``dledger-<dLegerSelfId>/data``: one range of offsets with the other files."""
 
 from __future__ import annotations
 
@@ -16,15 +17,20 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import AmbiguousLog, BrokerConfError
 
 _SPLITTER = ","
+_DLEDGER_PREFIX = "dledger-"
+_DLEDGER_DATA = "data"
+#: Members of DLedger groups that are named: a store has one.
+_MOST_MEMBERS = 8
 
 
 class LogDirectories(NamedTuple):
     """Directories of a log; ``appendable`` get new files, in turn, and ``listed`` are those of
-    ``storePathCommitLog``."""
+    ``storePathCommitLog``. ``dledger`` is the one whose files hold entries of a DLedger group."""
 
     all: tuple[Path, ...]
     appendable: tuple[Path, ...]
     listed: tuple[Path, ...]
+    dledger: Path | None = None
 
 
 def is_spread(config: MessageStoreConfig) -> bool:
@@ -65,7 +71,37 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def log_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
-    """Where the log of a store lies.
+    """Where the log of a store lies, that of a DLedger group too.
+
+    :raises AmbiguousLog: several members of DLedger groups have a log there, and ``dLegerSelfId``
+        names none of them. Else as of :func:`_plain_directories`.
+    """
+    directories = _plain_directories(root, config)
+    found = dledger_logs(root)
+    named = f"{_DLEDGER_PREFIX}{config.d_leger_self_id}/{_DLEDGER_DATA}"
+    if len(found) > 1 and named not in found:
+        raise AmbiguousLog(path=str(root / found[0]), name=str(root / found[1]))
+    if not found:
+        return directories
+    member = root / (named if named in found else found[0])
+    return directories._replace(all=(*directories.all, member), dledger=member)
+
+
+def dledger_logs(root: Path) -> list[str]:
+    """Where a DLedger broker (``enableDLegerCommitLog``, 4.5 and later) keeps the log: one
+    ``dledger-<dLegerSelfId>/data``. It counts as soon as it is there: the broker appends to no
+    other from then on (``DLedgerCommitLog#setRecoverPosition``)."""
+    found = []
+    for name in paths.scan_names(root):
+        if name.startswith(_DLEDGER_PREFIX) and (root / name / _DLEDGER_DATA).is_dir():
+            found.append(f"{name}/{_DLEDGER_DATA}")
+            if len(found) == _MOST_MEMBERS:
+                break
+    return found
+
+
+def _plain_directories(root: Path, config: MessageStoreConfig) -> LogDirectories:
+    """Where the files lie that hold records and nothing else.
 
     :raises AmbiguousLog: the store has a log of its own that the configuration does not list (a
         copied store, and the broker.conf of the original: its log may be another broker's).

@@ -80,6 +80,7 @@ class MessageStoreConfig:
     clean_file_forcibly_enable: bool = True
     #: Forms of a store that no command changes (:mod:`rmqctl.engine.state.laterversions`).
     enable_d_leger_commit_log: bool = False
+    d_leger_self_id: str = ""
     enable_controller_mode: bool = False
     config_manager_version: str = "v1"
     store_type: str = "default"

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE, scan_names
+from rmqctl.engine.files.paths import CONSUME_QUEUE
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.errors import UnsupportedStore, WrittenByItsBrokers
 
 if TYPE_CHECKING:
@@ -49,11 +50,7 @@ _CONTROLLER = {
     "epochFileCheckpoint": "controller epochs (5.x)",
     "brokerIdentity": "identity of a broker in controller mode (5.x)",
 }
-_DLEDGER_PREFIX = "dledger-"
-_DLEDGER_DATA = "data"
 _READING = "reading commands, and `rmqctl rebuild --output`, work on it"
-#: Members of DLedger groups that are named: a store has one.
-_MOST_MEMBERS = 8
 #: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
 _OFFSETS_IN_ROCKSDB = {
     "config/consumerOffsets": "offsets in RocksDB (5.x)",
@@ -73,8 +70,6 @@ _ROCKSDB_MARK = "CURRENT"
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of what stands in a store and is not read."""
-    for name in dledger_logs(root):
-        yield name, "log of a DLedger group"
     names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONTROLLER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
         if _holds_something(root / name):
@@ -103,19 +98,6 @@ def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
     return lambda topic: topic in batch_topics
 
 
-def dledger_logs(root: Path) -> list[str]:
-    """Where a DLedger broker (``enableDLegerCommitLog``, 4.5 and later) keeps the log: one
-    ``dledger-<dLegerSelfId>/data``. It counts as soon as it is there: the broker appends to no
-    other from then on (``DLedgerCommitLog#setRecoverPosition``)."""
-    found = []
-    for name in scan_names(root):
-        if name.startswith(_DLEDGER_PREFIX) and (root / name / _DLEDGER_DATA).is_dir():
-            found.append(f"{name}/{_DLEDGER_DATA}")
-            if len(found) == _MOST_MEMBERS:
-                break
-    return found
-
-
 def check_understood(root: Path, config: MessageStoreConfig) -> None:
     """What every command asks before it changes a store; looks, and takes no lock.
 
@@ -130,7 +112,7 @@ def check_understood(root: Path, config: MessageStoreConfig) -> None:
             path=str(root / name),
             reason="a DLedger group keeps this store's log there, and would never serve what is "
             "written beside it",
-            advice="`rmqctl info` names what is not read",
+            advice=_READING,
         )
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:

@@ -139,7 +139,7 @@ def _end_of(a: Entry | None, b: Entry | None, start: int, border: int) -> int:
     """Where the comparison goes on: behind the record of one side, or with the next file."""
     for entry in (a, b):
         if isinstance(entry, Record):
-            return start + entry.total_size
+            return entry.physical_offset + entry.total_size
     return border
 
 

@@ -29,6 +29,7 @@ from rmqctl.engine.scan.columns import Bytes, Ints
 from rmqctl.engine.scan.properties import tags
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.topics import TopicTable
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import CannotRead, UsageError
 from rmqctl.operations.progress import Progress
@@ -276,6 +277,7 @@ def disk_usage(root: Path) -> list[DiskRow]:
     :raises CannotRead: a part of the store cannot be read.
     """
     rows: dict[str, DiskRow] = {}
+    logs = dledger_logs(root)
 
     def refused(error: OSError) -> None:
         # What a broker has deleted just now takes no space, and lost+found is not the store's.
@@ -287,6 +289,8 @@ def disk_usage(root: Path) -> list[DiskRow]:
         relative = Path(directory).relative_to(root)
         top = relative.parts[0] if relative.parts else ""
         name = top if top in _STRUCTURES else "other"
+        if relative.as_posix() in logs:
+            name = paths.COMMIT_LOG
         row = rows.setdefault(
             name, {"type": "disk", "structure": name, "files": 0, "size": 0, "allocated_bytes": 0}
         )

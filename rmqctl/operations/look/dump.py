@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from construct import Construct, ConstructError, Container, Struct, ValidationError
 
-from formats import checkpoint, commitlog, consumequeue, indexfile, layouts
+from formats import (
+    checkpoint,
+    commitlog,
+    constants,
+    consumequeue,
+    dledger,
+    indexfile,
+    layouts,
+)
 from formats.constants import BLANK_MAGIC_CODE
 from formats.declare import Bound, Field
 from formats.text import decode_properties, decode_utf8
@@ -43,6 +51,12 @@ _MAGIC_NAMES = {
     for magic_code, tail in layouts.TAIL.items()
 } | {BLANK_MAGIC_CODE: "blank"}
 
+#: By their first four bytes, what stands between the records of a DLedger log.
+_FRAMING = {
+    constants.DLEDGER_MAGIC_CODE.to_bytes(4, "big"): ("entry header", dledger.ENTRY_HEADER),
+    constants.DLEDGER_BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True): ("blank", dledger.BLANK),
+}
+
 
 def dump_record(
     store: MessageStore, physical_offset: int, decompress_limit: int | None = None
@@ -59,6 +73,12 @@ def dump_record(
     is_blank = code == BLANK_MAGIC_CODE.to_bytes(magic.size, "big")
     schema = commitlog.BLANK if is_blank else commitlog.RECORD
     problems: list[str] = []
+    framing = _FRAMING.get(data[:4]) if mapped.framed else None
+    if framing is not None and int.from_bytes(code, "big") not in layouts.TAIL:
+        yield from _fields(framing[1], data, problems)
+        problems += _entry_problems(mapped, position)
+        yield _summary(framing[0], mapped, position, problems, physical_offset=physical_offset)
+        return
     yield from _fields(schema, data, problems)
     if not is_blank:
         problems += _record_problems(mapped, position, physical_offset)
@@ -67,6 +87,13 @@ def dump_record(
         yield _body(store, entry, decompress_limit)
     name = "blank" if is_blank else "record"
     yield _summary(name, mapped, position, problems, physical_offset=physical_offset)
+
+
+def _entry_problems(mapped: MappedFile, position: int) -> Iterator[str]:
+    """Why the entry of a DLedger log, or the blank, is none."""
+    entry = read_entry_of(mapped, position)
+    if isinstance(entry, Damage):
+        yield f"{entry.reason}: expected {entry.expected}, found {entry.found}"
 
 
 def _body(store: MessageStore, record: Record, limit: int) -> BodyRow:

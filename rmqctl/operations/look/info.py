@@ -52,8 +52,10 @@ def info(store: MessageStore) -> StoreRow:
 
 
 def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:
-    record = store.commit_log.find_record(physical_offset)
-    return None if record is None else record.store_timestamp
+    if store.commit_log.files.index_of(physical_offset) < 0:
+        return None
+    entry = store.commit_log.entry_at(physical_offset)
+    return entry.store_timestamp if isinstance(entry, Record) else None
 
 
 def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -> list[str]:

@@ -35,8 +35,10 @@ def message_of_unit(store: MessageStore, queue: ConsumeQueue, queue_offset: int)
         return Damage(at, unit.size, "unit-points-past-log-end", _unit_text(*unit[:2]), found)
     if isinstance(entry, Damage):
         return entry._replace(length=entry.length or unit.size)
-    if not isinstance(entry, Record):
+    if not isinstance(entry, Record) or entry.physical_offset != at:
         what = "zeros" if isinstance(entry, End) else "a blank"
+        if isinstance(entry, Record):
+            what = "the header before a record"
         return Damage(at, unit.size, "unit-points-to-no-record", "a record", what)
     return entry
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.record.entries import next_place
 from rmqctl.engine.record.record import Record, find_next
 from rmqctl.errors import NoRecordAt, NotARecordStart
 
@@ -22,7 +23,8 @@ def next_entry_offset(store: MessageStore, physical_offset: int, end: int = LONG
         if entry.file_from_offset >= end:
             break
         mapped = files.file(number)
-        position = find_next(mapped, max(physical_offset + 1 - mapped.file_from_offset, 0))
+        position = max(physical_offset + 1 - mapped.file_from_offset, 0)
+        position = next_place(mapped, position) if mapped.framed else find_next(mapped, position)
         if position < mapped.size:
             found = mapped.file_from_offset + position
             return found if found < end else None

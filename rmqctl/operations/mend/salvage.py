@@ -30,9 +30,9 @@ from rmqctl.engine.settings.filesizes import (
     consume_queue_ext_file_size,
     consume_queue_file_size,
 )
-from rmqctl.engine.settings.logdirectories import in_own_directory
+from rmqctl.engine.settings.logdirectories import dledger_logs, in_own_directory
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import check_understood, dledger_logs
+from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import UsageError
 from rmqctl.operations.mend.rebuild import RebuildSummary, plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvagedoubts import Doubts

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
+from rmqctl.operations.verify.dledgercodes import DLEDGER_CODES
 from rmqctl.operations.verify.latercodes import LATER_CODES
 from rmqctl.operations.verify.lintcodes import LINT_CODES
 
@@ -29,7 +30,9 @@ __all__ = [
 #: A file or directory of a queue, or of its extension.
 _QUEUE = re.compile(r"consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
-CODES: dict[str, Code] = LOG_CODES | DERIVED_CODES | LATER_CODES | LINT_CODES | CONFIG_CODES
+CODES: dict[str, Code] = (
+    LOG_CODES | DLEDGER_CODES | DERIVED_CODES | LATER_CODES | LINT_CODES | CONFIG_CODES
+)
 
 
 class Finding(NamedTuple):

@@ -33,11 +33,11 @@ LINT_CODES: dict[str, Code] = {
         "write them it does not start: `chown` them to the user that it runs as.",
     ),
     "dledger-log": Code(
-        WARNING,
+        INFO,
         "directory",
         "the log of a DLedger group (enableDLegerCommitLog)",
-        "Such a broker keeps its messages there, in a form that rmqctl does not read; commitlog/ "
-        "has those from before it was one. Start it with the broker.conf of the group only.",
+        "Such a broker keeps its messages there; commitlog/ has those from before it was one. "
+        "Start it with the broker.conf of the group only: another one would not see them.",
     ),
     "file-limit-too-low": Code(
         WARNING,

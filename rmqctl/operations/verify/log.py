@@ -29,6 +29,7 @@ from rmqctl.engine.scan.scanner import ScanEntry
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
+from rmqctl.operations.verify.dledger import EntryChecker
 from rmqctl.operations.verify.findings import CODES, Finding, finding
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
@@ -56,6 +57,8 @@ class LogChecker:
         self.blanks = 0
         self.newest_timestamp = 0
         self.suspect: Finding | None = None
+        #: Of a log that is read from its start to its end, where a DLedger group keeps it.
+        self.entries: EntryChecker | None = None
         self.undispatched = Undispatched()
         self._snapshot = snapshot
         self.log = log
@@ -91,6 +94,8 @@ class LogChecker:
 
     def _batch(self, batch: Batch) -> Iterator[Finding]:
         self.records += len(batch)
+        if self.entries is not None:
+            yield from self.entries.add(batch)
         self.newest_timestamp = max(self.newest_timestamp, int(batch.store_timestamp.max()))
         for row in np.flatnonzero(~batch.crc_matches).tolist():
             bad = self._record_finding("body-crc-mismatch", batch, row)
@@ -195,6 +200,8 @@ class LogChecker:
 
     def _end(self, end: End) -> Iterator[Finding]:
         where = self._where(end.physical_offset)
+        if self.entries is not None:
+            yield from self.entries.finish()
         yield from self.undispatched.findings()
         if self.suspect is not None:
             # Header whole, body not: the append never finished.

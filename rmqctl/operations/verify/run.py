@@ -30,6 +30,7 @@ from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
+from rmqctl.operations.verify.dledger import entry_checker
 from rmqctl.operations.verify.findings import Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start
@@ -196,7 +197,7 @@ class _Plan(NamedTuple):
         with closing(snapshot.open_log()) as log:
             if self.resume_from <= log.min_offset:
                 return None
-            if not isinstance(log.entry_at(self.resume_from), Blank):
+            if not isinstance(log.entry_at(self.resume_from), Blank | Record):
                 log.record_at(self.resume_from)
         return self.resume_from
 
@@ -220,6 +221,7 @@ def _run(
     tuning = ScanTuning(threads=plan.jobs)
     scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
+    records.entries = entry_checker(snapshot, log)
     queues = QueueChecker(snapshot, log, scanner.topics, damaged)
     index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset

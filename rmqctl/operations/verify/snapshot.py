@@ -92,7 +92,8 @@ def _waiting_from(
     root: Path, log: CommitLog, config: MessageStoreConfig, dispatched_to: int, *, unclean: bool
 ) -> int | None:
     """Physical offset from which on records need no unit yet: the next start dispatches them."""
-    if not unclean:
+    if not unclean or log.files.framed:
+        # A start with a log of DLedger reads none of it anew (``DLedgerCommitLog#recover``).
         return dispatched_to if dispatched_to >= 0 else None
     try:
         checkpoint = read_checkpoint(root / paths.CHECKPOINT) or Checkpoint()

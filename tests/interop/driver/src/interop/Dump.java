@@ -31,6 +31,10 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
 /** What the engine says of a store, in the rows of the golden data. */
 final class Dump {
     private static final int BLANK_MAGIC_CODE = -875286124;
+    /** What a DLedger log has before each record: an entry's header, that begins with its magic code. */
+    private static final int ENTRY_MAGIC_CODE = 1;
+    private static final int ENTRY_HEADER = 48;
+    private static final int ENTRY_BLANK_MAGIC_CODE = -1;
     private static final int PHYSICAL_OFFSET_POSITION = 28;
     private static final int MOST = 5;
 
@@ -110,6 +114,13 @@ final class Dump {
             size = head.getByteBuffer().getInt();
             magic = head.getByteBuffer().getInt();
             head.release();
+            if (size == ENTRY_MAGIC_CODE) {
+                at += ENTRY_HEADER;
+                size = magic - ENTRY_HEADER;
+            } else if (size == ENTRY_BLANK_MAGIC_CODE) {
+                size = magic;
+                magic = BLANK_MAGIC_CODE;
+            }
             if (size <= 0) {
                 break;
             }

@@ -3,9 +3,13 @@ package interop;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import io.openmessaging.storage.dledger.DLedgerServer;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
+import java.net.ServerSocket;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -25,6 +29,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.dledger.DLedgerCommitLog;
 
 /** One DefaultMessageStore on one directory; what differs between versions is in the subclass. */
 abstract class Engine {
@@ -58,7 +63,19 @@ abstract class Engine {
             properties.setProperty(setting.getKey(), setting.getValue().getAsString());
         }
         MixAll.properties2Object(properties, config);
+        if (config.isEnableDLegerCommitLog() && config.getdLegerPeers() == null) {
+            config.setdLegerPeers(config.getdLegerSelfId() + "-127.0.0.1:" + freePort());
+        }
         return config;
+    }
+
+    /** A port for a group of one member, to whom nobody else talks. */
+    private static int freePort() {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        } catch (IOException problem) {
+            throw new UncheckedIOException(problem);
+        }
     }
 
     /** Makes the store of this version with its configuration. */
@@ -179,7 +196,22 @@ abstract class Engine {
             starter.join(10_000);
             behind = store.dispatchBehindBytes();
         }
+        if (why[0] == null && store.getCommitLog() instanceof DLedgerCommitLog) {
+            awaitLeader(((DLedgerCommitLog) store.getCommitLog()).getdLedgerServer());
+        }
         return why[0];
+    }
+
+    /** Waits until the group's only member leads it, and all that it holds is committed. */
+    private static void awaitLeader(DLedgerServer server) throws InterruptedException {
+        long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
+        while (!server.getMemberState().isLeader()
+            || server.getdLedgerStore().getCommittedIndex() < server.getdLedgerStore().getLedgerEndIndex()) {
+            if (System.currentTimeMillis() > patience) {
+                throw new IllegalStateException("the member does not become the group's leader");
+            }
+            Thread.sleep(10);
+        }
     }
 
     /**

@@ -1,0 +1,68 @@
+"""What a member of a DLedger group says of itself, beside its log: ``dledger-*/checkpoint``, which
+is how far the log goes and how much of it is committed, and ``dledger-*/currterm``.
+
+Both are ``java.util.Properties`` with a ``.bak``, and are read when the member starts
+(``DLedgerMmapFileStore#loadCheckPoint``, ``MemberState#loadTerm``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from formats.constants import LONG_MAX, LONG_MIN
+from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.settings.properties import properties
+from rmqctl.errors import BrokerConfError
+
+CHECKPOINT, CURRENT_TERM = "checkpoint", "currterm"
+INDEX = "index"
+#: No such file has as many bytes.
+_MOST_BYTES = 1 << 16
+_MOST_DIGITS = 20
+
+
+class DLedgerState(NamedTuple):
+    """What a member says; None: nothing, or nothing that is a number."""
+
+    end_index: int | None
+    committed_index: int | None
+    current_term: int | None
+    voted_for: str | None
+    #: Files that are there, and say nothing of what they must.
+    unreadable: tuple[str, ...]
+
+
+def dledger_state(member: Path) -> DLedgerState:
+    """What the files of a member's directory say. :raises CannotRead: one cannot be read."""
+    checkpoint, term = (_read(member / name) for name in (CHECKPOINT, CURRENT_TERM))
+    end, committed = (_number(checkpoint, name) for name in ("endIndex", "committedIndex"))
+    current = _number(term, "currTerm")
+    said = (CHECKPOINT, checkpoint, committed), (CURRENT_TERM, term, current)
+    unreadable = tuple(name for name, read, it in said if read is not None and it is None)
+    voted = None if term is None else term.get("voteLeader")
+    return DLedgerState(end, committed, current, voted, unreadable)
+
+
+def _read(path: Path) -> dict[str, str] | None:
+    """The entries of a file, none where it is malformed or far too large; None: there is none."""
+    if not path.exists():
+        return None
+    with open(open_for_reading(path), "rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        return {}
+    try:
+        return {one.name: one.value for one in properties(data.decode("latin-1"), str(path))}
+    except BrokerConfError:
+        return {}
+
+
+def _number(entries: dict[str, str] | None, name: str) -> int | None:
+    """A Java long."""
+    text = "" if entries is None else entries.get(name, "")
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _MOST_DIGITS:
+        return None
+    number = int(text)
+    return number if LONG_MIN <= number <= LONG_MAX else None

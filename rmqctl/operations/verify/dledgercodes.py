@@ -1,0 +1,69 @@
+"""What verify can find in the log of a DLedger group, beside what every log may hold; by the same
+rules as :mod:`rmqctl.operations.verify.codes`."""
+
+from __future__ import annotations
+
+from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
+
+_OF_A_MEMBER = (
+    "Keep this member down and look at the others: a group needs more than half of them. One that "
+    "has its directory `dledger-*` moved away gets the log from the leader again."
+)
+
+DLEDGER_CODES: dict[str, Code] = {
+    "dledger-header-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "the header of an entry contradicts itself, its place, or its record",
+        "The record behind it may be whole: rmqctl reads it. DLedger ends its log before such an "
+        "entry at the next start, and gets what follows from the leader, when another member has "
+        "it. " + _OF_A_MEMBER,
+    ),
+    "dledger-index-order": Code(
+        ERROR,
+        "commitlog",
+        "the index of an entry does not follow that of the entry before it",
+        "DLedger refuses such a log, or ends it here, at its next start. " + _OF_A_MEMBER,
+    ),
+    "dledger-term-falls": Code(
+        ERROR,
+        "commitlog",
+        "the term of an entry is less than that of the entry before it",
+        "No leader has written this. " + _OF_A_MEMBER,
+    ),
+    "dledger-index-unit-mismatch": Code(
+        ERROR,
+        "commitlog",
+        "what `dledger-*/index` says of an entry is not where it lies",
+        "The group cannot give out these entries by their number: a member that falls behind does "
+        "not catch up. DLedger writes anew only the units of its last three data files, at its "
+        "start. " + _OF_A_MEMBER,
+    ),
+    "dledger-index-behind": Code(
+        WARNING,
+        "commitlog",
+        "`dledger-*/index` does not have the newest entries",
+        "So a crash leaves it. DLedger writes these units at its next start.",
+    ),
+    "dledger-committed-past-end": Code(
+        ERROR,
+        "commitlog",
+        "entries that the group had committed are no longer in this member's log",
+        "They are lost here, and other members have them. Let one of those become the leader "
+        "before this one starts; it then gets them again.",
+    ),
+    "dledger-uncommitted": Code(
+        INFO,
+        "commitlog",
+        "the newest entries are not known to be committed",
+        "The file is written every few seconds, so that a crash leaves it behind. A group whose "
+        "leader changes cuts what no other member has.",
+    ),
+    "dledger-state-unreadable": Code(
+        WARNING,
+        "commitlog",
+        "`checkpoint` or `currterm` of a DLedger member does not say what it must",
+        "Nothing is lost. Without `currterm` a member may vote twice in one term: bring it back "
+        "from its .bak.",
+    ),
+}
