@@ -115,6 +115,11 @@ FEATURES = {
         "`put` leaves the further fields as they are, and makes such an `abort` on a 5.x store",
         "5.3.3",
     ),
+    "dledger": Feature(
+        "Stores of a DLedger group's member (`enableDLegerCommitLog`), also such as were plain ones"
+        " before: read, verified, queues and index rebuilt; killed ones, too",
+        "groups of one member; rmqctl appends to no such log",
+    ),
     "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),
     "batch-queues": Feature("Batch queues", "named", "5.3.3"),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),

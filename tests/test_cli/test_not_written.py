@@ -53,6 +53,8 @@ def test_writing_commands_refuse(cli: Cli, store: Path, form: str) -> None:
     made(store, name)
     before = state(store)
     for line in WRITING:
+        if form == "dledger" and "--in-place" in line:
+            continue  # Queues and index are a member's own.
         done = cli(*line, store=store)
         assert done.code == 5 and why in done.err, (line, done)
         assert "Nothing was changed." in done.err and "broker" in done.err

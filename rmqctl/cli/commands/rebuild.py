@@ -146,7 +146,7 @@ def _check_understood(plans: list[RebuildPlan]) -> None:
     from rmqctl.engine.state.laterversions import check_understood
 
     for plan in plans:
-        check_understood(plan.root, plan.config)
+        check_understood(plan.root, plan.config, log_stays=True)
 
 
 def _note_overruled(settings: Settings, plans: list[RebuildPlan]) -> None:

@@ -98,16 +98,19 @@ def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
     return lambda topic: topic in batch_topics
 
 
-def check_understood(root: Path, config: MessageStoreConfig) -> None:
+def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool = False) -> None:
     """What every command asks before it changes a store; looks, and takes no lock.
 
     :param config: also speaks of what has not been made yet.
+    :param log_stays: only queues and index are changed, which a member of a DLedger group has to
+        itself.
     :raises UnsupportedStore: messages put here would be in no queue that a broker reads.
     :raises WrittenByItsBrokers: the log lies in ``dledger-*/data``, and what is put into
         ``commitlog/`` has an address of one of its records; or a controller has its copies in step
         by epochs; or topics, groups and offsets are not those of the JSON files.
     """
-    for name in dledger_logs(root) or ["dledger-*"] * config.enable_d_leger_commit_log:
+    groups = dledger_logs(root) or ["dledger-*"] * config.enable_d_leger_commit_log
+    for name in [] if log_stays else groups:
         raise WrittenByItsBrokers(
             path=str(root / name),
             reason="a DLedger group keeps this store's log there, and would never serve what is "

@@ -25,6 +25,7 @@ from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import (
     CannotWrite,
@@ -97,6 +98,13 @@ class RebuildSummary:
 Build = Callable[[RebuildPlan, Path, Progress | None], RebuildSummary]
 
 
+#: Of a store whose log a DLedger group keeps: only its broker ends what a crash has left.
+_AFTER_A_CRASH = (
+    "its broker's next start throws away index files that are newer than the checkpoint. Start and "
+    "stop it once before you rebuild the index."
+)
+
+
 def rebuild_to(
     plan: RebuildPlan,
     output: Path,
@@ -146,6 +154,10 @@ def rebuild_in_place(
     :raises SymbolicLinkRefused: what would be replaced, or the place to build in, is a link.
     """
     summary = _replace(plan, progress, build or one_pass(jobs))
+    if dledger_logs(plan.root):
+        if (plan.root / paths.ABORT).exists():
+            summary.not_in_order = _AFTER_A_CRASH
+        return summary
     try:
         bring_in_order(plan.root, plan.config)
     except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
@@ -157,7 +169,7 @@ def _replace(plan: RebuildPlan, progress: Progress | None, build: Build) -> Rebu
     """:func:`rebuild_in_place` itself."""
     root = plan.root
     check_not_amid_repair(root)
-    check_understood(root, plan.config)
+    check_understood(root, plan.config, log_stays=True)
     if not plan.log_bytes and any(paths.queue_directories(root / paths.CONSUME_QUEUE)):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     lock = StoreLock(root)

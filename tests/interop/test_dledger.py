@@ -1,0 +1,78 @@
+"""Stores whose log a DLedger group keeps: rmqctl says of them what their broker says, and gives it
+queues and index that it goes on with."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
+from rmqctl.operations.verify import ERROR, Finding, Summary, verify
+from tests.golden_data import index_contents, tree_content
+from tests.interop.conftest import StartEngine
+from tests.interop.engine import Engine, Row
+from tests.interop.golden import DLEDGER
+from tests.interop.stores import Messages, assert_agree, assert_clean, config_of, settings
+
+
+def settings_of_a_member(chance: random.Random) -> Row:
+    return {**settings(chance, light_queues=False), "mappedFileSizeCommitLog": 16384, **DLEDGER}
+
+
+@pytest.mark.proves("dledger")
+def test_a_member_reads_and_goes_on_with_what_is_rebuilt(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """Of a store that was one of a broker in no group before."""
+    values = settings_of_a_member(chance)
+    root, config = tmp_path / "store", config_of(values)
+    messages = Messages(chance, values, engine.version)
+    plain = {name: value for name, value in values.items() if name not in DLEDGER}
+    store = engine.open(root, plain)
+    store.put(messages.take(40))
+    store.shutdown()
+    store = engine.open(root, values)
+    store.put(messages.take(60))
+    store.put(messages.batch(), batch=True)
+    assert_agree(store, values)
+    store.shutdown()
+    summary = assert_clean(root, config)
+    assert summary.records > 100 and summary.blanks
+
+    before = {name: tree_content(root / name) for name in ("commitlog", "dledger-n0")}
+    rebuilt = tmp_path / "rebuilt"
+    rebuild_to(plan_rebuild(root, config, "all"), rebuilt)
+    assert tree_content(rebuilt / "consumequeue") == tree_content(root / "consumequeue")
+    assert index_contents(rebuilt / "index") == index_contents(root / "index")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(root / name)
+    done = rebuild_in_place(plan_rebuild(root, config, "all"))
+    assert not done.not_in_order
+    assert {name: tree_content(root / name) for name in before} == before
+
+    store = engine.open(root, values)
+    store.put(messages.take(10))
+    said = assert_agree(store, values)
+    assert len(said["message"]) == summary.records + 10
+    store.shutdown()
+    assert_clean(root, config)
+
+
+@pytest.mark.proves("dledger")
+def test_a_member_that_was_killed_leaves_no_error(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    engine = start_engine()
+    values = settings_of_a_member(chance)
+    root = tmp_path / "store"
+    store = engine.open(root, values)
+    results = store.put(Messages(chance, values, engine.version).take(60))
+    assert all(row["status"] == "PUT_OK" for row in results)
+    engine.kill()
+    *findings, summary = verify(root, config_of(values))
+    found = [one for one in findings if isinstance(one, Finding)]
+    assert not [one for one in found if one.severity == ERROR], found
+    assert isinstance(summary, Summary) and summary.records == 60
