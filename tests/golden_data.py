@@ -20,6 +20,8 @@ from typing import Any
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 
 GOLDEN = Path(__file__).parent / "golden"
+#: Stores of brokers of 5.3.3, each with a JSON file that says what its broker made of it.
+LATER = GOLDEN / "later"
 INDEX: dict[str, Any] = json.loads((GOLDEN / "index.json").read_text("utf-8"))
 #: Those whose log a DLedger group keeps: they are read, and nobody writes to them.
 DLEDGER_STORES: list[str] = sorted(
@@ -57,7 +59,7 @@ def expected(name: str) -> dict[str, list[ExpectedRow]]:
     return rows
 
 
-def unpacked(name: str, directory: Path) -> Path:
+def unpacked(name: str, directory: Path, archives: Path = GOLDEN) -> Path:
     """The golden store below ``directory``, unpacked once however many processes ask for it.
 
     Holes are kept. Nobody writes there: tests that change something take a copy.
@@ -66,7 +68,7 @@ def unpacked(name: str, directory: Path) -> Path:
     with (directory / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+            with tarfile.open(archives / f"{name}.tar.xz") as archive:
                 if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later
                     archive.extractall(directory, filter="data")
                 else:

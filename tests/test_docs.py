@@ -33,7 +33,7 @@ from rmqctl.serve.processors.table import PROCESSORS, WRITERS
 from rmqctl.serve.sockets import Server
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import encode_frame
-from tests import transcripts
+from tests import golden_data, transcripts
 from tests.conftest import Golden
 from tests.test_replicate.live import live
 
@@ -309,6 +309,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "config/subscriptionGroup.json").unlink()
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from stores_by_name(root, capsys)
+    yield from popped(root, capsys)
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
     yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body-as hex --decompress")
@@ -386,6 +387,18 @@ def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[t
         assert run(["config", "stores", "--format", "ndjson"]) == 1
     for text in capsys.readouterr().out.splitlines():
         yield "config stores", json.loads(text)
+
+
+def popped(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """Of a store that a broker of 5.3.3 has left with messages in flight."""
+    store = golden_data.unpacked("pop", root, golden_data.LATER)
+    conf = root / "pop.conf"
+    said = json.loads((golden_data.LATER / "pop.json").read_text("utf-8"))
+    conf.write_text("".join(f"{name}={value}\n" for name, value in said["config"].items()))
+    line = f"pop ls --store {store} --broker-conf {conf} --now {said['now']} --format ndjson"
+    assert run(shlex.split(line)) == 0
+    for text in capsys.readouterr().out.splitlines():
+        yield "pop ls", json.loads(text)
 
 
 def backed_up(

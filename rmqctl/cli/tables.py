@@ -117,6 +117,29 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "due",
         "next_delivery_timestamp",
     ),
+    "pop_check_point": (
+        "group",
+        "topic",
+        "queue_id",
+        "state",
+        "waiting",
+        "acked",
+        "lost",
+        "queue_offsets",
+        "visible_timestamp",
+        "remaining_milliseconds",
+    ),
+    "pop_order": (
+        "group",
+        "topic",
+        "queue_id",
+        "state",
+        "waiting",
+        "acked",
+        "queue_offsets",
+        "visible_timestamp",
+        "remaining_milliseconds",
+    ),
     "half_message": (
         "physical_offset",
         "state",
@@ -146,6 +169,8 @@ SECTIONS: dict[str, str] = {
     "gap": "What cannot be read",
     "restored": "What was put right",
     "disk": "Files on disk",
+    "pop_order": "Queues popped in order",
+    "pop_queue": "Queues of the revive topic",
 }
 #: What the main table is called where others stand before it.
 _MAIN_TITLES = {"queue": "Queues after the start", "lost": "Messages that are lost"}
@@ -162,6 +187,8 @@ SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "index_item": ("time_diff_seconds", "prev_index_no"),
     "index_file": ("max_index_num", "begin_phy_offset"),
     "half_message": ("producer_group",),
+    "pop_check_point": ("lost", "visible_timestamp", "acked"),
+    "pop_order": ("visible_timestamp", "acked"),
     "transaction": ("real_queue_id", "queue_offset"),
     "field": ("bytes", "meaning"),
 }

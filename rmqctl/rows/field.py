@@ -56,6 +56,7 @@ _JSON_TYPES: Final[dict[Any, str]] = {
     bool: "boolean",
     type(None): "null",
     list[str]: "array of strings",
+    list[int]: "array of integers",
     dict[str, str]: "object of strings",
     Any: "any",
 }

@@ -124,6 +124,11 @@ FEATURES = {
     "batch-queues": Feature("Batch queues", "named", "5.3.3"),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),
     "timer": Feature("Timer wheel", "named", "5.3.3"),
+    "pop": Feature(
+        "Messages that were popped",
+        "`pop ls` names those that the broker gives back, and where; not of pop in RocksDB",
+        "5.3.3",
+    ),
 }
 
 HEAD = """\

@@ -57,6 +57,8 @@ FINDING_NOTHING = {
     ("lint",): 0,
     ("groups", "--queues"): 0,
     ("schedule", "ls"): 0,
+    ("pop", "ls", "--all"): 0,
+    ("pop", "ls", "--group", "absent"): 1,
     ("schedule", "deliver", "--dry-run"): 0,
     ("transaction", "ls"): 0,
     ("transaction", "ls", "--all"): 0,

@@ -76,6 +76,7 @@ class MessageStoreConfig:
     file_reserved_time: int = 72
     transaction_time_out: int = 6000
     transaction_check_max: int = 15
+    enable_retry_topic_v2: bool = False
     disk_max_used_space_ratio: int = 75
     clean_file_forcibly_enable: bool = True
     #: Forms of a store that no command changes (:mod:`rmqctl.engine.state.laterversions`).
@@ -117,7 +118,8 @@ class MessageStoreConfig:
 
     def properties(self) -> dict[str, object]:
         """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths."""
-        left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
+        later = "enable_controller_mode", "config_manager_version", "enable_retry_topic_v2"
+        left_out = "explicit", "overruled", *later
         return {
             _camel(one.name): getattr(self, one.name)
             for one in fields(self)

@@ -157,7 +157,7 @@ def offset_table(value: Any) -> dict[int, int]:
     not of that kind are left out. Quoted numbers are taken, as fastjson takes them."""
     table = {}
     for key, offset in value.items() if isinstance(value, dict) else ():
-        number, place = _whole(key), _whole(offset)
+        number, place = whole(key), whole(offset)
         if number is not None and place is not None:
             table[number] = place
     return table
@@ -177,7 +177,7 @@ def consumer_offsets(root: Path) -> dict[tuple[str, str], dict[int, int]]:
             if owner is None:
                 continue
             # LmqConsumerOffsetManager keeps one offset a group, of queue 0.
-            offset = _whole(item)
+            offset = whole(item)
             offsets[owner] = {0: offset} if offset is not None else offset_table(item)
     return offsets
 
@@ -193,7 +193,8 @@ def delay_offsets(root: Path) -> dict[int, int]:
     return offset_table(table_of(read_config(root, DELAY_OFFSET), "offsetTable"))
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
+    """A whole number, also a quoted one, as fastjson takes it; None: it is none."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value, re.ASCII):

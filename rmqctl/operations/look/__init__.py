@@ -17,6 +17,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.offset`
 - :mod:`~rmqctl.operations.look.places`
 - :mod:`~rmqctl.operations.look.ranges`
+- :mod:`~rmqctl.operations.look.pop`
 - :mod:`~rmqctl.operations.look.pull`
 - :mod:`~rmqctl.operations.look.queues`
 - :mod:`~rmqctl.operations.look.recordstarts`

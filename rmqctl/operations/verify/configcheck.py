@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson as files
+from rmqctl.engine.state.orderinfo import CONSUMER_ORDER_INFO, is_order_info
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
     is_system_group,
@@ -32,6 +33,7 @@ _TABLES = {
     files.SUBSCRIPTION_GROUP: ("subscriptionGroupTable",),
     files.CONSUMER_FILTER: ("filterDataByTopic",),
     files.DELAY_OFFSET: ("offsetTable",),
+    CONSUMER_ORDER_INFO: ("table",),
 }
 
 
@@ -103,6 +105,7 @@ class _Check:
                 yield from self._consumer_offsets(name, table)
         yield from self._group_configs()
         yield from self._delay_offsets()
+        yield from self._order_infos()
 
     def _path(self, name: str) -> Path:
         return Path(files.CONFIG) / name
@@ -283,6 +286,20 @@ class _Check:
             yield finding("consumer-offset-past-queue", expected=_within(bounds), **where)
         elif offset < bounds[0]:
             yield finding("consumer-offset-before-queue", expected=_within(bounds), **where)
+
+    def _order_infos(self) -> Iterator[Finding]:
+        """Queues that are popped in order: a broker that cannot read one entry has none of all."""
+        name = CONSUMER_ORDER_INFO
+        table = files.table_of(self._values.get(name), "table")
+        others = sum(
+            files.topic_and_group(key) is None
+            or not isinstance(queues, dict)
+            or not all(map(is_order_info, queues.values()))
+            for key, queues in table.items()
+        )
+        if others:
+            found = f"{others} of {len(table)} entries are others"
+            yield self._malformed(name, "topic@group and a pop of each queue", found)
 
     def _delay_offsets(self) -> Iterator[Finding]:
         table = files.table_of(self._values.get(files.DELAY_OFFSET), "offsetTable")

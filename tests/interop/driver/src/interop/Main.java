@@ -120,6 +120,12 @@ public final class Main {
                 return Load.send(request);
             case "loadConsume":
                 return Load.consume(request);
+            case "pop":
+            case "popAck":
+            case "popInvisible":
+                return (JsonElement) Class.forName("interop.Engine5Pop")
+                    .getMethod("answer", String.class, JsonObject.class)
+                    .invoke(null, node.places().get(0), request);
             case "connect":
                 return Admin.connect(request);
             case "disconnect":

@@ -1,0 +1,82 @@
+"""``rmqctl pop ls``."""
+
+from __future__ import annotations
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, completed, limit_option, topic_option
+from rmqctl.cli.sections import group
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Time
+
+
+@group(
+    "pop",
+    examples=[
+        "rmqctl pop ls --store DIR",
+        "rmqctl pop ls --group cg_orders --format ndjson",
+    ],
+)
+def command() -> None:
+    """Messages that consumers of 5.x have popped: who has them, until when."""
+
+
+@make(
+    "ls",
+    examples=[
+        "rmqctl pop ls --store DIR",
+        "rmqctl pop ls --group cg_orders --topic orders",
+        "rmqctl pop ls --now '04:30' --format ndjson | jq 'select(.state == \"due\")'",
+    ],
+    exits={1: "--group or --topic was given and nothing matched"},
+)
+@click.option(
+    "--group",
+    metavar="GROUP",
+    shell_complete=completed("groups"),
+    help="Only of this consumer group.",
+)
+@topic_option()
+@click.option("--now", "at", metavar="TIME", type=Time(), help="Judge by this time.")
+@click.option("--all", "everything", is_flag=True, help="What is acknowledged, too.")
+@limit_option
+@common
+def ls(
+    settings: Settings,
+    group: str | None,
+    topic: str | None,
+    at: int | None,
+    everything: bool,
+    limit: int | None,
+) -> int:
+    """List what was popped and not acknowledged: the answer to "where is my message?".
+
+    Prints a row of type pop_check_point for each pop that the broker has still to deal with,
+    pop_order for each queue that is popped in order, pop_queue for each queue of the revive topic,
+    then a summary. state is invisible until the time that the consumer asked for; what is due then
+    a broker copies into retry_topic. The offset of a group that pops moves when it takes messages:
+    its lag is that of `rmqctl groups` and what waits here.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.look.pop import Chosen, pops
+
+    chosen = Chosen(group, topic, limit, everything)
+    with settings.open() as store, settings.writer("pop_check_point") as writer:
+        summary = writer.rows(pops(store, system_clock() if at is None else at, chosen))
+    if summary["lost"]:
+        settings.note(
+            f"note: {summary['lost']} of these messages are no longer in their queue, or their "
+            "topic is gone: a broker gives them back to nobody."
+        )
+    if summary["unreadable"]:
+        settings.note(
+            f"note: {summary['unreadable']} messages of the revive topic are neither check points "
+            "nor acknowledgements: `rmqctl pull` shows them."
+        )
+    found = summary["check_points"] or summary["ordered_queues"]
+    return int((group is not None or topic is not None) and not found)
+
+
+command.add_command(ls)
+command.sections = {"Inspect (never writes)": ["ls"]}

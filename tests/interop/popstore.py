@@ -1,0 +1,187 @@
+"""A store of 5.3.3 with messages that were popped, and what its broker gives back of them.
+
+    python -m tests.interop.popstore
+
+writes ``tests/golden/later/pop.tar.xz`` and ``pop.json`` beside it, and ``pop-killed``, unless they
+are there: the store as the broker leaves it with messages in flight when it stops, or is killed,
+the time it was then, and the messages that the same broker, started again, puts into retry topics.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from tests.golden_data import LATER, copy_tree
+from tests.interop.engine import Engine, Row, build
+from tests.interop.stores import config_of
+
+VALUES: Row = {
+    "mappedFileSizeCommitLog": 262144,
+    "mappedFileSizeConsumeQueue": 4000,
+    "mappedFileSizeTimerLog": 52 * 1000,
+    "maxHashSlotNum": 500,
+    "maxIndexNum": 2000,
+}
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_DefaultCluster"
+PROGRESS = f"{REVIVE_TOPIC}@CID_RMQ_SYS_REVIVE_GROUP"
+#: Longer than a broker needs for it on a slow machine.
+_PATIENCE = 180
+
+
+def records(root: Path, topic: str) -> list[Record]:
+    """The records of a topic, whoever has the store open."""
+    with MessageStore(root, config_of(VALUES)) as store:
+        found = [entry for entry in store.commit_log.walk() if isinstance(entry, Record)]
+    return [record for record in found if record.topic.startswith(topic)]
+
+
+def bodies_of_check_points(root: Path) -> str:
+    with MessageStore(root, config_of(VALUES)) as store:
+        walked = store.commit_log.walk()
+        return "".join(
+            store.body(entry).decode()
+            for entry in walked
+            if isinstance(entry, Record) and entry.topic == REVIVE_TOPIC
+        )
+
+
+def given_back(root: Path) -> list[tuple[str, str]]:
+    """Topic and ``UNIQ_KEY`` of all that stands in retry topics."""
+    return sorted((one.topic, one.properties["UNIQ_KEY"]) for one in records(root, "%RETRY%"))
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + _PATIENCE
+    while not what():
+        if time.monotonic() > end:
+            raise TimeoutError("the broker does not get on")
+        time.sleep(0.5)
+
+
+def send(engine: Engine, topic: str, queue_id: int, count: int) -> None:
+    body = b64encode(b"x").decode()
+    row = {"topic": topic, "queueId": queue_id, "body": body, "properties": {"TAGS": "a"}}
+    done = engine.ask("send", messages=[row] * count)
+    assert {one["status"] for one in done} == {"SEND_OK"}
+
+
+def pop(
+    engine: Engine, topic: str, queue_id: int, count: int, seconds: int, *, order: bool = False
+) -> list[Row]:
+    """Messages of ``pickers``, which nobody else sees for so many seconds."""
+    asked: Row = {"group": "pickers", "topic": topic, "queueId": queue_id, "order": order}
+    rows: list[Row] = []
+
+    def all_came() -> bool:
+        rest = count - len(rows)
+        rows.extend(engine.ask("pop", count=rest, invisible=seconds * 1000, **asked))
+        return len(rows) == count
+
+    wait_for(all_came)
+    return rows
+
+
+def ack(engine: Engine, rows: list[Row]) -> None:
+    for row in rows:
+        assert engine.ask("popAck", group="pickers", **row) == "OK"
+
+
+def write(engine: Engine, root: Path) -> None:
+    """Has a broker that goes on write a store with messages in flight."""
+    engine.ask("broker", root=str(root), config=VALUES)
+    for topic, queue_id, count in (("orders", 0, 30), ("orders", 1, 12), ("in_line", 0, 9)):
+        send(engine, topic, queue_id, count)
+    # One is given back, one was acknowledged before that.
+    ack(engine, pop(engine, "orders", 0, 2, 3)[:1])
+    wait_for(lambda: len(given_back(root)) == 1)
+    pop(engine, "%RETRY%pickers_orders", 0, 1, 40)
+    # Some of several, all of several, none.
+    ack(engine, pop(engine, "orders", 0, 6, 40)[1:4])
+    ack(engine, pop(engine, "orders", 0, 3, 40))
+    pop(engine, "orders", 1, 4, 60)
+    # Invisible for another time: its check point is a new one.
+    later, *others = pop(engine, "orders", 1, 3, 40)
+    ack(engine, others[:1])
+    assert engine.ask("popInvisible", group="pickers", invisible=50_000, **later) == "OK"
+    # In order: nobody gets on with this queue.
+    ack(engine, pop(engine, "in_line", 0, 4, 120, order=True)[:2])
+    # Of the last one the check point stands in the revive topic when the broker stops.
+    last = pop(engine, "orders", 0, 4, 8)
+    ack(engine, last[3:])
+    begin = min(one["queueOffset"] for one in last)
+    wait_for(lambda: f'"so":{begin}' in bodies_of_check_points(root))
+
+
+def keys_of_check_points(root: Path, topic: str) -> set[str]:
+    found = (one.properties for one in records(root, topic))
+    return {one["UNIQ_KEY"] for one in found if one["TAGS"] == "ck"}
+
+
+def bring_back(engine: Engine, root: Path) -> list[tuple[str, str]]:
+    """What the broker, started again, puts into retry topics until it has passed all check points.
+
+    Each is delivered to the revive topic, and the revive service keeps the offset of the last one
+    that it has dealt with: so nothing is left when none stands behind these offsets.
+    """
+    before = given_back(root)
+    check_points = keys_of_check_points(root, "rmq_sys_wheel_timer")
+    engine.ask("broker", root=str(root), config=VALUES)
+
+    def is_done() -> bool:
+        passed = engine.ask("offsets").get(PROGRESS, {})
+        return keys_of_check_points(root, REVIVE_TOPIC) == check_points and all(
+            one.queue_offset <= passed.get(str(one.queue_id), -1)
+            for one in records(root, REVIVE_TOPIC)
+            if one.properties["TAGS"] == "ck"
+        )
+
+    wait_for(is_done)
+    engine.ask("stop")
+    after = given_back(root)
+    for one in before:
+        after.remove(one)
+    return after
+
+
+def make(name: str, ends: Callable[[Engine], None]) -> None:
+    """The golden store ``name``, of a broker that was ended so."""
+    archive = LATER / f"{name}.tar.xz"
+    if archive.exists():
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        scratch = Path(directory)
+        engine = Engine("5.3.3", scratch / "log")
+        write(engine, scratch / name)
+        ends(engine)
+        now = time.time_ns() // 1_000_000
+        again = copy_tree(scratch / name, scratch / "again")
+        other = Engine("5.3.3", scratch / "log")
+        back = bring_back(other, again)
+        other.close()
+        command = ["tar", "-C", str(scratch), "--sparse", "-cJf", str(archive), name]
+        subprocess.run(command, check=True)
+    said = {"config": VALUES, "now": now, "givenBack": back}
+    archive.with_name(f"{name}.json").write_text(json.dumps(said, indent=1) + "\n", "utf-8")
+
+
+def stop(engine: Engine) -> None:
+    engine.ask("stop")
+    engine.close()
+
+
+def main() -> None:
+    build()
+    make("pop", stop)
+    make("pop-killed", Engine.kill)
+
+
+if __name__ == "__main__":
+    main()
