@@ -19,6 +19,7 @@ from formats import (
     ha,
     indexfile,
     remoting,
+    timer,
 )
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
 from formats.derive import layout_of, tail_of
@@ -39,6 +40,9 @@ _LAYOUTS = {
     "DLEDGER_ENTRY": dledger.ENTRY_HEADER,
     "DLEDGER_BLANK": dledger.BLANK,
     "DLEDGER_INDEX_UNIT": dledger.INDEX_UNIT,
+    "TIMER_SLOT": timer.SLOT,
+    "TIMER_UNIT": timer.UNIT,
+    "TIMER_CHECKPOINT": timer.CHECKPOINT,
     "REMOTING_FRAME": remoting.FRAME_PREFIX,
     "REMOTING_HEADER": remoting.BINARY_HEADER,
     "HA_REPORT": ha.REPORT,

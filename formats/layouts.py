@@ -308,6 +308,48 @@ DLEDGER_INDEX_UNIT: Final = Layout(
         Field("term", 24, 8, "q"),
     ),
 )
+TIMER_SLOT: Final = Layout(
+    "TIMER_SLOT",
+    ">qqqii",
+    32,
+    (
+        Field("time", 0, 8, "q"),
+        Field("first_position", 8, 8, "q"),
+        Field("last_position", 16, 8, "q"),
+        Field("count", 24, 4, "i"),
+        Field("magic", 28, 4, "i"),
+    ),
+)
+TIMER_UNIT: Final = Layout(
+    "TIMER_UNIT",
+    ">iqiqiqiiq",
+    52,
+    (
+        Field("size", 0, 4, "i"),
+        Field("prev_position", 4, 8, "q"),
+        Field("magic", 12, 4, "i"),
+        Field("write_timestamp", 16, 8, "q"),
+        Field("delay_milliseconds", 24, 4, "i"),
+        Field("physical_offset", 28, 8, "q"),
+        Field("total_size", 36, 4, "i"),
+        Field("topic_hash", 40, 4, "i"),
+        Field("reserved", 44, 8, "q"),
+    ),
+)
+TIMER_CHECKPOINT: Final = Layout(
+    "TIMER_CHECKPOINT",
+    ">qqqqqqq",
+    56,
+    (
+        Field("read_timestamp", 0, 8, "q"),
+        Field("flushed_position", 8, 8, "q"),
+        Field("queue_offset", 16, 8, "q"),
+        Field("master_queue_offset", 24, 8, "q"),
+        Field("state_version", 32, 8, "q"),
+        Field("version_timestamp", 40, 8, "q"),
+        Field("version_counter", 48, 8, "q"),
+    ),
+)
 REMOTING_FRAME: Final = Layout(
     "REMOTING_FRAME",
     ">iI",

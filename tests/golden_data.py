@@ -28,6 +28,8 @@ DLEDGER_STORES: list[str] = sorted(
     name for name, one in INDEX["stores"].items() if "enableDLegerCommitLog" in one["config"]
 )
 STORES: list[str] = sorted(INDEX["stores"].keys() - set(DLEDGER_STORES))
+#: Stores of later versions than 4.9.3.
+LATER_STORES: list[str] = sorted(INDEX["later"])
 DAMAGE_CASES: list[str] = sorted(INDEX["damage"])
 
 ExpectedRow = dict[str, Any]
@@ -35,7 +37,8 @@ ExpectedRow = dict[str, Any]
 
 def broker_conf_text(name: str) -> str:
     """A ``broker.conf`` with the settings that a golden store was written with."""
-    settings: dict[str, Any] = INDEX["stores"][name]["config"]
+    part = "later" if name in LATER_STORES else "stores"
+    settings: dict[str, Any] = INDEX[part][name]["config"]
     lines = (
         f"{key}={str(value).lower() if isinstance(value, bool) else value}"
         for key, value in settings.items()

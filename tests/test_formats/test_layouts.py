@@ -21,6 +21,7 @@ from formats import (
     indexfile,
     layouts,
     remoting,
+    timer,
 )
 from formats.declare import field
 from formats.derive import dtype_of, layout_of, struct_of, tail_of
@@ -34,6 +35,9 @@ SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
     "index_slot": (layouts.INDEX_SLOT, indexfile.SLOT, {}),
     "index_item": (layouts.INDEX_ITEM, indexfile.ITEM, {}),
     "checkpoint": (layouts.CHECKPOINT, checkpoint.CHECKPOINT, {}),
+    "timer_slot": (layouts.TIMER_SLOT, timer.SLOT, {}),
+    "timer_unit": (layouts.TIMER_UNIT, timer.UNIT, {}),
+    "timer_checkpoint": (layouts.TIMER_CHECKPOINT, timer.CHECKPOINT, {}),
     "remoting_frame": (layouts.REMOTING_FRAME, remoting.FRAME_PREFIX, {}),
     "remoting_header": (layouts.REMOTING_HEADER, remoting.BINARY_HEADER, {}),
     "ha_report": (layouts.HA_REPORT, ha.REPORT, {}),

@@ -64,7 +64,7 @@ FLOORS = {
         ["files"],
         ["record", "settings"],
         ["filters", "log", "state"],
-        ["flush", "queue", "scan"],
+        ["flush", "queue", "scan", "timer"],
         ["dispatch", "read"],
         ["index"],
         ["derive"],

@@ -33,6 +33,9 @@ INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"
 LOCK = "lock"
+TIMER_WHEEL = "timerwheel"
+TIMER_LOG = "timerlog"
+TIMER_CHECKPOINT = "config/timercheck"
 
 _FILE_NAME_BYTES = 255
 

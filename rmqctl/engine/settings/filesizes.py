@@ -122,6 +122,16 @@ def dledger_index_file_size(directory: Path) -> int:
     return _file_size([file for file in files if file.size % unit == 0], default, False, "")
 
 
+def timer_log_file_size(root: Path, config: MessageStoreConfig) -> int:
+    """Size of the timer log's files (5.x), by the same rule."""
+    return _file_size(
+        sorted(_files([root / paths.TIMER_LOG]), key=lambda file: file.offset),
+        config.mapped_file_size_timer_log,
+        config.is_explicit("mapped_file_size_timer_log"),
+        "mappedFileSizeTimerLog",
+    )
+
+
 def _queue_files(base: Path, unit: int = 1) -> list[_File]:
     """The first files of queues that hold whole units."""
     files = _files(where.path for where in paths.queue_directories(base))

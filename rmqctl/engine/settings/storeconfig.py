@@ -79,6 +79,11 @@ class MessageStoreConfig:
     enable_retry_topic_v2: bool = False
     disk_max_used_space_ratio: int = 75
     clean_file_forcibly_enable: bool = True
+    #: The timer of 5.x.
+    mapped_file_size_timer_log: int = constants.DEFAULT_MAPPED_FILE_SIZE_TIMER_LOG
+    timer_precision_ms: int = constants.DEFAULT_TIMER_PRECISION_MS
+    timer_roll_window_slot: int = constants.DEFAULT_TIMER_ROLL_WINDOW_SLOT
+    timer_max_delay_sec: int = constants.DEFAULT_TIMER_MAX_DELAY_SEC
     #: Forms of a store that no command changes (:mod:`rmqctl.engine.state.laterversions`).
     enable_d_leger_commit_log: bool = False
     d_leger_self_id: str = ""
@@ -118,12 +123,14 @@ class MessageStoreConfig:
 
     def properties(self) -> dict[str, object]:
         """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths."""
-        later = "enable_controller_mode", "config_manager_version", "enable_retry_topic_v2"
-        left_out = "explicit", "overruled", *later
+        left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
+        later = "mapped_file_size_timer_log", "timer_", "enable_retry_topic_v2"
         return {
             _camel(one.name): getattr(self, one.name)
             for one in fields(self)
-            if one.name not in left_out and "path" not in one.name
+            if one.name not in left_out
+            and not one.name.startswith(later)
+            and "path" not in one.name
         }
 
     @property

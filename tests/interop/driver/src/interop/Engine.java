@@ -50,6 +50,18 @@ abstract class Engine {
         return engine;
     }
 
+    /** What the timer files of a directory say, read by this version's own classes. */
+    static JsonArray timers(String root, JsonObject settings) throws Exception {
+        String name = "interop.Engine" + System.getProperty("interop.engine");
+        Engine engine = (Engine) Class.forName(name).getDeclaredConstructor().newInstance();
+        engine.config = config(root, settings);
+        return engine.timerRows();
+    }
+
+    JsonArray timerRows() throws Exception {
+        throw new UnsupportedOperationException("this version has no timers");
+    }
+
     static MessageStoreConfig config(String root, JsonObject settings) {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(root);

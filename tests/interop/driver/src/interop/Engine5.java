@@ -1,5 +1,6 @@
 package interop;
 
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
 import java.util.Base64;
@@ -45,6 +46,11 @@ final class Engine5 extends Engine {
         TopicConfig topic = new TopicConfig(name);
         topic.setAttributes(new HashMap<>(Map.of(attribute, value)));
         return topic;
+    }
+
+    @Override
+    JsonArray timerRows() throws Exception {
+        return TimerRows.of(config);
     }
 
     @Override

@@ -95,6 +95,8 @@ public final class Main {
             case "slaveStop":
                 slave.stop();
                 return new JsonObject();
+            case "timers":
+                return Engine.timers(request.get("root").getAsString(), request.getAsJsonObject("config"));
             case "places":
                 return GSON.toJsonTree(node.places());
             case "broker":

@@ -1,0 +1,47 @@
+"""``TimerCheckpoint``: how far the timer has come, in ``config/timercheck``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from formats import layouts
+from rmqctl.engine.files.mappedfile import MappedFile
+
+_FIELDS = Struct(layouts.TIMER_CHECKPOINT.format)
+
+
+class TimerCheckpoint(NamedTuple):
+    """The fields of ``timercheck``, under the names of its schema (:mod:`formats.timer`)."""
+
+    read_timestamp: int = 0
+    flushed_position: int = 0
+    queue_offset: int = 0
+    master_queue_offset: int = 0
+    state_version: int = 0
+    version_timestamp: int = 0
+    version_counter: int = 0
+
+
+def read_timer_checkpoint(path: Path) -> TimerCheckpoint | None:
+    """None when the file is absent or too short to be one.
+
+    :raises CannotRead: the system refuses to read it.
+    """
+    if not path.exists():
+        return None
+    mapped = MappedFile.open(path)
+    try:
+        if mapped.size < _FIELDS.size:
+            return None
+        return TimerCheckpoint._make(_FIELDS.unpack(mapped.read(0, _FIELDS.size)))
+    finally:
+        mapped.close()
+
+
+def encode(checkpoint: TimerCheckpoint) -> bytes:
+    """Its 4096 bytes (``TimerCheckpoint#flush``)."""
+    from formats.constants import CHECKPOINT_FILE_SIZE
+
+    return _FIELDS.pack(*checkpoint).ljust(CHECKPOINT_FILE_SIZE, b"\0")
