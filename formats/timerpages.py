@@ -11,6 +11,33 @@ from formats.text import string_hash_code
 
 _DELIVERY = 1_746_000_000_000
 _WRITE = _DELIVERY - 60_000
+_SLOT = {
+    "time": _DELIVERY // 1000,
+    "first_position": 0,
+    "last_position": timer.UNIT.sizeof(),
+    "count": 2,
+    "magic": 0,
+}
+_UNIT = {
+    "size": timer.UNIT.sizeof(),
+    "prev_position": -1,
+    "magic": 1,
+    "write_timestamp": _WRITE,
+    "delay_milliseconds": _DELIVERY - _WRITE,
+    "physical_offset": 1024,
+    "total_size": 300,
+    "topic_hash": string_hash_code("Orders"),
+    "reserved": 0,
+}
+_CHECKPOINT = {
+    "read_timestamp": _WRITE + 1000,
+    "flushed_position": 0,
+    "queue_offset": 2,
+    "master_queue_offset": 2,
+    "state_version": 0,
+    "version_timestamp": _WRITE,
+    "version_counter": 1,
+}
 
 
 def timer_page(
@@ -18,34 +45,6 @@ def timer_page(
 ) -> str:
     """Return the page; `table` and `example` make the parts of it that follow from a schema."""
     slot_size = timer.SLOT.sizeof()
-    unit_size = timer.UNIT.sizeof()
-    slot = {
-        "time": _DELIVERY // 1000,
-        "first_position": 0,
-        "last_position": unit_size,
-        "count": 2,
-        "magic": 0,
-    }
-    unit = {
-        "size": unit_size,
-        "prev_position": -1,
-        "magic": 1,
-        "write_timestamp": _WRITE,
-        "delay_milliseconds": _DELIVERY - _WRITE,
-        "physical_offset": 1024,
-        "total_size": 300,
-        "topic_hash": string_hash_code("Orders"),
-        "reserved": 0,
-    }
-    checkpoint = {
-        "read_timestamp": _WRITE + 1000,
-        "flushed_position": 0,
-        "queue_offset": 2,
-        "master_queue_offset": 2,
-        "state_version": 0,
-        "version_timestamp": _WRITE,
-        "version_counter": 1,
-    }
     return (
         "# Timer of 5.x\n\n"
         "A message with a time of delivery waits as a record of `rmq_sys_wheel_timer`, queue 0, and"
@@ -68,9 +67,9 @@ def timer_page(
         " each second, after log and wheel: these may be ahead of it.\n\n"
         + table(timer.CHECKPOINT)
         + f"\n## Example\n\nSlot {_DELIVERY // 1000 % TIMER_SLOTS}, with two messages:\n\n"
-        + example(timer.SLOT, slot)
+        + example(timer.SLOT, _SLOT)
         + "\nThe first unit of it:\n\n"
-        + example(timer.UNIT, unit)
+        + example(timer.UNIT, _UNIT)
         + "\nA check point a second after that:\n\n"
-        + example(timer.CHECKPOINT, checkpoint)
+        + example(timer.CHECKPOINT, _CHECKPOINT)
     )

@@ -64,7 +64,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "pop", "stats", "sql"
         ),
-        "Write": _section("put", "flush", "clean", "group", "schedule", "transaction"),
+        "Write": _section("put", "flush", "clean", "group", "schedule", "timer", "transaction"),
         "Serve": _section("serve", "replicate"),
         "Bulk": _section("rebuild", "repair", "salvage", "backup", "restore", "export")
         | {"import": _COMMANDS + "import_"},

@@ -140,6 +140,16 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "visible_timestamp",
         "remaining_milliseconds",
     ),
+    "timer_message": (
+        "state",
+        "deliver_timestamp",
+        "slot_timestamp",
+        "topic",
+        "queue_id",
+        "keys",
+        "physical_offset",
+        "copy_offset",
+    ),
     "half_message": (
         "physical_offset",
         "state",
@@ -189,6 +199,7 @@ SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "half_message": ("producer_group",),
     "pop_check_point": ("lost", "visible_timestamp", "acked"),
     "pop_order": ("visible_timestamp", "acked"),
+    "timer_message": ("copy_offset", "queue_id"),
     "transaction": ("real_queue_id", "queue_offset"),
     "field": ("bytes", "meaning"),
 }

@@ -18,6 +18,7 @@ from rmqctl.rows import (
     serving,
     structures,
     summaries,
+    timers,
     topics,
 )
 from rmqctl.rows.field import Kind, fields_of
@@ -68,6 +69,7 @@ that say where it is have values, and the others are null. `DESCRIBE` of a view 
 KINDS = (
     *structures.KINDS,
     *topics.KINDS,
+    *timers.KINDS,
     *changes.KINDS,
     *pops.KINDS,
     *reports.KINDS,

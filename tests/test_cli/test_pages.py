@@ -141,6 +141,7 @@ def test_every_table_fits_the_terminal(
         ("transaction", ("transaction", "commit", "1246", "--dry-run"), "action  status "),
         ("delay", ("schedule", "ls"), "level  delay "),
         ("delay", ("schedule", "deliver", "--dry-run"), "level  progress "),
+        ("timer", ("timer", "ls", "--now", "1795363220482"), "state "),
         ("broker", ("verify",), None),
         ("cqext", ("walk", "queue"), "topic "),
     ],

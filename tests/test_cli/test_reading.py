@@ -59,6 +59,8 @@ FINDING_NOTHING = {
     ("schedule", "ls"): 0,
     ("pop", "ls", "--all"): 0,
     ("pop", "ls", "--group", "absent"): 1,
+    ("timer", "ls"): 0,
+    ("timer", "ls", "--topic", "absent"): 1,
     ("schedule", "deliver", "--dry-run"): 0,
     ("transaction", "ls"): 0,
     ("transaction", "ls", "--all"): 0,

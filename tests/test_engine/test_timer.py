@@ -94,7 +94,7 @@ def test_every_unit_is_in_the_chain_of_its_slot(golden: Golden) -> None:
         for slot in TimerWheel(root / TIMER_WHEEL).slots()
     ]
     assert not any(chain.broken for chain in chains)
-    in_chains = [one.position for chain in chains for one in chain.units]
+    in_chains = [position for chain in chains for position in chain.positions]
     assert sorted(in_chains) == [one.position for one in log.units()]
     log.close()
 
@@ -104,10 +104,10 @@ def test_a_chain_only_goes_backwards(tmp_path: Path) -> None:
     assert to_itself.chain(0, TIME // 1000, 1000).broken == "the unit at 0 leads forward, to 0"
     round_and_round = timer_log(tmp_path / "b", unit(52) + unit(0))
     found = round_and_round.chain(52, TIME // 1000, 1000)
-    assert [one.position for one in found.units] == [52, 0] and "leads forward" in found.broken
+    assert list(found.positions) == [52, 0] and "leads forward" in found.broken
     of_another_time = timer_log(tmp_path / "c", unit(delay_milliseconds=1) + unit(0))
     found = of_another_time.chain(52, TIME // 1000, 1000)
-    assert [one.position for one in found.units] == [52] and "is of" in found.broken
+    assert list(found.positions) == [52] and "is of" in found.broken
     for position in (-7, 51, 104, 1 << 62):
         assert timer_log(tmp_path / "d", unit(), unit()).chain(position, 1, 1000).broken
 
@@ -132,7 +132,7 @@ def test_any_bytes_are_a_log(data: bytes, position: int) -> None:
         units = list(log.units())
         assert log.end <= 2 * len(data) and len(units) <= 2 * len(data) // UNIT_SIZE
         for at in (position, 0, UNIT_SIZE):
-            assert len(log.chain(at, 0, 1000).units) <= 2 * len(data) // UNIT_SIZE + 1
+            assert len(log.chain(at, 0, 1000).positions) <= 2 * len(data) // UNIT_SIZE + 1
         log.close()
 
 

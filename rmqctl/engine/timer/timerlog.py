@@ -6,16 +6,22 @@ that only goes backwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+import numpy as np
+
 from formats import constants, layouts
+from formats.derive import dtype_of
 from rmqctl.engine.files.filequeue import MappedFileQueue
 
 UNIT = Struct(layouts.TIMER_UNIT.format)
 UNIT_SIZE = UNIT.size
+#: Of the bytes of :meth:`TimerLog.pieces`.
+DTYPE = dtype_of(layouts.TIMER_UNIT)
 _BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
 #: ``isMagicOK``: these bits may be set.
 _MAGIC_BITS = 0xF
@@ -50,9 +56,10 @@ class TimerUnit(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """The units of a slot, the newest first; ``broken`` says why it ends before its first one."""
+    """Where the units of a slot stand, the newest first: eight bytes each. ``broken`` says why the
+    chain ends before its first one."""
 
-    units: list[TimerUnit]
+    positions: array[int]
     broken: str = ""
 
 
@@ -74,32 +81,50 @@ class TimerLog:
     def end(self) -> int:
         """Behind the last unit, where a start goes on; the log is read once for it."""
         if self._end is None:
-            for _ in self.units():
+            for _ in self.pieces():
                 pass
         assert self._end is not None
         return self._end
 
-    def units(self) -> Iterator[TimerUnit]:
-        """All, in order, up to the first that is none
+    def last(self, from_position: int) -> TimerUnit | None:
+        """The last unit of the log as a start finds it that begins with the file that holds
+        ``from_position``; None when no unit stands in it and behind it."""
+        last = None
+        for position, data in self.pieces(from_position):
+            at = len(data) - UNIT_SIZE
+            last = position + at, data[at:]
+        return None if last is None else _unit(last[0], UNIT.unpack(last[1]))
+
+    def units(self, from_position: int = 0) -> Iterator[TimerUnit]:
+        """All of :meth:`pieces`, one by one."""
+        for position, data in self.pieces(from_position):
+            for number, fields in enumerate(UNIT.iter_unpack(data)):
+                yield _unit(position + number * UNIT_SIZE, fields)
+
+    def pieces(self, from_position: int = 0) -> Iterator[tuple[int, bytes]]:
+        """Where whole units stand and their bytes, some thousands at a time, in order, from the
+        start of the file that holds a position up to the first that is none
         (``TimerMessageStore#recoverAndRevise``)."""
-        position = self.min_position
-        for number, entry in enumerate(self.files.entries):
+        number = max(self.files.index_of(from_position), 0)
+        entries = self.files.entries[number:]
+        position = entries[0].file_from_offset if entries else 0
+        for entry in entries:
             if entry.file_from_offset != position:
                 break  # A file lacks.
             mapped = self.files.file(number)
+            number += 1
             at, whole = 0, mapped.size // UNIT_SIZE * UNIT_SIZE
+            is_blank = True
             while at < whole:
                 data = mapped.read(at, min(_UNITS_AT_ONCE * UNIT_SIZE, whole - at))
-                for fields in UNIT.iter_unpack(data):
-                    if not _is_unit(fields):
-                        break
-                    yield _unit(entry.file_from_offset + at, fields)
-                    at += UNIT_SIZE
-                else:
-                    continue
-                break
-            position = entry.file_from_offset + at
-            if at < whole and fields[2] != _BLANK_MAGIC:
+                valid = _valid_bytes(data)
+                if valid:
+                    yield position, data[:valid]
+                at, position = at + valid, position + valid
+                if valid < len(data):
+                    is_blank = UNIT.unpack_from(data, valid)[2] == _BLANK_MAGIC
+                    break
+            if not is_blank:
                 break
             position = entry.file_from_offset + mapped.size
         self._end = position
@@ -115,25 +140,39 @@ class TimerLog:
         fields = UNIT.unpack(mapped.read(at, UNIT_SIZE))
         return _unit(position, fields) if _is_unit(fields) else None
 
+    def units_at(self, positions: Iterable[int]) -> Iterator[TimerUnit]:
+        """The units at these positions, in their order."""
+        for position in positions:
+            unit = self.unit(position)
+            if unit is not None:
+                yield unit
+
     def chain(self, last_position: int, time: int, precision: int) -> Chain:
         """The units from a slot's newest one on, as far as they are of its ``time``.
 
         Each stands before the one that leads to it, so that it comes to an end; and a unit is of
         one time only, so that all chains together are no longer than the log.
         """
-        units: list[TimerUnit] = []
+        positions = array("q")
         position, before = last_position, constants.LONG_MAX
         while position != _NONE:
             if position >= before:
-                return Chain(units, f"the unit at {before} leads forward, to {position}")
+                return Chain(positions, f"the unit at {before} leads forward, to {position}")
             found = self.unit(position)
             if found is None:
-                return Chain(units, f"no unit stands at {position}")
+                return Chain(positions, f"no unit stands at {position}")
             if found.slot_timestamp // precision != time:
-                return Chain(units, f"the unit at {position} is of {found.slot_timestamp}")
-            units.append(found)
+                return Chain(positions, f"the unit at {position} is of {found.slot_timestamp}")
+            positions.append(position)
             position, before = found.prev_position, position
-        return Chain(units)
+        return Chain(positions)
+
+
+def _valid_bytes(data: bytes) -> int:
+    """Length of the units in front of the first that is none."""
+    units = np.frombuffer(data, DTYPE)
+    bad = (units["size"] != UNIT_SIZE) | (units["magic"] & ~_MAGIC_BITS != 0)
+    return (int(bad.argmax()) if bad.any() else len(units)) * UNIT_SIZE
 
 
 def _is_unit(fields: tuple[int, ...]) -> bool:

@@ -64,6 +64,14 @@ class TimerWheel:
     def __len__(self) -> int:
         return len(self._slots)
 
+    def slot(self, time: int) -> Slot | None:
+        """The slot of a time; None when it is not in use, or another time's."""
+        at = int(np.searchsorted(self._numbers, time % constants.TIMER_SLOTS))
+        if at == len(self._slots) or self._numbers[at] != time % constants.TIMER_SLOTS:
+            return None
+        found, first, last, count, _ = self._slots[at].item()
+        return Slot(int(self._numbers[at]), found, first, last, count) if found == time else None
+
     def slots(self, from_time: int = 0) -> Iterator[Slot]:
         """Those whose time is ``from_time`` or later, by time."""
         times = self._slots["time"].astype(np.int64)

@@ -1,0 +1,83 @@
+"""``rmqctl timer ls``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl.cli.command import command as make
+from rmqctl.cli.options import common, limit_option, topic_option
+from rmqctl.cli.sections import group
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Time
+
+if TYPE_CHECKING:
+    from rmqctl.rows import Row
+
+_now_option = click.option(
+    "--now", metavar="TIME", type=Time(), help="As if it were this time.  [default: now]"
+)
+
+
+@group(
+    "timer",
+    examples=[
+        "rmqctl timer ls --store DIR",
+        "rmqctl timer ls --topic orders --format ndjson",
+    ],
+)
+def command() -> None:
+    """Messages with a time of delivery (5.x): list what waits."""
+
+
+@make(
+    "ls",
+    examples=[
+        "rmqctl timer ls --store DIR",
+        "rmqctl timer ls --topic orders --now 2024-05-01T12:00:00+02:00",
+        "rmqctl timer ls --format ndjson | jq 'select(.state == \"overdue\")'",
+    ],
+    exits={1: "--topic was given and nothing matched, or a start would lose messages"},
+)
+@topic_option()
+@_now_option
+@limit_option
+@common
+def ls(settings: Settings, topic: str | None, now: int | None, limit: int | None) -> int:
+    """List what a broker of 5.x has still to deliver, by time.
+
+    Prints rows of type timer_message, then a summary, which counts all of them, also with --limit.
+    slot_timestamp is when the broker takes a message out of its wheel, deliver_timestamp when the
+    message is due: before that it is put in again. Those of a delay level are in `schedule ls`.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.look.timer import timer_messages
+
+    moment = system_clock() if now is None else now
+    with settings.open() as store, settings.writer("timer_message") as writer:
+        summary = writer.rows(timer_messages(store, moment, topic, limit))
+    _note_losses(settings, summary)
+    found = sum(summary[state] for state in _STATES)
+    lost = summary["overdue"] + summary["gone"]
+    return int(bool(lost) or (topic is not None and not found))
+
+
+_STATES = ("pending", "due", "overdue", "rolled", "recalled", "gone")
+
+
+def _note_losses(settings: Settings, summary: Row) -> None:
+    if summary["overdue"]:
+        settings.note(
+            f"note: {summary['overdue']} messages are overdue: a broker that starts now passes over"
+            " their slots, and never delivers them."
+        )
+    if summary["gone"]:
+        settings.note(
+            f"note: the log has {summary['gone']} messages no more, or something else in their"
+            " place: a broker delivers none of them. `rmqctl verify` says more."
+        )
+
+
+command.add_command(ls)
+command.sections = {"Inspect (never writes)": ["ls"]}

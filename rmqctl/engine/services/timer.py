@@ -1,0 +1,288 @@
+"""``TimerMessageStore`` (5.x): which messages wait for their time, and what a start makes of each.
+
+A message waits as a record of ``rmq_sys_wheel_timer``. It is in the wheel when a unit of the timer
+log has it, in the chain of a slot; else it is in the queue behind the place up to which the timer
+has read. That it was delivered is written nowhere: slots before the read clock are done, and a copy
+with the same UNIQ_KEY stands in its real topic.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from array import array
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from formats.constants import TIMER_TOPIC
+from rmqctl.engine.files import paths
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.filesizes import timer_log_file_size
+from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
+from rmqctl.engine.timer.timerlog import TimerLog, TimerUnit
+from rmqctl.engine.timer.wheel import Slot, TimerWheel
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+
+PENDING = "pending"
+DUE = "due"
+OVERDUE = "overdue"
+ROLLED = "rolled"
+RECALLED = "recalled"
+GONE = "gone"
+#: Those that a broker may have (``MessageStoreConfig#setTimerPrecisionMs``).
+PRECISIONS = (1000, 500, 200, 100)
+_JAVA_LONG = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+#: Slots that are asked for the precision, and steps back in ``reviseQueueOffset``.
+_SLOTS_ASKED = 64
+_MOST_STEPS_BACK = 20_000
+_UNITS_AT_ONCE = 4096
+#: Slots whose recalls are kept.
+_SLOTS_KEPT = 1024
+
+
+class Timed(NamedTuple):
+    """A message that waits, or would: its state at a time. ``unit`` is None while it is not in the
+    wheel, ``record`` when the log has it no more, or has another in its place."""
+
+    state: str
+    unit: TimerUnit | None
+    record: Record | None
+    physical_offset: int
+    total_size: int
+
+
+def java_long(text: str | None) -> int | None:
+    """What ``Long.parseLong`` makes of a property; None where it throws."""
+    if text is None or not _JAVA_LONG.fullmatch(text):
+        return None
+    number = int(text)
+    return number if constants.LONG_MIN <= number <= constants.LONG_MAX else None
+
+
+def out_timestamp(record: Record) -> int | None:
+    """When a record of the timer's topic is delivered (ms): its TIMER_OUT_MS."""
+    return java_long(record.properties.get(constants.PROPERTY_TIMER_OUT_MS))
+
+
+def recalled_key(record: Record) -> str | None:
+    """The key of the message that a record recalls; None for one that is a message itself."""
+    return record.properties.get(constants.PROPERTY_TIMER_DEL_UNIQKEY)
+
+
+def victim_keys(record: Record) -> tuple[str, ...]:
+    """By which a message may be recalled: 5.3.2 and 5.3.3 compare the topic as well, others do not
+    (``TimerMessageStore#buildDeleteKey``); who recalls writes what its broker compares."""
+    key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
+    topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
+    return () if key is None else (key, f"{topic}+{key}")
+
+
+class Timer:
+    """The timer of an open store; ``checkpoint`` is of zeros where there is none, as a broker takes
+    it, and ``wheel`` None."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        root, config = store.root, store.config
+        path = root / paths.TIMER_WHEEL
+        self.wheel = TimerWheel(path) if os.path.lexists(path) else None
+        self.log = TimerLog(root / paths.TIMER_LOG, timer_log_file_size(root, config))
+        found = read_timer_checkpoint(root / paths.TIMER_CHECKPOINT)
+        self.has_checkpoint = found is not None
+        self.checkpoint = found or TimerCheckpoint()
+        self.queue = store.consume_queue(TIMER_TOPIC, 0)
+        self.precision = self._find_precision()
+        self._slot_recalls: dict[int, set[str]] = {}
+
+    def close(self) -> None:
+        self.log.close()
+
+    def _find_precision(self) -> int:
+        """``timerPrecisionMs``: the configured one, else that by which slots and units agree."""
+        config = self._store.config
+        if config.is_explicit("timer_precision_ms"):
+            return config.timer_precision_ms
+        for slot in islice(self._slots(1), _SLOTS_ASKED):
+            unit = self.log.unit(slot.last_position)
+            time = 0 if unit is None else unit.slot_timestamp
+            for precision in PRECISIONS:
+                if time // precision == slot.time:
+                    return precision
+        return config.timer_precision_ms
+
+    def _slots(self, from_time: int) -> Iterator[Slot]:
+        return iter(()) if self.wheel is None else self.wheel.slots(from_time)
+
+    def read_clock(self, now: int) -> int:
+        """The first slot (ms) that a start at ``now`` delivers: it skips what is older than half
+        the ring (``TimerMessageStore#recover``)."""
+        ring = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
+        oldest = (now // self.precision - ring) * self.precision
+        return max(self.checkpoint.read_timestamp, oldest)
+
+    def enqueue_offset(self) -> int:
+        """Queue offset of the first message that a start puts into the wheel: behind that of the
+        log's last unit, and not behind the check point's."""
+        checkpoint, queue = self.checkpoint, self.queue
+        if queue is None:
+            return 0
+        offset = checkpoint.queue_offset
+        begin = max(checkpoint.flushed_position - self.log.files.file_size, 0)
+        last = self.log.last(begin)
+        record = self.record_of(last) if last is not None else None
+        if last is not None and record is not None:
+            offset = self._queue_offset_of(last, record) + 1
+        offset = min(offset, checkpoint.master_queue_offset)
+        return min(max(offset, queue.min_offset), queue.max_offset)
+
+    def _queue_offset_of(self, last: TimerUnit, record: Record) -> int:
+        """``reviseQueueOffset``: where the queue has a unit's message."""
+        assert self.queue is not None
+        for offset in range(record.queue_offset, record.queue_offset - _MOST_STEPS_BACK, -1):
+            unit = self.queue.unit(offset) if offset >= 0 else None
+            if unit is not None and unit[:2] == (last.physical_offset, last.total_size):
+                return offset
+        return record.queue_offset
+
+    def record_of(self, unit: TimerUnit) -> Record | None:
+        """The record that a unit names; None when none of its size, or of another topic, stands
+        there."""
+        record = self._store.commit_log.find_record(unit.physical_offset)
+        if record is None or record.total_size != unit.total_size or record.topic != TIMER_TOPIC:
+            return None
+        return record
+
+    def timed(self, now: int) -> Iterator[Timed]:
+        """What waits, or would be lost, as a start at ``now`` (ms) finds it: slot by slot in the
+        order of their times, then what is not in the wheel. Messages before the check point's
+        read clock are done, and left out, and so are records that recall others.
+        """
+        first = self.enqueue_offset()
+        recalls = self._queued_recalls(first)
+        again: set[int] = set()
+        none: set[str] = set()
+        for slot in self._slots(self.checkpoint.read_timestamp // self.precision):
+            if not slot.is_in_place:
+                continue
+            chain = self.log.chain(slot.last_position, slot.time, self.precision)
+            queued = recalls.get(slot.time, none)
+            yield from self._of_slot(chain.positions, queued, now, first, again)
+        for offset, size in self._queued(first):
+            if offset not in again:
+                yield from self._of_queue(offset, size, recalls, now)
+
+    def _of_slot(
+        self, positions: array[int], queued: set[str], now: int, first: int, again: set[int]
+    ) -> Iterator[Timed]:
+        """Of one slot, the newest unit first in ``positions``; ``again`` gets the places of records
+        that lie behind queue offset ``first``, too."""
+        recalls, rolled_recalls = self._recalls_of(positions)
+        clock = self.read_clock(now)
+        for unit in self.log.units_at(reversed(positions)):
+            record = self.record_of(unit)
+            if unit.is_delete or unit.physical_offset in again:
+                continue
+            if record is None:
+                yield Timed(GONE, unit, None, unit.physical_offset, unit.total_size)
+                continue
+            if record.queue_offset >= first:
+                again.add(unit.physical_offset)
+            keys = recalls | queued | (rolled_recalls if unit.is_roll else set())
+            out = out_timestamp(record)
+            if any(key in keys for key in victim_keys(record)):
+                state = RECALLED
+            elif unit.slot_timestamp < clock:
+                state = OVERDUE
+            elif unit.is_roll and (out is None or out > now):
+                state = ROLLED
+            else:
+                state = DUE if unit.slot_timestamp <= now else PENDING
+            yield Timed(state, unit, record, unit.physical_offset, unit.total_size)
+
+    def _recalls_of(self, positions: array[int]) -> tuple[set[str], set[str]]:
+        """The keys that units recall: those of this slot's messages, and those of messages that are
+        rolled with them."""
+        keys: tuple[set[str], set[str]] = set(), set()
+        for unit in self.log.units_at(positions):
+            record = self.record_of(unit) if unit.is_delete else None
+            key = recalled_key(record) if record is not None else None
+            if key is not None:
+                keys[unit.is_roll].add(key)
+        return keys
+
+    def _queued(self, first: int) -> Iterator[tuple[int, int]]:
+        """Physical offsets and sizes of what is not in the wheel, in the queue's order."""
+        queue = self.queue
+        if queue is None:
+            return
+        for start in range(first, queue.max_offset, _UNITS_AT_ONCE):
+            end = min(start + _UNITS_AT_ONCE, queue.max_offset)
+            for _, unit in list(queue.units(start, end)):
+                if unit.is_written and not unit.is_pre_blank:
+                    yield unit.physical_offset, unit.size
+
+    def _queued_recalls(self, first: int) -> dict[int, set[str]]:
+        """Keys that records recall which are not in the wheel, by their slot's time."""
+        found: dict[int, set[str]] = {}
+        for offset, _ in self._queued(first):
+            record = self._store.commit_log.find_record(offset)
+            key = recalled_key(record) if record is not None else None
+            out = out_timestamp(record) if record is not None else None
+            if key is not None and out is not None:
+                found.setdefault(out // self.precision, set()).add(key)
+        return found
+
+    def _of_queue(
+        self, offset: int, size: int, recalls: dict[int, set[str]], now: int
+    ) -> Iterator[Timed]:
+        record = self._store.commit_log.find_record(offset)
+        if record is None or record.total_size != size or record.topic != TIMER_TOPIC:
+            yield Timed(GONE, None, None, offset, size)
+            return
+        if recalled_key(record) is not None:
+            return
+        out = out_timestamp(record)
+        keys = set() if out is None else recalls.get(out // self.precision, set())
+        keys = keys if out is None else keys | self._recalls_in_slot(out)
+        if out is not None and out > now and any(key in keys for key in victim_keys(record)):
+            state = RECALLED
+        else:
+            state = DUE if out is not None and out <= now else PENDING
+        yield Timed(state, None, record, offset, size)
+
+    def _recalls_in_slot(self, timestamp: int) -> set[str]:
+        """The keys that the wheel's units of a time recall."""
+        time = timestamp // self.precision
+        known = self._slot_recalls.get(time)
+        if known is None:
+            slot = self.wheel.slot(time) if self.wheel is not None else None
+            last = -1 if slot is None else slot.last_position
+            chain = self.log.chain(last, time, self.precision)
+            if len(self._slot_recalls) >= _SLOTS_KEPT:
+                self._slot_recalls.clear()
+            known = self._slot_recalls[time] = self._recalls_of(chain.positions)[0]
+        return known
+
+
+def copy_of(store: MessageStore, record: Record) -> Record | None:
+    """The copy that a timer has put of a record of its topic, by the index: of the same UNIQ_KEY,
+    in its real topic, behind it, and with the time at which it left the wheel. None when there is
+    none, or nothing to find it by."""
+    topic = record.properties.get(constants.PROPERTY_REAL_TOPIC)
+    key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
+    if topic is None or key is None:
+        return None
+    out = record.properties.get(constants.PROPERTY_TIMER_OUT_MS)
+    for match in store.query_message(topic, key, record.store_timestamp):
+        other = match.record
+        if other is None or not match.matches or other.physical_offset <= record.physical_offset:
+            continue
+        properties = other.properties
+        is_copy = constants.PROPERTY_TIMER_DEQUEUE_MS in properties
+        if is_copy and properties.get(constants.PROPERTY_TIMER_OUT_MS) == out:
+            return other
+    return None

@@ -1,0 +1,85 @@
+"""timer ls: messages with a time of delivery that a broker of 5.x has not delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from formats import constants
+from rmqctl.engine.services import timer as rules
+from rmqctl.engine.services.timer import Timed, Timer
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.timers import TimerLsSummary, TimerMessageRow
+
+
+def timer_messages(
+    store: MessageStore, now: int, topic: str | None = None, limit: int | None = None
+) -> Iterator[TimerMessageRow | TimerLsSummary]:
+    """Rows ``timer_message``, of one topic or all, ``limit`` at most, and a ``summary`` of all that
+    are of the topic: slot by slot in the order of their times, then what is not in the wheel.
+
+    :raises CannotRead: the system refuses to read a file.
+    :raises ConfigurationContradiction: a ``broker.conf`` says otherwise than the files.
+    """
+    timer = Timer(store)
+    try:
+        yield from _rows(store, timer, now, topic, limit)
+    finally:
+        timer.close()
+
+
+def _rows(
+    store: MessageStore, timer: Timer, now: int, topic: str | None, limit: int | None
+) -> Iterator[TimerMessageRow | TimerLsSummary]:
+    summary: TimerLsSummary = {
+        "type": "summary",
+        "pending": 0,
+        "due": 0,
+        "overdue": 0,
+        "rolled": 0,
+        "recalled": 0,
+        "gone": 0,
+        "not_in_wheel": 0,
+        "delivered_before": 0,
+        "read_timestamp": timer.checkpoint.read_timestamp if timer.has_checkpoint else None,
+        "queue_offset": timer.enqueue_offset(),
+    }
+    printed = 0
+    for timed in timer.timed(now):
+        row = _row(store, timed)
+        if topic is not None and row["topic"] != topic:
+            continue
+        summary[timed.state] += 1  # type: ignore[literal-required]
+        summary["not_in_wheel"] += timed.unit is None
+        summary["delivered_before"] += row["copy_offset"] is not None
+        if limit is None or printed < limit:
+            printed += 1
+            yield row
+    yield summary
+
+
+def _row(store: MessageStore, timed: Timed) -> TimerMessageRow:
+    record, unit = timed.record, timed.unit
+    properties = {} if record is None else record.properties
+    rolls = rules.java_long(properties.get(constants.PROPERTY_TIMER_ROLL_TIMES))
+    copy = None
+    if record is not None and timed.state in (rules.DUE, rules.OVERDUE):
+        copy = rules.copy_of(store, record)
+    return {
+        "type": "timer_message",
+        "state": timed.state,
+        "deliver_timestamp": None if record is None else rules.out_timestamp(record),
+        "slot_timestamp": None if unit is None else unit.slot_timestamp,
+        "topic": properties.get(constants.PROPERTY_REAL_TOPIC),
+        "queue_id": properties.get(constants.PROPERTY_REAL_QUEUE_ID),
+        "unique_key": properties.get(constants.PROPERTY_UNIQ_KEY),
+        "keys": properties.get(constants.PROPERTY_KEYS),
+        "rolls": rolls or 0,
+        "physical_offset": timed.physical_offset,
+        "total_size": timed.total_size,
+        "queue_offset": None if record is None else record.queue_offset,
+        "timer_log_position": None if unit is None else unit.position,
+        "copy_offset": None if copy is None else copy.physical_offset,
+    }

@@ -1,0 +1,69 @@
+"""What the commands of the timer of 5.x print."""
+
+from typing import Annotated, Literal, TypedDict
+
+from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, Kind
+
+
+class TimerMessageRow(TypedDict):
+    """A message with a time of delivery that a broker of 5.x has not delivered."""
+
+    type: Literal["timer_message"]
+    state: Annotated[
+        str,
+        "`pending`; `due` (the next start delivers it at once); `overdue` (the broker was away for "
+        "so long that its start passes over it); `rolled` (its time is further away than the wheel "
+        "goes: it is put in once more at slot_timestamp); `recalled`; `gone` (the log has it no "
+        "more)",
+    ]
+    deliver_timestamp: Annotated[
+        int | None, MILLISECONDS, "when it is delivered: TIMER_OUT_MS; null when it is gone"
+    ]
+    slot_timestamp: Annotated[
+        int | None, MILLISECONDS, "time of its slot of the wheel; null: it is not in the wheel yet"
+    ]
+    topic: Annotated[str | None, "topic to which it goes"]
+    queue_id: Annotated[str | None, "queue to which it goes, as the property has it"]
+    unique_key: Annotated[str | None, "its UNIQ_KEY"]
+    keys: Annotated[str | None, "its KEYS"]
+    rolls: Annotated[int, "how often it was put into the wheel again"]
+    physical_offset: Annotated[int, BYTES, "where its record starts in the log"]
+    total_size: Annotated[int, BYTES, "size of the record"]
+    queue_offset: Annotated[int | None, MESSAGES, "its number in `rmq_sys_wheel_timer`"]
+    timer_log_position: Annotated[
+        int | None, BYTES, "where `timerlog/` has it; null: it is not in the wheel yet"
+    ]
+    copy_offset: Annotated[
+        int | None,
+        BYTES,
+        "of one that is due or overdue: where the log has a copy in its topic, so that it was "
+        "delivered and that is not recorded; null: there is none, or no UNIQ_KEY to find it by",
+    ]
+
+
+class TimerLsSummary(TypedDict):
+    """Of all messages, printed or not."""
+
+    type: Literal["summary"]
+    pending: Annotated[int, MESSAGES, "messages in this state"]
+    due: Annotated[int, MESSAGES, "and in this"]
+    overdue: Annotated[int, MESSAGES, "and in this"]
+    rolled: Annotated[int, MESSAGES, "and in this"]
+    recalled: Annotated[int, MESSAGES, "and in this"]
+    gone: Annotated[int, MESSAGES, "and in this"]
+    not_in_wheel: Annotated[int, MESSAGES, "of these, what is not in the wheel yet"]
+    delivered_before: Annotated[int, MESSAGES, "of these, what has a copy"]
+    read_timestamp: Annotated[
+        int | None,
+        MILLISECONDS,
+        "up to where the timer has delivered, by `config/timercheck`; null without that",
+    ]
+    queue_offset: Annotated[
+        int, MESSAGES, "where the next start goes on with `rmq_sys_wheel_timer`"
+    ]
+
+
+KINDS = (
+    Kind("timer_message", TimerMessageRow, printed_by=("timer ls",)),
+    Kind("summary (timer ls)", TimerLsSummary),
+)

@@ -1,0 +1,124 @@
+"""``timer``: what waits in the timer of the store that 5.3.3 wrote, at different times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_WHEEL
+from tests.conftest import Golden
+from tests.golden_data import expected
+from tests.test_cli.conftest import Cli
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+#: When the broker was stopped.
+(END,) = [row["now"] for row in expected("timer")["end"]]
+WAITING = {
+    "rolled-before": "pending",
+    "pending-0": "pending",
+    "pending-1": "pending",
+    "pending-2": "pending",
+    "recalled": "recalled",
+    "far": "rolled",
+    **{f"more-{number}": "pending" for number in range(6)},
+    "queued-1": "pending",
+    "queued-4": "pending",
+}
+
+
+def states(cli: Cli, root: Path, now: int, code: int = 0) -> tuple[dict[str, str], Any]:
+    done = cli("timer", "ls", "--store", root, "--now", str(now), "--format", "ndjson")
+    assert done.code == code
+    *rows, summary = done.rows
+    counted = {state: sum(row["state"] == state for row in rows) for state in set(WAITING.values())}
+    assert all(summary[state] == count for state, count in counted.items())
+    return {row["keys"]: row["state"] for row in rows}, summary
+
+
+def test_each_message_is_what_its_sender_meant(cli: Cli, golden: Golden) -> None:
+    said = expected("timer")
+    records = {
+        row["physicalOffset"]: row
+        for row in said["message"]
+        if row["topic"] == "rmq_sys_wheel_timer"
+    }
+    found, summary = states(cli, golden("timer"), END)
+    assert found == WAITING
+    (check,) = said["timercheck"]
+    assert summary["read_timestamp"] == check["lastReadTimeMs"]
+    assert summary["queue_offset"] == check["lastTimerQueueOffset"]
+    assert summary["not_in_wheel"] == 2 and summary["delivered_before"] == 0
+    where = "--store", golden("timer"), "--now", str(END), "--format", "ndjson"
+    for row in cli("timer", "ls", *where).rows[:-1]:
+        record = records[row["physical_offset"]]
+        properties = record["properties"]
+        assert row["deliver_timestamp"] == int(properties["TIMER_OUT_MS"])
+        assert row["queue_offset"] == record["queueOffset"]
+        assert row["rolls"] == int(properties.get("TIMER_ROLL_TIMES", 0))
+        assert row["topic"] == "orders" and row["queue_id"] == properties["REAL_QID"]
+
+
+def test_what_a_start_makes_of_them_changes_with_time(cli: Cli, golden: Golden) -> None:
+    root = golden("timer")
+    found, summary = states(cli, root, END + 2 * HOUR)
+    due = {"rolled-before", "pending-0", "pending-1", "queued-1", *(f"more-{n}" for n in range(6))}
+    assert {name for name, state in found.items() if state == "due"} == due
+    assert found["far"] == "rolled" and summary["delivered_before"] == 0
+    # Its second slot comes on the third day; it is due on the sixth.
+    assert states(cli, root, END + 4 * DAY)[0]["far"] == "rolled"
+    assert states(cli, root, END + 6 * DAY)[0]["far"] == "due"
+    # After a week the wheel is passed over; what was never in it is not.
+    found, summary = states(cli, root, END + 8 * DAY, code=1)
+    due = {name for name, state in found.items() if state == "due"}
+    assert due == {"far", "pending-2", "queued-1", "queued-4"}
+    assert summary["overdue"] == 9
+
+
+def test_limit_and_topic(cli: Cli, golden: Golden) -> None:
+    where = "--store", golden("timer"), "--now", str(END), "--format", "ndjson"
+    done = cli("timer", "ls", "--limit", "3", *where)
+    assert len(done.rows) == 4 and done.rows[-1]["pending"] == 12
+    done = cli("timer", "ls", "--topic", "orders", *where)
+    assert len(done.rows) == 15
+    assert cli("timer", "ls", "--topic", "others", *where).code == 1
+
+
+def test_a_copy_that_is_not_recorded_is_told(cli: Cli, copy_store: Callable[[str], Path]) -> None:
+    """As of a broker that was killed before it had noted what it had delivered."""
+    root = copy_store("timer")
+    path = root / TIMER_CHECKPOINT
+    data = bytearray(path.read_bytes())
+    first = min(row["timeMs"] for row in expected("timer")["slot"])
+    data[:8] = first.to_bytes(8, "big")
+    path.write_bytes(data)
+    found, summary = states(cli, root, END)
+    delivered = {name for name, state in found.items() if state == "due"}
+    assert delivered == {"delivered-0", "delivered-1", "delivered-2"}
+    assert summary["delivered_before"] == 3 and found["recalled-before"] == "recalled"
+
+
+def test_without_timer_files_the_queue_tells(cli: Cli, copy_store: Callable[[str], Path]) -> None:
+    """As a broker takes it: everything in the queue anew."""
+    root = copy_store("timer")
+    (root / TIMER_CHECKPOINT).unlink()
+    (root / TIMER_WHEEL).unlink()
+    found, summary = states(cli, root, END)
+    assert summary["read_timestamp"] is None and summary["queue_offset"] == 0
+    assert found["delivered-0"] == "due" and found["far"] == "pending"
+    assert summary["not_in_wheel"] == 20 and summary["delivered_before"] == 3
+
+
+@pytest.mark.parametrize("file", ["timerwheel", "config/timercheck", f"timerlog/{0:020d}"])
+def test_files_that_are_none_are_an_error(
+    cli: Cli, copy_store: Callable[[str], Path], file: str
+) -> None:
+    root = copy_store("timer")
+    (root / file).unlink()
+    (root / file).mkdir()
+    done = cli("timer", "ls", "--store", root, "--now", str(END))
+    assert done.code == (0 if file.startswith("timerlog") else 5) or done.code == 1
+    assert "Traceback" not in done.err
