@@ -37,7 +37,7 @@ CONFIG = parse_broker_conf(
 )
 #: What is another one's in another store, or at another place.
 OWN = {"physical_offset", "store_timestamp", "msg_id"}
-STORES = sorted(json.loads((golden_data.GOLDEN / "index.json").read_text())["stores"])
+STORES = golden_data.STORES
 SPELLINGS = ("utf8", "base64", "hex")
 
 
