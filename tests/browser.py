@@ -41,7 +41,7 @@ def opened(browser: str, path: Path, *options: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
     )
     return done.stdout
 

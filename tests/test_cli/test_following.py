@@ -56,7 +56,7 @@ class Follower:
     def until(self, sign: bytes) -> None:
         """Reads on until a sign is there, when it comes in time."""
         assert self.process.stdout is not None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while sign not in self._rest:
             left = deadline - time.monotonic()
             assert left > 0, f"{sign!r} did not come"
@@ -86,7 +86,7 @@ class Follower:
     def end(self, number: int = signal.SIGINT) -> tuple[int, dict[str, Any], str]:
         """Signals it; exit code, the last row, and stderr."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=30)
+        out, err = self.process.communicate(timeout=100)
         last = (self._rest + out).decode().splitlines()[-1]
         return self.process.returncode, json.loads(last), err.decode()
 
@@ -168,7 +168,7 @@ def test_from_the_end_to_a_number_of_messages(store: Path) -> None:
     log = Follower(store, *WALK, "--topic", "orders", "--from-end", "--limit", "2")
     queue = Follower(store, *PULL, "--from-end", "--max-messages", "2")
     number = 100
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 100
     # They start in their own time: messages come until they have seen enough.
     while any(f.process.poll() is None for f in (log, queue)) and time.monotonic() < deadline:
         with MessageStore(store, CONFIG, writable=True) as writer:
@@ -176,7 +176,7 @@ def test_from_the_end_to_a_number_of_messages(store: Path) -> None:
         number += 1
         time.sleep(0.05)
     for follower in (log, queue):
-        out, _ = follower.process.communicate(timeout=30)
+        out, _ = follower.process.communicate(timeout=100)
         first, second, summary = map(json.loads, out.decode().splitlines())
         assert first["queue_offset"] >= 1
         assert second["queue_offset"] == first["queue_offset"] + 1
@@ -206,7 +206,7 @@ def test_a_reader_that_goes_ends_it_quietly(store: Path) -> None:
     follower.rows(1)
     assert follower.process.stdout is not None
     follower.process.stdout.close()
-    assert follower.process.wait(timeout=30) == 0
+    assert follower.process.wait(timeout=100) == 0
     assert follower.errors() == ""
 
 
@@ -215,7 +215,7 @@ def test_other_formats_hand_each_row_over(format: str, store: Path) -> None:
     follower = Follower(store, *PULL, format=format)
     follower.until(b"body 0")
     follower.process.send_signal(signal.SIGINT)
-    out, err = follower.process.communicate(timeout=30)
+    out, err = follower.process.communicate(timeout=100)
     assert (follower.process.returncode, err) == (130, b"")
     text = (follower._rest + out).decode()
     assert ("summary" in text) is (format != "csv")

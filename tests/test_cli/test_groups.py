@@ -140,7 +140,7 @@ def test_watching_tells_what_has_come_since(store: Path) -> None:
         assert 2 in (json.loads(row).get("lag") for row in process.stdout)
         os.kill(process.pid, signal.SIGINT)
         rest = process.stdout.read().splitlines()
-        assert process.wait(30) == 130 and process.stderr.read() == b""
+        assert process.wait(100) == 130 and process.stderr.read() == b""
         assert not rest or json.loads(rest[-1])["type"] == "summary"
 
 

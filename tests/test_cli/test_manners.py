@@ -583,7 +583,7 @@ def on_terminal(line: list[str | Path], width: int) -> tuple[int, str]:
             except OSError:
                 break
             shown += piece
-        code = process.wait(20)
+        code = process.wait(60)
     os.close(master)
     return code, shown.decode().replace("\r\n", "\n")
 

@@ -52,7 +52,7 @@ def shown(line: list[str], variables: dict[str, str], **given: object) -> tuple[
     data = b"".join(_pieces(main))
     if process.stdout is not None:
         process.stdout.close()
-    return process.wait(20), data.decode().splitlines()
+    return process.wait(60), data.decode().splitlines()
 
 
 def _pieces(main: int) -> Iterator[bytes]:
@@ -119,7 +119,7 @@ def test_what_goes_on_has_none(line: list[str], where: list[str]) -> None:
         data += os.read(main, 65536)
     process.send_signal(signal.SIGINT)
     data += b"".join(_pieces(main))
-    assert process.wait(20) == 130 and b"paged:" not in data
+    assert process.wait(60) == 130 and b"paged:" not in data
 
 
 def test_leaving_it_early_ends_the_command_quietly(where: list[str]) -> None:
@@ -139,7 +139,7 @@ def test_ctrl_c_waits_for_it(where: list[str], tmp_path: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     lines = b"".join(_pieces(main)).decode().splitlines()
     # The command may have printed everything by then, and waited.
-    assert process.wait(20) in (0, 130)
+    assert process.wait(60) in (0, 130)
     assert lines[-1] == "left", "its last line comes before the command ends"
     assert not any("Traceback" in one for one in lines)
 

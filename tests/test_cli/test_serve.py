@@ -24,7 +24,7 @@ from tests.test_cli.conftest import Cli
 
 
 def ask(port: int, code: int, **fields: str) -> RemotingCommand:
-    with socket.create_connection(("127.0.0.1", port), 10) as client:
+    with socket.create_connection(("127.0.0.1", port), 60) as client:
         client.sendall(encode_frame(RemotingCommand(code, 1, ext_fields=fields)))
         reader = FrameReader()
         while True:
@@ -54,11 +54,11 @@ def test_one_line_when_it_is_ready_and_a_clean_stop(
             assert answer.code == 0
             log.rename(tmp_path / "old.ndjson")
             run.send_signal(signal.SIGHUP)
-            page = urlopen(f"http://{ready['metrics_address']}/metrics", timeout=20).read()
+            page = urlopen(f"http://{ready['metrics_address']}/metrics", timeout=60).read()
             assert b'request="UPDATE_CONSUMER_OFFSET",answer="SUCCESS"} 1\n' in page
             assert ask(port, RequestCode.GET_BROKER_CLUSTER_INFO).code == 0
             run.send_signal(number)
-            out, err = run.communicate(timeout=30)
+            out, err = run.communicate(timeout=100)
         finally:
             run.kill()
     told = f"note: metrics are at http://{ready['metrics_address']}/metrics\n"
@@ -107,7 +107,7 @@ def test_what_was_answered_is_there_after_a_kill_and_a_stop_is_clean(tmp_path: P
                 answer = ask(port, RequestCode.SEND_MESSAGE_V2, **SEND)
                 assert (answer.code, answer.ext_fields["queueOffset"]) == (0, str(number))
                 run.send_signal(how)
-                run.wait(30)
+                run.wait(100)
             finally:
                 run.kill()
         assert (root / "abort").exists() is (how is signal.SIGKILL)

@@ -56,6 +56,7 @@ def test_a_writer_in_another_process(
     try:
         for number in range(3):
             while len(told) < 200 * (number + 1):
+                assert reading.is_alive(), "the writer has ended"
                 time.sleep(0.005)
             before.append(list(told))
             place = str(fast_path / ("full.tar.zst", "more", "most.tar.zst")[number])

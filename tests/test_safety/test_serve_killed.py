@@ -45,11 +45,11 @@ class Senders:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(60)
 
     def _send(self, place: tuple[str, int], name: str, queue_id: int) -> None:
         reader = FrameReader()
-        with socket.create_connection(place, 10) as own:
+        with socket.create_connection(place, 60) as own:
             for number in range(1_000_000):
                 body = f"{name}-{number}".encode()
                 fields = SEND | {"e": str(queue_id)}

@@ -70,7 +70,7 @@ class Run:
             return not left
 
         try:
-            wait_until(is_clean, seconds=5)
+            wait_until(is_clean, seconds=60)
         except AssertionError:
             pytest.fail(f"left behind: {left}")
 
