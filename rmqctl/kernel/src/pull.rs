@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use crate::fetch;
 use crate::layouts::{
     PREFIXES, PROPERTY_TAGS, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE,
     QUEUE_UNIT_TAGS_CODE, VERSIONS,
@@ -66,8 +67,7 @@ pub struct Part<'a> {
     pub file_from_offset: i64,
 }
 
-/// Bytes that a processor fetches together, and of one record that are fetched ahead.
-const LINE: usize = 64;
+/// Bytes of one record that are fetched ahead.
 const MOST_TOUCHED: usize = 1 << 12;
 
 /// How far pulls have come: lines, how many, and the queue offset of the next answer.
@@ -161,18 +161,12 @@ pub fn stored(
 fn touch(units: Units<'_>, part: &Part<'_>, next: i64, most: usize) {
     let first = usize::try_from(next - units.first).unwrap_or(usize::MAX);
     let stored = units.stored.get(first.saturating_mul(QUEUE_UNIT_BYTES)..).unwrap_or_default();
-    let data = &part.data[..part.places.end.min(part.data.len())];
-    let mut seen = 0u8;
     for unit in stored.chunks_exact(QUEUE_UNIT_BYTES).take(most) {
         let place = i64_at(unit, QUEUE_UNIT_PHYSICAL_OFFSET).checked_sub(part.file_from_offset);
         let Some(start) = place.and_then(|place| usize::try_from(place).ok()) else { continue };
         let size = (i32_at(unit, QUEUE_UNIT_SIZE).max(0) as usize).min(MOST_TOUCHED);
-        let end = start.saturating_add(size).min(data.len());
-        if part.places.start <= start && start < end {
-            seen ^= data[start..end].iter().step_by(LINE).fold(0, |seen, byte| seen ^ byte);
-        }
+        fetch::range(part.data, start, start.saturating_add(size).min(part.places.end));
     }
-    std::hint::black_box(seen);
 }
 
 /// Takes the records of one answer, which begins at the queue offset `next`, and moves that on; how
