@@ -7,7 +7,7 @@ asks.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
@@ -85,6 +85,8 @@ class Store:
         self.root = Path(root)
         self.config = config or MessageStoreConfig()
         self._files_closed = False
+        #: Imported by the first query: to do so again in each one takes longer than its lookup.
+        self._rows_of_key: Callable[..., KeyRows | None] | None = None
         self._end: LogEnd | None = None
         self._end_lock = threading.RLock()
         self._seen: _QueuesSeen | None = None
@@ -280,10 +282,12 @@ class Store:
     def key_rows(self, maker: RowMaker, topic: str, key: str, most: int) -> KeyRows | None:
         """The messages that :meth:`query_message` finds, as rows, where the kernel makes all of
         them (:func:`~rmqctl.engine.index.keyrows.rows_of_key`)."""
-        from rmqctl.engine.index.keyrows import rows_of_key
-
         self._check_open()
-        return rows_of_key(self.index, self.commit_log, maker, topic, key, most)
+        if self._rows_of_key is None:
+            from rmqctl.engine.index.keyrows import rows_of_key
+
+            self._rows_of_key = rows_of_key
+        return self._rows_of_key(self.index, self.commit_log, maker, topic, key, most)
 
     def check_message(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """The message as a put would store it, or the result with which it would be refused for

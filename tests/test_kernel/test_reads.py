@@ -168,6 +168,16 @@ def test_many_items_of_a_key(count: int, compiled: ModuleType, tmp_path: Path) -
     service.close()
 
 
+def test_what_is_no_utf8_is_asked_for(golden: Golden, compiled: ModuleType) -> None:
+    """Lone surrogates are what an argument has of other bytes; the kernel has no such text."""
+    with MessageStore(golden("basic"), broker_conf("basic")) as store:
+        for topic, key in 3 * [("\udcff", "key"), ("topic", "\udcff")]:
+            (summary,) = query(store, topic, key)
+            assert summary["type"] == "summary"
+        assert store.index.compiled is compiled
+        assert store.index.few_offsets("\udcff", "key", 0) is None
+
+
 @pytest.fixture
 def kernel_is_soon_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the second lookup on, where it is loaded after many."""

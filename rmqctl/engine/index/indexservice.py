@@ -127,8 +127,8 @@ class IndexService:
 
     def few_offsets(self, topic: str, key: str, begin: int) -> list[int] | None:
         """Physical offsets of a key's items from a time (ms) on, newest first. None where they are
-        more than a few, or the kernel is not there: :meth:`query` gives them. Topic and key have no
-        lone surrogates."""
+        more than a few, or the kernel is not there, or has no such text, which is what an argument
+        has of other bytes than UTF-8: :meth:`query` gives them."""
         if self.compiled is None:
             return None
         if self._readers_of != len(self.paths):
@@ -140,7 +140,7 @@ class IndexService:
             found: list[int] | None = self.compiled.few_offsets(
                 self._readers, topic, key, begin, self.is_growing
             )
-        except (OSError, EOFError):
+        except (OSError, EOFError, UnicodeEncodeError):
             return None  # A search item by item comes upon it too, and says of which file.
         return found
 

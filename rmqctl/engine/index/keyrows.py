@@ -39,7 +39,7 @@ class KeyRows(NamedTuple):
 def rows_of_key(
     index: IndexService, log: CommitLog, maker: RowMaker, topic: str, key: str, most: int
 ) -> KeyRows | None:
-    """The newest ``most`` messages of a key, which, as the topic, has no lone surrogates.
+    """The newest ``most`` messages of a key.
 
     None where the kernel does not make all rows: there is no record somewhere, or it is not plain,
     or there are so many that nobody should wait for them all.
@@ -56,12 +56,14 @@ def rows_of_key(
         if mapped is None:
             return None
         start = mapped.file_from_offset
-        mapped.load_entry(offset - start)
+        position, size = offset - start, mapped.size
+        mapped.load_entry(position)
         # Only where the file is known to have no hole (:mod:`rmqctl.engine.files.holes`).
         low, high = mapped.whole
-        if offset - start < low:
+        if position < low:
             return None
-        row = maker.of_key(mapped.buffer, offset - start, min(high, mapped.size), start, topic, key)
+        readable = high if high < size else size
+        row = maker.of_key(mapped.buffer, position, readable, start, topic, key)
         if row is None:
             return None
         if row is False:

@@ -128,12 +128,6 @@ fn int(py: Python<'_>, number: i64) -> Bound<'_, PyAny> {
     PyInt::new(py, number).into_any()
 }
 
-/// What a row has at a place: of the record, or always the same.
-enum Cell {
-    Of(Column),
-    Always(Py<PyAny>),
-}
-
 /// What was made of the last host or topic: most follow one that is the same.
 #[derive(Default)]
 struct Last {
@@ -151,7 +145,10 @@ struct Texts {
 /// Makes rows of records, without bodies.
 #[pyclass(frozen)]
 pub struct Rows {
-    cells: Vec<(Py<PyString>, Cell)>,
+    /// A row with all of its names, and what it always says: a copy has room for the rest, while one
+    /// that grows is laid out anew three times.
+    empty: Py<PyDict>,
+    cells: Vec<(Py<PyString>, Column)>,
     texts: Mutex<Texts>,
 }
 
@@ -177,15 +174,20 @@ enum OfKey<'py> {
 impl Rows {
     /// Rows of these cells: names, and what a cell always has where it is no column of the record.
     #[new]
-    fn new(cells: Vec<(Bound<'_, PyString>, Option<Py<PyAny>>)>) -> PyResult<Self> {
-        let cells = cells.into_iter().map(|(name, always)| {
-            let cell = match always {
-                Some(always) => Cell::Always(always),
-                None => Cell::Of(column_of(name.to_cow()?.as_ref())?),
-            };
-            Ok((name.unbind(), cell))
-        });
-        Ok(Rows { cells: cells.collect::<PyResult<_>>()?, texts: Mutex::default() })
+    fn new(
+        py: Python<'_>,
+        cells: Vec<(Bound<'_, PyString>, Option<Bound<'_, PyAny>>)>,
+    ) -> PyResult<Self> {
+        let empty = PyDict::new(py);
+        let mut own = Vec::new();
+        for (name, always) in cells {
+            empty.set_item(&name, &always)?;
+            if always.is_none() {
+                let column = column_of(name.to_cow()?.as_ref())?;
+                own.push((name.unbind(), column));
+            }
+        }
+        Ok(Rows { empty: empty.unbind(), cells: own, texts: Mutex::default() })
     }
 
     /// The row of the record at `position` of a file, which has this topic and key; False where it
@@ -217,19 +219,13 @@ impl Rows {
 impl Rows {
     /// None where the record is not plain.
     fn row<'py>(&self, py: Python<'py>, parts: &Parts<'_>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let row = PyDict::new(py);
+        let row = self.empty.bind(py).copy()?;
         // Another thread that is at it, or this one further up, keeps nobody waiting.
         let mut own = Texts::default();
         let mut kept = self.texts.try_lock();
         let texts = kept.as_deref_mut().unwrap_or(&mut own);
-        for (name, cell) in &self.cells {
-            let value = match cell {
-                Cell::Always(value) => value.bind(py).clone(),
-                Cell::Of(column) => match value_of(py, *column, parts, texts)? {
-                    Some(value) => value,
-                    None => return Ok(None),
-                },
-            };
+        for (name, column) in &self.cells {
+            let Some(value) = value_of(py, *column, parts, texts)? else { return Ok(None) };
             row.set_item(name.bind(py), value)?;
         }
         Ok(Some(row))

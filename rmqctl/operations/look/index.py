@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 DEFAULT_MAX = 64
 
 
-@bodies_counted
 def query(
     store: MessageStore,
     topic: str,
@@ -44,21 +43,40 @@ def query(
     is_plain = body == "none" and since is None and until is None
     made = _quick_rows(store, topic, key, max_messages) if is_plain else None
     if made is not None:
-        messages, collisions, missing = len(made.rows), made.collisions, 0
         yield from cast("list[MessageRow]", made.rows)
+        yield _summary(store, len(made.rows), made.collisions, 0)
     else:
         times = since or 0, LONG_MAX if until is None else until
-        found, collisions, missing = _matches(store, topic, key, times, max_messages)
-        messages = len(found)
-        for record in found:
-            yield message_row_with_body(store, record, body, decompress_limit)
-    yield {
+        yield from _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
+
+
+def _summary(
+    store: MessageStore, messages: int, collisions: int, missing: int
+) -> IndexQuerySummary:
+    return {
         "type": "summary",
         "messages": messages,
         "collisions": collisions,
         "missing": missing,
         "index_files": len(store.index.paths),
     }
+
+
+@bodies_counted
+def _read_rows(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    times: tuple[int, int],
+    most: int,
+    body: str,
+    decompress_limit: int | None,
+) -> Iterator[MessageRow | IndexQuerySummary]:
+    """:func:`query` record by record."""
+    found, collisions, missing = _matches(store, topic, key, times, most)
+    for record in found:
+        yield message_row_with_body(store, record, body, decompress_limit)
+    yield _summary(store, len(found), collisions, missing)
 
 
 def _matches(
@@ -82,18 +100,9 @@ def _matches(
 def _quick_rows(store: MessageStore, topic: str, key: str, most: int) -> KeyRows | None:
     """The rows of a key where the kernel makes all of them."""
     compiled = store.index.compiled
-    if compiled is None or not _is_utf8(topic + key):
+    if compiled is None:
         return None
     return store.key_rows(_row_maker(compiled), topic, key, most)
-
-
-def _is_utf8(text: str) -> bool:
-    """Whether a text has no lone surrogates, which are what an argument has of other bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @functools.cache
