@@ -43,11 +43,13 @@ class Close(NamedTuple):
 
 class Job(NamedTuple):
     """A look at the store. ``work`` may run in any thread; its result, or the exception that it
-    raised, goes to :meth:`Broker.finished`."""
+    raised, goes to :meth:`Broker.finished`. ``is_brief`` is as of
+    :class:`~rmqctl.serve.processors.request.Later`."""
 
     request: Request
     work: Callable[[], Any]
     then: Callable[[Any, int], Outcome]
+    is_brief: bool = False
 
 
 class Append(NamedTuple):

@@ -13,7 +13,6 @@ import resource
 import socket
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 from rmqctl.errors import CannotListen
@@ -31,14 +30,13 @@ from rmqctl.serve.events import (
     Upkeep,
     Upkept,
 )
+from rmqctl.serve.readers import Readers
 from rmqctl.serve.tls import Handshakes
 from rmqctl.serve.writer import Work, Writer
 
 if TYPE_CHECKING:
     import ssl
 
-#: Looks at the store at once. They hold Python's lock except while the disk is waited for.
-_READERS = 4
 _TICK_SECONDS = 0.5
 #: Connections: each new one beyond them is closed at once. A client has one for all its groups.
 MAX_CONNECTIONS = 10_000
@@ -101,9 +99,8 @@ class Server:
         self.stored: list[Callable[[], None]] = []
         self._peers: dict[int, _Peer] = {}
         self._handshakes = Handshakes(int(_HANDSHAKE_SECONDS * 1000))
-        self._jobs: set[asyncio.Future[object]] = set()
+        self._readers = Readers(self._looked)
         self._writer = Writer(broker.served.store, self.written)
-        self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
         self._stopped = asyncio.Event()
         self._listeners: list[asyncio.Server] = []
 
@@ -190,8 +187,7 @@ class Server:
     async def _finish(self) -> None:
         self.do(self.broker.stop(now()))
         end = now() + int(_LAST_SECONDS * 1000)
-        while self._jobs and now() < end:
-            await asyncio.wait(self._jobs, timeout=_LAST_SECONDS)
+        await self._readers.drain(_LAST_SECONDS)
         # What was sent is stored and answered, however long the disk takes.
         await self._writer.drain()
         self.do(self.broker.unsaved())
@@ -203,7 +199,7 @@ class Server:
             await asyncio.sleep(0.01)
         for peer in list(self._peers.values()):
             peer.cut()
-        self._pool.shutdown(cancel_futures=True)
+        self._readers.end()
 
     def _tick(self) -> None:
         self.do(self.broker.tick(now()))
@@ -253,19 +249,13 @@ class Server:
             if isinstance(event, Trouble):
                 self.trouble(event.text)
             elif isinstance(event, Job):
-                self._begin(event)
+                self._readers.take(event)
             elif isinstance(event, Append | Persist | Upkeep):
                 self._writer.put(event)
             elif isinstance(event, Accessed):
                 self.accessed(event)
             elif (peer := self._peers.get(event.channel)) is not None:
                 peer.do(event)
-
-    def _begin(self, job: Job) -> None:
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, job.work)
-        self._jobs.add(future)
-        future.add_done_callback(lambda done: self._done(job, done))
 
     def written(self, work: Work, answer: object) -> None:
         """What became of something that was to be written."""
@@ -282,12 +272,7 @@ class Server:
             for tell in self.stored:
                 tell()
 
-    def _done(self, job: Job, future: asyncio.Future[object]) -> None:
-        self._jobs.discard(future)
-        if future.cancelled():
-            return
-        error = future.exception()
-        result = future.result() if error is None else error
+    def _looked(self, job: Job, result: object) -> None:
         number = job.request.channel.number
         self.take(number, lambda: self.broker.finished(job, result, now()))
 

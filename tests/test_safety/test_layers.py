@@ -95,7 +95,7 @@ FLOORS = {
         ["processors"],
         ["events"],
         ["connection", "services", "tls"],
-        ["broker", "writer"],
+        ["broker", "readers", "writer"],
         ["metrics", "sockets"],
         ["hasockets", "scrape"],
     ],

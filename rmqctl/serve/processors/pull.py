@@ -122,7 +122,7 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
             return None
         return _answer(asked.request.command, code, found)
 
-    return Later(lambda: read(served.store, asked), answer)
+    return Later(lambda: read(served.store, asked), answer, is_brief=True)
 
 
 def read(store: Store, asked: Pull) -> Pulled:

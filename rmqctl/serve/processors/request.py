@@ -43,10 +43,12 @@ class Request(NamedTuple):
 
 class Later(NamedTuple):
     """An answer that takes a look at the store: ``work`` may run in any thread, ``then`` makes the
-    answer of what it gave, where the request was."""
+    answer of what it gave, where the request was. One that ``is_brief`` takes little time where the
+    disk need not be asked."""
 
     work: Callable[[], Any]
     then: Callable[[Any, int], Outcome]
+    is_brief: bool = False
 
 
 class Call(NamedTuple):

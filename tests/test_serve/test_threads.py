@@ -1,8 +1,9 @@
-"""Who writes what was sent: a thread, or the event loop where the disk takes no time."""
+"""Who writes what was sent, and who looks: threads, or the event loop on a disk without delay."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore, WritableStore
-from rmqctl.serve import writer
-from rmqctl.serve.events import Append, Persist
+from rmqctl.serve import readers, writer
+from rmqctl.serve.events import Append, Job, Persist
 from rmqctl.serve.processors.put import Put
 
 NUMBERS = range(writer._QUICK_ONES)
@@ -117,3 +118,63 @@ def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: 
     assert {who for who, _ in disk.writes[:-1]} == {"thread"}
     assert disk.writes[-1] == ("loop", ["later"])
     assert (tmp_path / "s/config/topics.json").read_text() == "{}"
+
+
+# --- readers ---------------------------------------------------------------------------------
+
+
+def look(disk: Disk, seconds: float, *, is_brief: bool = True, fails: bool = False) -> Job:
+    def work() -> str:
+        disk.now += seconds
+        if fails:
+            raise OSError("the disk")
+        return threading.current_thread().name.partition("_")[0]
+
+    return Job(None, work, lambda found, now: None, is_brief)  # type: ignore[arg-type]
+
+
+def looked(disk: Disk, *jobs: Job) -> list[Any]:
+    """What was told of looks, one after the other."""
+    told: list[Any] = []
+
+    async def run() -> None:
+        one = readers.Readers(lambda job, result: told.append(result), lambda: disk.now)
+        for job in jobs:
+            one.take(job)
+            await one.drain(60)
+        one.end()
+
+    asyncio.run(run())
+    return told
+
+
+def test_the_loop_looks_when_looks_are_quick() -> None:
+    disk = Disk()
+    quick, slow = look(disk, 0.0009), look(disk, 0.001)
+    long, failing = look(disk, 5, is_brief=False), look(disk, 0, fails=True)
+    first = [quick] * readers.QUICK_ONES
+    # What is not brief goes to a thread, and says nothing of what is.
+    told = looked(disk, *first, quick, long, quick, failing, slow, quick)
+    threads = ["rmqctl-reader"] * len(first)
+    assert told[:-3] == [*threads, "MainThread", "rmqctl-reader", "MainThread"]
+    assert isinstance(told[-3], OSError) and told[-2:] == ["MainThread", "rmqctl-reader"]
+
+
+def test_looks_of_one_peer_are_not_taken_one_within_the_other() -> None:
+    """As many as a peer likes to send: each answer lets the next one begin."""
+    disk = Disk()
+    count = 5 * sys.getrecursionlimit()
+    left = iter(range(count))
+
+    async def run() -> None:
+        def told(job: Job, result: object) -> None:
+            if next(left, None) is not None:
+                one.take(job)
+
+        one = readers.Readers(told, lambda: disk.now)
+        one.take(look(disk, 0))
+        await one.drain(60)
+        one.end()
+
+    asyncio.run(run())
+    assert next(left, None) is None
