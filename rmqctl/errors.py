@@ -376,8 +376,13 @@ class OffsetsBeyondEnd(NeedsConsent):
 
 
 class CannotListen(RmqctlError):
+    """``option`` is that of the command line which says where."""
+
     template = "cannot listen on {address}: {reason}."
-    command_step = "Give another address with --listen."
+    command_step = "Give another place with {option}."
+
+    def __init__(self, *, option: str = "--listen", **values: object) -> None:
+        super().__init__(option=option, **values)
 
 
 class OutputExists(RmqctlError):

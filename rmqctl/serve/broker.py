@@ -322,6 +322,7 @@ class Broker:
             events.append(Close(channel.number, "no heartbeat for two minutes"))
         self.served.locks.expire(now)
         self.served.statistics.sample(now)
+        self.served.statistics.look_at_the_date(self.served.now())
         for call in self._calls.due(now):
             self._called(call, None, now, events)
         for parked in self.served.parked.due(now):

@@ -84,7 +84,8 @@ class HaServer:
         except OSError as error:
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else str(error)
-            raise CannotListen(address=f"{host}:{port}", reason=reason) from error
+            place = f"{host}:{port}"
+            raise CannotListen(address=place, reason=reason, option="--ha-listen") from error
         name = self._listener.sockets[0].getsockname()
         self._server.broker.served.ha_port = name[1]
         self.address = address_text(name)

@@ -31,7 +31,8 @@ class Scraped:
         except OSError as error:
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else str(error)
-            raise CannotListen(address=f"{host}:{port}", reason=reason) from error
+            place = f"{host}:{port}"
+            raise CannotListen(address=place, reason=reason, option="--metrics-port") from error
         return address_text(self._listener.sockets[0].getsockname())
 
     def close(self) -> None:

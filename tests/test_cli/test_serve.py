@@ -163,7 +163,18 @@ def test_it_ends_when_something_beside_it_cannot_be_had(
         done = cli("serve", "--listen", "127.0.0.1:0", "--store", root, option, *more[option])
     left = [one for one in threading.enumerate() if one not in threads]
     assert done.code in (4, 5) and left == []
+    # The option that is to be another one, and not that of the clients' port.
+    assert option == "--access-log" or done.err.endswith(f"another place with {option}.\n")
     assert not (root / "abort").exists()
+
+
+def test_no_access_log_in_the_store(golden: Golden, cli: Cli, tmp_path: Path) -> None:
+    root, link = golden("broker"), tmp_path / "link"
+    link.symlink_to(root / "config")
+    for place in (root / "access.log", link / "access.log", root / "commitlog" / "0"):
+        done = cli("serve", "--store", root, "--read-only", "--access-log", str(place))
+        assert done.code == 2 and "lies inside the store" in done.err.replace("\n", " ")
+        assert not place.exists()
 
 
 def test_accounts_are_not_asked_for_at_the_ha_port(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -115,6 +116,31 @@ def test_units_stand_as_they_are(dialogue: Dialogue) -> None:
     client.heart_beat("workers", "orders")
     online = json.loads(client.ask(code, **asked, consumerGroup="workers").body)
     assert online["subscriptionData"]["subString"] == "*"
+
+
+def test_totals_until_midnight(dialogue: Dialogue) -> None:
+    """Those that ``mqadmin brokerStatus`` and the dashboard make days of."""
+    client, names = dialogue.client(), ("Yesterday", "Today")
+    begin = int(time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))) * 1000
+    day, now = 86_400_000, begin
+    dialogue.served.clock = lambda: now
+
+    def totals() -> list[str]:
+        dialogue.wait(1000)
+        table = json.loads(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+        found = [table[f"msgGetTotal{name}Morning"] for name in names]
+        return [*found, table["msgGetTotalTodayNow"]]
+
+    assert totals() == ["0", "0", "0"]
+    assert client.pull("orders", 1, 0, maxMsgNums=3) is not None
+    assert totals() == ["0", "0", "3"]
+    now = begin + day
+    assert totals() == ["0", "3", "3"]
+    assert client.pull("orders", 1, 0, maxMsgNums=2) is not None
+    now = begin + day - 1000  # A clock that is set back begins no day.
+    assert totals() == ["0", "3", "5"]
+    now = begin + 2 * day
+    assert totals() == totals() == ["3", "5", "5"]
 
 
 def test_names_of_the_cluster(dialogue: Dialogue) -> None:

@@ -198,6 +198,7 @@ def command(
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
     with settings.open(writable=not read_only) as store:
+        _check_access_log(settings, access_log)
         served = Served.of(
             store,
             broker_name=broker_name or conf.get("brokerName"),
@@ -216,6 +217,15 @@ def command(
             broker = Broker(served, delivery, checks, tells_access=access_log is not None)
             place = _Place(listen, vip_port, tls, metrics_port, access_log)
             return asyncio.run(_serve(settings, broker, place, ha, writer))
+
+
+def _check_access_log(settings: Settings, path: Path | None) -> None:
+    """:raises UsageError: it would become a part of the store, where a broker may delete it, and of
+    which --read-only says that nothing is changed."""
+    from rmqctl.engine.settings.logdirectories import lies_within
+
+    if path is not None and lies_within(path, settings.root, settings.config):
+        raise click.UsageError(f"--access-log {path} lies inside the store: name another place.")
 
 
 async def _serve(

@@ -5,6 +5,7 @@ Everything is counted since the server began, and sampled when somebody says wha
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import NamedTuple
 
@@ -127,7 +128,8 @@ class Statistics:
         #: Messages stored, pulls that found something or nothing, messages that went out.
         self.put, self.found, self.missed, self.transferred = Rate(), Rate(), Rate(), Rate()
         self.put_bytes = self.put_failed = 0
-        #: Of the last whole day and until the last midnight (``BrokerStats``).
+        self._day: tuple[int, ...] | None = None
+        #: Until the midnight before the last, and until the last one (``BrokerStats``).
         self.mornings = [(0, 0), (0, 0)]
 
     def count_stored(self, messages: int, size: int) -> None:
@@ -188,6 +190,12 @@ class Statistics:
                 for item in self._items.values():
                     item.sample(series, now)
 
-    def morning(self) -> None:
-        """A new day has begun (``BrokerStats#record``)."""
-        self.mornings = [self.mornings[1], (self.put.total, self.transferred.total)]
+    def look_at_the_date(self, now: int) -> None:
+        """Notes what was counted until the last midnight, once a new day has begun where the server
+        runs (``BrokerStats#record``). :param now: milliseconds since the epoch."""
+        day = time.localtime(now / 1000)[:3]
+        if self._day is not None and day > self._day:
+            self.mornings = [self.mornings[1], (self.put.total, self.transferred.total)]
+            self._day = day
+        elif self._day is None:
+            self._day = day
