@@ -117,7 +117,8 @@ FEATURES = {
     ),
     "dledger": Feature(
         "Stores of a DLedger group's member (`enableDLegerCommitLog`), also such as were plain ones"
-        " before: read, verified, queues and index rebuilt; killed ones, too",
+        " before: read, verified, queues and index rebuilt, exported into a plain store that the"
+        " engine goes on with; killed ones, too",
         "groups of one member; rmqctl appends to no such log",
     ),
     "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),

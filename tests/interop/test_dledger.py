@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.operations.mend.plainstore import write_plain_store
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import ERROR, Finding, Summary, verify
 from tests.golden_data import index_contents, tree_content
@@ -59,6 +60,13 @@ def test_a_member_reads_and_goes_on_with_what_is_rebuilt(
     assert len(said["message"]) == summary.records + 10
     store.shutdown()
     assert_clean(root, config)
+
+    exported = tmp_path / "plain-store"
+    assert write_plain_store(root, config, exported).messages == summary.records + 10
+    store = engine.open(exported, plain)
+    store.put(messages.take(10))
+    assert len(assert_agree(store, plain)["message"]) == summary.records + 20
+    store.shutdown()
 
 
 @pytest.mark.proves("dledger")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,23 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from formats import layouts
+from formats.commitlog import RECORD
 from formats.dledger import ENTRY_HEADER, INDEX_UNIT
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.entries import find_next_framed, next_place, read_framed_entry_of
+from rmqctl.engine.record.message import property_crc
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import PartScan, plan_parts, unmet
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.state.dledger import dledger_state
 from rmqctl.errors import AmbiguousLog
-from rmqctl.operations.verify import Finding, verify
+from rmqctl.operations.mend.plainstore import _NewLog, write_plain_store
+from rmqctl.operations.verify import Finding, Summary, verify
 from tests.conftest import Golden
-from tests.golden_data import broker_conf, copy_tree, expected, state
+from tests.golden_data import DLEDGER_STORES, broker_conf, copy_tree, expected, state
 from tests.seeds import times
 
 CONFIG = broker_conf("dledger")
@@ -225,6 +230,77 @@ def test_two_members_in_one_place_need_a_name(store: Path) -> None:
     log = opened(store)  # Its broker.conf has dLegerSelfId.
     assert log.files.end_offset == 8 * SIZE
     log.close()
+
+
+@pytest.mark.parametrize("name", DLEDGER_STORES)
+def test_an_export_is_a_plain_store_of_the_same_messages(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    output, config = tmp_path / "plain", broker_conf(name)
+    done = write_plain_store(golden(name), config, output)
+    assert done == (240, 0, 0)
+    plain = replace(config, enable_d_leger_commit_log=False)
+    *findings, summary = verify(output, plain)
+    assert not findings and isinstance(summary, Summary)
+    with MessageStore(golden(name), config) as source, MessageStore(output, plain) as store:
+        assert not store.commit_log.files.framed
+        records, _ = walked(store.commit_log)
+        for before, after in zip(walked(source.commit_log)[0], records, strict=True):
+            moved = before._replace(
+                physical_offset=after.physical_offset, body_position=after.body_position
+            )
+            assert moved == after
+            assert source.body(before) == store.body(after)
+        assert summary.units == len(expected(name)["unit"])
+        for row in expected(name)["queue"]:
+            queue = store.consume_queue(row["topic"], row["queueId"])
+            assert queue is None or queue.max_offset == row["maxOffset"]
+
+
+def test_an_export_says_what_was_left_out(store: Path, tmp_path: Path) -> None:
+    write(store, PLACES[100] + 4, b"\0\0\0\0")
+    done = write_plain_store(store, CONFIG, tmp_path / "plain")
+    assert (done.messages, done.damages) == (239, 1)
+    plain = replace(CONFIG, enable_d_leger_commit_log=False)
+    found = {one.code for one in verify(tmp_path / "plain", plain) if isinstance(one, Finding)}
+    assert found <= {"unit-hole"}
+
+
+def test_a_moved_record_names_its_half_and_has_its_checksum(tmp_path: Path) -> None:
+    """What 5.x appends to a record is over its address, too."""
+    fields = {
+        "body_crc": 0,
+        "queue_id": 0,
+        "flag": 0,
+        "queue_offset": 0,
+        "born_timestamp": 0,
+        "born_address": bytes(4),
+        "born_port": 1,
+        "store_timestamp": 0,
+        "store_address": bytes(4),
+        "store_port": 1,
+        "reconsume_times": 0,
+        "sys_flag": 8,
+        "body": b"x",
+        "topic": b"T",
+        "properties": b"a\1b\2" + bytes(20),
+    }
+
+    def record(place: int, half: int) -> bytearray:
+        names = {"physical_offset": place, "prepared_transaction_offset": half}
+        data = bytearray(RECORD.build({**fields, **names}))
+        data[-20:] = property_crc(bytes(data[:-20]))
+        return data
+
+    halves: dict[int, int] = {}
+    with _NewLog(tmp_path, 4096, 4096) as log:
+        log.put(record(5048, 0), "RMQ_SYS_TRANS_HALF_TOPIC", halves)
+        log.put(record(6048, 5048), "T", halves)
+    size = len(record(0, 0))
+    stored = (tmp_path / f"{4096:020d}").read_bytes()
+    assert halves == {5048: 4096}
+    assert stored[: 2 * size] == record(4096, 0) + record(4096 + size, 4096)
+    assert stored[2 * size :] == bytes(4096 - 2 * size)
 
 
 Piece = tuple[int, bytes]

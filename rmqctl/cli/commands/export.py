@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         "rmqctl export --store DIR --output /data/messages",
         "rmqctl export --store DIR --output /tmp/orders --topic orders --since -2h --format ndjson",
         "rmqctl export --store '/data/*/store' --output s3a://bucket/m --columns store,topic,body",
+        "rmqctl export --store DIR --output /data/plain-store --format store",
     ],
     exits={
         1: "done, but parts of the log are damaged and left out, a body is not what was stored, or "
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
     "--format",
     "kind",
     metavar="FORMAT",
-    type=click.Choice(["parquet", "ndjson", "csv"]),
+    type=click.Choice(["parquet", "ndjson", "csv", "store"]),
     default="parquet",
-    help="Of the files: parquet (the default), ndjson or csv.",
+    help="Of the files: parquet (the default), ndjson, csv, or those of a store.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--columns", metavar="A,B,…", help="Only these columns.")
@@ -66,7 +67,7 @@ def command(
     columns: str | None,
     **options: Any,
 ) -> int:
-    """Write messages as Parquet, NDJSON or CSV files.
+    """Write messages as Parquet, NDJSON, CSV or a new store.
 
     There is a directory for each topic and day. Columns are the fields of `rmqctl walk commitlog
     --body-as base64`; lines of NDJSON go into `rmqctl put --from -` as they are. The directory
@@ -74,7 +75,13 @@ def command(
     --until only log files that may hold such messages are read. Parquet needs pyarrow. Runs on
     Apache Spark with --master, and where a store or DIR is a URL, with the same rows. The stores
     are only read.
+
+    --format store makes a store of all messages, in which the records follow each other: what a
+    broker in no DLedger group starts on, with the messages of a member of one. Queue offsets stay,
+    and with them the progress of consumers; physical offsets and offset message ids do not.
     """
+    if kind == "store":
+        return _as_store(settings, to, as_json, columns, options)
     from rmqctl.rows.exported import exported_columns
 
     try:
@@ -91,6 +98,30 @@ def command(
             done = _here(settings, writer, to, kind, wanted, options)
         writer.summary(output=to, format=kind, **done.row())
     mismatches = settings.settings().note_bodies(done.row())
+    return int(bool(done.damages) or mismatches or not done.messages)
+
+
+def _as_store(
+    settings: SparkSettings, to: str, as_json: bool, columns: str | None, options: dict[str, Any]
+) -> int:
+    given = [name for name in ("topic", "since", "until", "master", "conf") if options[name]]
+    if given or columns or len(settings.named) > 1 or "://" in settings.named[0] + to:
+        raise click.UsageError(
+            "--format store takes all messages of one store in a directory: leave "
+            "--topic, --since, --until, --columns and --master out."
+        )
+    from rmqctl.operations.mend.plainstore import log_range, write_plain_store
+
+    one, place = settings.settings(store=settings.named[0]), Path(to)
+    if place.resolve().is_relative_to(one.root.resolve()):
+        raise click.UsageError(
+            f"--output {to} lies in the store {one.root}, which is only read: give a place outside."
+        )
+    with settings.writer("json" if as_json else "table") as writer:
+        with one.progress("export", log_range(one.root, one.config), writer) as advance:
+            done = write_plain_store(one.root, one.config, place, advance)
+        writer.summary(output=to, format="store", **done.row())
+    mismatches = one.note_bodies(done.row())
     return int(bool(done.damages) or mismatches or not done.messages)
 
 

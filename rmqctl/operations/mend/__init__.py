@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.operations.mend.missing`
+- :mod:`~rmqctl.operations.mend.plainstore`
 - :mod:`~rmqctl.operations.mend.rebuild`
 - :mod:`~rmqctl.operations.mend.rebuildplan`
 - :mod:`~rmqctl.operations.mend.recovery`

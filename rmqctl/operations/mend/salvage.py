@@ -154,13 +154,13 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
         _put_right(reading, log, doubts, queues, dispatcher)
         _widen(reading, log)
         queues.close()
-        plan = SalvagePlan(wanted, _config_of_output(root, config, file_size), log, other, reading)
+        plan = SalvagePlan(wanted, config_of_output(root, config, file_size), log, other, reading)
         _fill(plan)
         undo.pop_all()
         return plan
 
 
-def _config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> MessageStoreConfig:
+def config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> MessageStoreConfig:
     """The sizes and switches of the store, said explicitly, and a log in one directory."""
     geometry = known_geometry(root / paths.INDEX, config)
     has_ext = (root / paths.CONSUME_QUEUE_EXT).is_dir()

@@ -7,7 +7,7 @@ from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 
 _OF_A_MEMBER = (
     "Keep this member down and look at the others: a group needs more than half of them. One that "
-    "has its directory `dledger-*` moved away gets the log from the leader again."
+    "starts with an empty store gets all of the log again from the leader."
 )
 
 DLEDGER_CODES: dict[str, Code] = {

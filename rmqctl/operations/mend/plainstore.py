@@ -1,0 +1,196 @@
+"""A store's messages as a new store with a log of records alone: what a broker of a DLedger group
+has kept, for a broker that is in none.
+
+The records follow each other in the order of the log, in files of the same size, as a broker puts
+them. Each gets the address at which it stands then, and so change what names addresses: the offset
+of its half message in what ends a transaction, the record's own checksum, queues, index and offset
+message ids. Queue offsets, and with them the progress of consumers, stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from struct import Struct
+from types import TracebackType
+from typing import BinaryIO
+
+from formats import layouts
+from formats.constants import (
+    BLANK_MAGIC_CODE,
+    END_FILE_MIN_BLANK_LENGTH,
+    RMQ_SYS_TRANS_HALF_TOPIC,
+)
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.files.newdirectory import free_place, new_directory
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, CRC_HEAD
+from rmqctl.engine.record.message import property_crc
+from rmqctl.engine.record.record import BLANK, HOSTS_V6_MASK, Damage
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.services.multiqueues import as_written
+from rmqctl.engine.settings.filesizes import commit_log_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.rebuild import MOST_FILLED, plan_rebuild, rebuild_in_place
+from rmqctl.operations.mend.salvage import config_of_output
+from rmqctl.operations.mend.salvagefiles import copy_config
+from rmqctl.operations.progress import Progress
+from rmqctl.rows.exported import Exported
+
+_LONG, _INT = Struct(">q"), Struct(">i")
+_PLACE = layouts.RECORD_PHYSICAL_OFFSET.offset
+#: Where the offset of the half message stands, by the kinds of hosts.
+_HALF = {
+    flags: next(one for one in layout.fields if one.name == "prepared_transaction_offset").offset
+    for flags, layout in layouts.RECORD_PREFIX.items()
+}
+_WRITTEN = 4 << 20
+
+
+def log_range(root: Path, config: MessageStoreConfig) -> int:
+    """How many bytes of log there are to be read. Errors as of :func:`write_plain_store`."""
+    paths.check_store(root)
+    log = open_commit_log(root, config, commit_log_file_size(root, config))
+    try:
+        return log.files.end_offset - log.min_offset
+    finally:
+        log.close()
+
+
+def write_plain_store(
+    root: Path, config: MessageStoreConfig, output: Path, progress: Progress | None = None
+) -> Exported:
+    """Makes the store, which appears in its place when it is whole; the other one is only read.
+    Damage is left out, and counted.
+
+    :raises StoreNotFound, NotAStore: there is no store.
+    :raises OutputExists: ``output`` holds something. :raises OutputInUse: another one builds it.
+    :raises CannotWrite: the disk is full.
+    :raises FileLengthUnproven, FileLengthContradiction: nobody knows how long the log's files are.
+    """
+    paths.check_store(root)
+    free_place(output)
+    config = as_written(root, config)
+    file_size = commit_log_file_size(root, config, writes=True)
+    plain = replace(
+        config_of_output(root, config, file_size),
+        enable_d_leger_commit_log=False,
+        d_leger_self_id="",
+    )
+    with new_directory(output) as building:
+        log = open_commit_log(root, config, file_size)
+        try:
+            done = _write_log(log, building / paths.COMMIT_LOG, progress or (lambda done: None))
+        finally:
+            log.close()
+        copy_config(root, building)
+        rebuild = plan_rebuild(building, plain, "all")
+        if done.damages:
+            rebuild = replace(rebuild, spare_gap=MOST_FILLED)
+        rebuild_in_place(rebuild)
+        # Its close writes the checkpoint, and takes the lock and abort away.
+        MessageStore(building, plain, writable=True).close()
+        paths.sync_directories(building)
+        return done
+
+
+def _write_log(log: CommitLog, directory: Path, progress: Progress) -> Exported:
+    directory.mkdir()
+    messages = damages = mismatches = 0
+    #: New addresses of half messages by their old ones.
+    halves: dict[int, int] = {}
+    scanner = Scanner(log, check=True, properties=False)
+    with _NewLog(directory, log.file_size, log.min_offset) as new:
+        for entry in scanner.scan():
+            if isinstance(entry, Damage):
+                damages += 1
+            if not isinstance(entry, Batch):
+                continue
+            for row, data in _records(entry):
+                new.put(data, entry.topics.names[entry.topic_id[row]], halves)
+            messages += len(entry)
+            mismatches += len(entry) - int(entry.crc_matches.sum())
+            progress(entry.end_offset - log.min_offset)
+    return Exported(messages, damages, mismatches)
+
+
+def _records(batch: Batch) -> Iterator[tuple[int, bytearray]]:
+    starts, sizes = batch.position.tolist(), batch.total_size.tolist()
+    with memoryview(batch.mapped.buffer) as view:
+        for row, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            yield row, bytearray(view[start : start + size])
+
+
+class _NewLog:
+    """Files of a log that get one record after the other, each forced to disk when it is full."""
+
+    def __init__(self, directory: Path, file_size: int, first: int) -> None:
+        """:param first: in the file of that offset the log begins."""
+        self._directory, self._file_size = directory, file_size
+        self._next_file = first // file_size * file_size
+        # There is no room in a file that is not there.
+        self._file_from_offset, self._position = self._next_file, file_size
+        self._file: BinaryIO | None = None
+
+    def put(self, data: bytearray, topic: str, halves: dict[int, int]) -> None:
+        """Gives a record its place, and stores it; ``halves`` gets it when it is a half message."""
+        if len(data) + END_FILE_MIN_BLANK_LENGTH > self._file_size - self._position:
+            self._roll()
+        place = self._file_from_offset + self._position
+        if topic == RMQ_SYS_TRANS_HALF_TOPIC:
+            halves[_LONG.unpack_from(data, _PLACE)[0]] = place
+        _put_place(data, place, halves)
+        assert self._file is not None
+        self._file.write(data)
+        self._position += len(data)
+
+    def _roll(self) -> None:
+        """Closes the file with a blank, and makes the next one (``CommitLog#putMessage``)."""
+        if self._file is not None:
+            self._file.write(BLANK.pack(self._file_size - self._position, BLANK_MAGIC_CODE))
+        self._close()
+        self._file_from_offset, self._position = self._next_file, 0
+        path = self._directory / f"{self._file_from_offset:0{FILE_NAME_DIGITS}d}"
+        file: BinaryIO = open(path, "wb", _WRITTEN)  # noqa: SIM115 (closed by _close)
+        file.truncate(self._file_size)
+        self._file = file
+        self._next_file += self._file_size
+
+    def _close(self) -> None:
+        if self._file is not None:
+            with self._file as file:
+                file.flush()
+                os.fsync(file.fileno())
+            self._file = None
+
+    def __enter__(self) -> _NewLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+
+def _put_place(data: bytearray, place: int, halves: dict[int, int]) -> None:
+    """Stores a record's own address in it, the one of its half message, and then the checksum."""
+    end = len(data) - CRC32_RESERVED_LENGTH
+    last = data[end:]
+    has_crc = last.startswith(CRC_HEAD) and property_crc(bytes(data[:end])) == last
+    _LONG.pack_into(data, _PLACE, place)
+    (sys_flag,) = _INT.unpack_from(data, layouts.RECORD_SYS_FLAG.offset)
+    at = _HALF[sys_flag & HOSTS_V6_MASK]
+    (half,) = _LONG.unpack_from(data, at)
+    if half in halves:
+        _LONG.pack_into(data, at, halves[half])
+    if has_crc:
+        data[end:] = property_crc(bytes(data[:end]))
