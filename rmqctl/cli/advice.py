@@ -52,6 +52,7 @@ _SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
 REPAIR_PLAN = Command(("repair", "--plan", "{plan}"), cures=True)
 _OF_QUEUE = Command(("walk", "commitlog"), ("topic", "queue_id"))
 _DELAYED = Command(("schedule", "ls"))
+_TIMED = Command(("timer", "ls"))
 _QUEUE_ANEW = Command(
     ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}"),
     cures=True,
@@ -170,6 +171,20 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     # a start of 5.x
     "timer-wheel-length": None,
     "timer-metrics-unreadable": None,
+    "timer-wheel-missing": None,
+    "timer-log-length": None,
+    "timer-log-file-missing": None,
+    "timer-log-cut-short": None,
+    "timer-log-lost": None,
+    "timer-checkpoint-missing": None,
+    "timer-queue-lost": None,
+    "timer-behind": _TIMED,
+    "timer-slot-misplaced": None,
+    "timer-chain-broken": None,
+    "timer-unit-unreachable": None,
+    "timer-message-expired": _TIMED,
+    "timer-unit-past-log-end": None,
+    "timer-unit-mismatch": None,
     "queue-type-contradicted": None,
     "compaction-file-unpaired": None,
     # a log of DLedger

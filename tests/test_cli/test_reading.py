@@ -305,11 +305,11 @@ def test_queues_and_info(cli: Cli, store: Path) -> None:
     rows = cli("queues", "--topic", "orders", "--format", "ndjson", store=store).rows
     assert [(row["queue_id"], row["max_offset"]) for row in rows[:-1]] == [(0, 30), (1, 29)]
     assert cli("queues", "--topic", "absent", store=store).code == 1
-    (store / "timerwheel").write_bytes(b"")
+    (store / "kvStore").write_bytes(b"")
     row = cli("info", "--format", "ndjson", store=store).rows[0]
     assert (row["queues"], row["topics"], row["abort"], row["locked"]) == (3, 2, False, False)
     assert row["newest_store_timestamp"] == BORN + 1059
-    assert row["not_understood"] == ["timerwheel: timer wheel (5.x)"]
+    assert row["not_understood"] == ["kvStore: pop in RocksDB (5.x)"]
 
 
 def test_dump_explains_every_byte(cli: Cli, store: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_WHEEL
+from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from tests.conftest import Golden
 from tests.golden_data import expected
 from tests.test_cli.conftest import Cli
@@ -106,6 +107,7 @@ def test_without_timer_files_the_queue_tells(cli: Cli, copy_store: Callable[[str
     root = copy_store("timer")
     (root / TIMER_CHECKPOINT).unlink()
     (root / TIMER_WHEEL).unlink()
+    shutil.rmtree(root / TIMER_LOG)
     found, summary = states(cli, root, END)
     assert summary["read_timestamp"] is None and summary["queue_offset"] == 0
     assert found["delivered-0"] == "due" and found["far"] == "pending"

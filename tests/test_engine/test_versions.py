@@ -49,15 +49,14 @@ def test_queues_in_rocksdb_stop_a_writer(name: str, shown: str, tmp_path: Path) 
 
 def test_what_is_passed_over_stops_nobody(tmp_path: Path) -> None:
     """5.x makes directories of things that nobody has switched on: empty ones say nothing."""
-    for name in ("consumequeue_r", "timerwheel/below", "rocksdb"):
+    for name in ("consumequeue_r", "kvStore/below", "rocksdb"):
         (tmp_path / name).mkdir(parents=True)
     assert list(not_understood(tmp_path)) == []
-    put(tmp_path, "timerlog/00000000000000000000")
-    for name in ("config/timercheck", "kvStore/CURRENT", "rocksdbstore/CURRENT", "config/acls/LOG"):
+    for name in ("kvStore/CURRENT", "rocksdbstore/CURRENT", "config/acls/LOG"):
         put(tmp_path, name)
     put(tmp_path, "batchconsumequeue/batches/0/00000000000000000000")
     assert {name for name, _ in not_understood(tmp_path)} == {
-        "timerlog", "config/timercheck", "batchconsumequeue", "kvStore", "rocksdbstore",
+        "batchconsumequeue", "kvStore", "rocksdbstore",
         "config/acls",
     }  # fmt: skip
     check_understood(tmp_path, MessageStoreConfig())

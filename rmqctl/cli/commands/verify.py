@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: What ``--only`` may name, in the order in which it is told.
-_STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
+_STRUCTURES = ("commitlog", "queues", "index", "checkpoint", "timer")
 
 
 @make(
@@ -51,7 +51,7 @@ _STRUCTURES = ("commitlog", "queues", "index", "checkpoint")
     metavar="STRUCTURE",
     multiple=True,
     type=click.Choice(_STRUCTURES),
-    help="Check commitlog, queues, index or checkpoint only (repeatable).",
+    help="Check commitlog, queues, index, checkpoint or timer only (repeatable).",
 )
 @click.option(
     "--max-duration",

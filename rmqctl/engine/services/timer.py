@@ -15,17 +15,19 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from formats import constants
 from formats.constants import TIMER_TOPIC
 from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import timer_log_file_size
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
-from rmqctl.engine.timer.timerlog import TimerLog, TimerUnit
-from rmqctl.engine.timer.wheel import Slot, TimerWheel
+from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, TimerLog, TimerUnit
+from rmqctl.engine.timer.wheel import TimerWheel
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.store import Store
 
 PENDING = "pending"
 DUE = "due"
@@ -85,7 +87,7 @@ class Timer:
     """The timer of an open store; ``checkpoint`` is of zeros where there is none, as a broker takes
     it, and ``wheel`` None."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         root, config = store.root, store.config
         path = root / paths.TIMER_WHEEL
@@ -96,6 +98,7 @@ class Timer:
         self.checkpoint = found or TimerCheckpoint()
         self.queue = store.consume_queue(TIMER_TOPIC, 0)
         self.precision = self._find_precision()
+        self._tail_heads: dict[int, int] | None = None
         self._slot_recalls: dict[int, set[str]] = {}
 
     def close(self) -> None:
@@ -106,7 +109,8 @@ class Timer:
         config = self._store.config
         if config.is_explicit("timer_precision_ms"):
             return config.timer_precision_ms
-        for slot in islice(self._slots(1), _SLOTS_ASKED):
+        slots = iter(()) if self.wheel is None else self.wheel.slots(1)
+        for slot in islice(slots, _SLOTS_ASKED):
             unit = self.log.unit(slot.last_position)
             time = 0 if unit is None else unit.slot_timestamp
             for precision in PRECISIONS:
@@ -114,8 +118,34 @@ class Timer:
                     return precision
         return config.timer_precision_ms
 
-    def _slots(self, from_time: int) -> Iterator[Slot]:
-        return iter(()) if self.wheel is None else self.wheel.slots(from_time)
+    @property
+    def recovery_position(self) -> int:
+        """From where on a start reads the timer log; it begins with the file that holds it."""
+        return max(self.checkpoint.flushed_position - self.log.files.file_size, 0)
+
+    def heads(self, from_time: int) -> Iterator[tuple[int, int]]:
+        """Times of slots (in units of the precision) from one on, in order, and where the newest
+        unit of each stands: by the wheel, and by the end of the log, from which a start goes on
+        (``recoverAndRevise``)."""
+        tail = self._tail()
+        slots = iter(()) if self.wheel is None else self.wheel.slots(from_time)
+        found = {slot.time: slot.last_position for slot in slots if slot.is_in_place}
+        found.update((time, last) for time, last in tail.items() if time >= from_time)
+        for time in sorted(found):
+            yield time, found[time]
+
+    def _tail(self) -> dict[int, int]:
+        """Slot times of what a start reads of the log, and where the newest unit of each is."""
+        if self._tail_heads is None:
+            found: dict[int, int] = {}
+            for position, data in self.log.pieces(self.recovery_position):
+                units = np.frombuffer(data, DTYPE)
+                delay = units["delay_milliseconds"].astype(np.int64)
+                times = (units["write_timestamp"].astype(np.int64) + delay) // self.precision
+                positions = range(position, position + len(data), UNIT_SIZE)
+                found.update(zip(times.tolist(), positions, strict=True))
+            self._tail_heads = found
+        return self._tail_heads
 
     def read_clock(self, now: int) -> int:
         """The first slot (ms) that a start at ``now`` delivers: it skips what is older than half
@@ -131,8 +161,7 @@ class Timer:
         if queue is None:
             return 0
         offset = checkpoint.queue_offset
-        begin = max(checkpoint.flushed_position - self.log.files.file_size, 0)
-        last = self.log.last(begin)
+        last = self.log.last(self.recovery_position)
         record = self.record_of(last) if last is not None else None
         if last is not None and record is not None:
             offset = self._queue_offset_of(last, record) + 1
@@ -165,11 +194,9 @@ class Timer:
         recalls = self._queued_recalls(first)
         again: set[int] = set()
         none: set[str] = set()
-        for slot in self._slots(self.checkpoint.read_timestamp // self.precision):
-            if not slot.is_in_place:
-                continue
-            chain = self.log.chain(slot.last_position, slot.time, self.precision)
-            queued = recalls.get(slot.time, none)
+        for time, last in self.heads(self.checkpoint.read_timestamp // self.precision):
+            chain = self.log.chain(last, time, self.precision)
+            queued = recalls.get(time, none)
             yield from self._of_slot(chain.positions, queued, now, first, again)
         for offset, size in self._queued(first):
             if offset not in again:
@@ -261,14 +288,14 @@ class Timer:
         if known is None:
             slot = self.wheel.slot(time) if self.wheel is not None else None
             last = -1 if slot is None else slot.last_position
-            chain = self.log.chain(last, time, self.precision)
+            chain = self.log.chain(self._tail().get(time, last), time, self.precision)
             if len(self._slot_recalls) >= _SLOTS_KEPT:
                 self._slot_recalls.clear()
             known = self._slot_recalls[time] = self._recalls_of(chain.positions)[0]
         return known
 
 
-def copy_of(store: MessageStore, record: Record) -> Record | None:
+def copy_of(store: Store, record: Record) -> Record | None:
     """The copy that a timer has put of a record of its topic, by the index: of the same UNIQ_KEY,
     in its real topic, behind it, and with the time at which it left the wheel. None when there is
     none, or nothing to find it by."""

@@ -30,9 +30,6 @@ _QUEUES_IN_ROCKSDB = {
 _BATCH_QUEUES = "batchconsumequeue"
 _PASSED_OVER = {
     _BATCH_QUEUES: "batch queues (5.x)",
-    "timerwheel": "timer wheel (5.x)",
-    "timerlog": "timer log (5.x)",
-    "config/timercheck": "timer checkpoint (5.x)",
     "compaction/compactionLog": "compacted topics (5.x)",
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",

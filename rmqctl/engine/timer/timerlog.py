@@ -155,7 +155,8 @@ class TimerLog:
         """
         positions = array("q")
         position, before = last_position, constants.LONG_MAX
-        while position != _NONE:
+        low = self.min_position  # What was before it is deleted.
+        while position != _NONE and not 0 <= position < low:
             if position >= before:
                 return Chain(positions, f"the unit at {before} leads forward, to {position}")
             found = self.unit(position)

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
-from rmqctl.operations.verify.codes import ERROR, Code
+from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
+
+_TIMER_ANEW = (
+    "Bring timerwheel, timerlog/ and config/timercheck back from one backup: they belong together."
+)
 
 LATER_CODES: dict[str, Code] = {
     "timer-wheel-length": Code(
@@ -37,5 +41,95 @@ LATER_CODES: dict[str, Code] = {
         "A broker of 5.x does not start on it: each file of compactionLog/ and the one of that "
         "name in compactionCq/ belong together. Bring the partner back from a replica, or move "
         "both directories of this queue away: it then has what is compacted from now on.",
+    ),
+    "timer-wheel-missing": Code(
+        ERROR,
+        "timer",
+        "there is a timer log and no timer wheel",
+        "A broker makes an empty wheel, and finds of the messages that wait only those of the "
+        "timer log's last two files. " + _TIMER_ANEW,
+    ),
+    "timer-log-length": Code(
+        ERROR,
+        "timer",
+        "a file of the timer log has another length than the others",
+        "A broker of 5.x does not start on it. " + _TIMER_ANEW,
+    ),
+    "timer-log-file-missing": Code(
+        ERROR,
+        "timer",
+        "a file of the timer log is missing between two others",
+        "A broker never delivers the messages whose units were in it. " + _TIMER_ANEW,
+    ),
+    "timer-log-cut-short": Code(
+        WARNING,
+        "timer",
+        "behind the last unit of the timer log stand bytes that are none",
+        "A broker cuts the timer log there. If units have been behind it, its messages wait for "
+        "ever. " + _TIMER_ANEW,
+    ),
+    "timer-log-lost": Code(
+        ERROR,
+        "timer",
+        "the timer log ends before the place up to which it was on disk",
+        "A broker never delivers the messages whose units are lost. " + _TIMER_ANEW,
+    ),
+    "timer-checkpoint-missing": Code(
+        WARNING,
+        "timer",
+        "`config/timercheck` is not there, or zeros, and the timer log has units",
+        "A broker puts every message of rmq_sys_wheel_timer that the log has into the wheel again: "
+        "what was delivered is delivered once more, and what waits comes twice. " + _TIMER_ANEW,
+    ),
+    "timer-queue-lost": Code(
+        ERROR,
+        "timer",
+        "the timer has read the queue of rmq_sys_wheel_timer further than it goes",
+        "The queue was cut: the timer may pass over messages that come into it now. " + _TIMER_ANEW,
+    ),
+    "timer-behind": Code(
+        INFO,
+        "timer",
+        "messages are not in the timer wheel yet",
+        "The next start puts them in. `rmqctl timer ls` lists them.",
+    ),
+    "timer-slot-misplaced": Code(
+        ERROR,
+        "timer",
+        "a slot of the timer wheel holds a time that belongs into another one",
+        "A broker does not find the messages of that time. " + _TIMER_ANEW,
+    ),
+    "timer-chain-broken": Code(
+        ERROR,
+        "timer",
+        "the units of a slot do not lead back to its first one",
+        "A broker delivers of that time only what comes before the break, or nothing. "
+        + _TIMER_ANEW,
+    ),
+    "timer-unit-unreachable": Code(
+        ERROR,
+        "timer",
+        "no slot of the timer wheel leads to units of the timer log whose time is still to come",
+        "A broker never delivers their messages. " + _TIMER_ANEW,
+    ),
+    "timer-message-expired": Code(
+        ERROR,
+        "timer",
+        "retention has deleted messages from the log that wait for their time",
+        "They are lost unless a replica has them. Keep the log for longer than the longest delay, "
+        "or timerRollWindowSlot (two days) if that is less: fileReservedTime.",
+    ),
+    "timer-unit-past-log-end": Code(
+        ERROR,
+        "timer",
+        "units of the timer log point behind the end of the commit log",
+        "The log was cut: the messages are lost unless a replica has them, and in their places "
+        "others will stand. " + _TIMER_ANEW,
+    ),
+    "timer-unit-mismatch": Code(
+        ERROR,
+        "timer",
+        "where a unit of the timer log says that its message is there is none of that size",
+        "A broker delivers nothing, or something else, at that time. " + _TIMER_ANEW,
     ),
 }

@@ -38,6 +38,7 @@ from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.operations.verify.timer import check_timer
 
 _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 #: What can be checked by itself, and where its files lie.
@@ -46,6 +47,7 @@ STRUCTURES = {
     "queues": (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT),
     "index": (paths.INDEX,),
     "checkpoint": (paths.CHECKPOINT,),
+    "timer": (paths.TIMER_WHEEL, paths.TIMER_LOG, "config"),
 }
 
 
@@ -141,6 +143,7 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         if not (unread(None) and (found.path or "").startswith(_QUEUE_FILES)):
             yield found
     yield from check_later_start(root)
+    yield from check_timer(root, config)
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")
