@@ -19,7 +19,9 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -90,10 +92,25 @@ final class Client {
                 got.wait(Math.max(end - System.currentTimeMillis(), 1));
             }
         }
+        while (!isAtItsEnds(consumer, topic) && System.currentTimeMillis() < end) {
+            Thread.sleep(20);
+        }
         consumer.shutdown();
         synchronized (got) {
             return rows(got);
         }
+    }
+
+    /** Whether a consumer is done with all of a topic, also with what its expression passes over. */
+    private static boolean isAtItsEnds(DefaultMQPushConsumer consumer, String topic) throws Exception {
+        DefaultMQPushConsumerImpl impl = consumer.getDefaultMQPushConsumerImpl();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+            long done = impl.getOffsetStore().readOffset(queue, ReadOffsetType.READ_FROM_MEMORY);
+            if (done < impl.maxOffset(queue)) {
+                return false;
+            }
+        }
+        return true;
     }
 
     /** What signs requests with "accessKey" and "secretKey"; null without. */
