@@ -17,6 +17,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
@@ -34,6 +35,12 @@ import org.apache.rocketmq.store.dledger.DLedgerCommitLog;
 /** One DefaultMessageStore on one directory; what differs between versions is in the subclass. */
 abstract class Engine {
     static final boolean IS_4 = System.getProperty("interop.engine").equals("4");
+    /**
+     * After so many messages the dispatch waits for the next millisecond. Index files are named by it, and
+     * two of one name are one file to the engine: a small one (201 items, and four of a message) must not
+     * be full within one.
+     */
+    private static final int PACE = 40;
     /** So long anything may take that is only slow. */
     static final int PATIENCE_MILLIS = 60_000;
 
@@ -47,6 +54,12 @@ abstract class Engine {
         field(AllocateMappedFileService.class, "waitTimeOut").setInt(null, PATIENCE_MILLIS);
         engine.config = config(root, settings);
         engine.open();
+        int[] dispatched = {0};
+        engine.store.getDispatcherList().add(message -> {
+            if (++dispatched[0] % PACE == 0) {
+                LockSupport.parkNanos(1_500_000);
+            }
+        });
         return engine;
     }
 

@@ -16,7 +16,6 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
-import java.util.concurrent.locks.LockSupport;
 
 /**
  * Many stores at once: each is opened, written to, dumped, asked and shut down in a thread of its own,
@@ -49,9 +48,6 @@ final class Visits {
         try {
             Engine engine = Engine.create(
                 request.get("root").getAsString(), request.getAsJsonObject("config"));
-            // Index files are named by the millisecond, and two of one name are one file to the engine:
-            // a small one must not be full within that.
-            engine.store.getDispatcherList().add(message -> LockSupport.parkNanos(20_000));
             String why = engine.store.load() ? engine.start() : "load failed";
             if (why != null) {
                 answer.addProperty("why", why);
