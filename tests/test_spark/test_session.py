@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import site
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.installed import install_command
-from rmqctl.spark.session import failures, session
+from rmqctl.spark.session import failures, session, sparkhome
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_safety.test_disk_full import mounted
@@ -164,18 +166,31 @@ import json, os
 from pathlib import Path
 from rmqctl.spark.session import session
 temporary = Path(os.environ["TMPDIR"])
-with session.session("local[1]") as spark:
+
+def own_pyspark(_):
+    import pyspark
+    return pyspark.__file__
+
+with session.session("local[1]", {"spark.sql.shuffle.partitions": "50"}) as spark:
     assert len(spark.range(0, 10, 1, 2).repartition(2).collect()) == 10
+    workers = spark.sparkContext.parallelize([0], 1).map(own_pyspark).collect()
+    kept = spark.range(9).groupBy("id").count().persist()
+    assert len(kept.limit(20).collect()) == 9
+    tracker, tasks = spark.sparkContext.statusTracker(), 0
+    for job in tracker.getJobIdsForGroup():
+        for stage in tracker.getJobInfo(job).stageIds:
+            tasks += tracker.getStageInfo(stage).numTasks
     made = [path.name for path in temporary.rglob("*")]
     spark.sparkContext._gateway.proc.kill()
-print(json.dumps([made, [path.name for path in temporary.rglob("*")]]))
+left = [path.name for path in temporary.rglob("*")]
+print(json.dumps([made, left, workers, own_pyspark(0), tasks, os.environ.get("SPARK_HOME")]))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-def test_what_java_leaves_of_a_session_is_removed(tmp_path: Path) -> None:
-    """It was killed, and had no time for it. What is left it made before its session."""
+def test_a_session_is_cheap_and_what_java_leaves_of_it_is_removed(tmp_path: Path) -> None:
+    """Java was killed, and had no time for it. What is left it made before its session."""
     done = subprocess.run(
         [sys.executable, "-c", _CUT_SHORT],
         cwd=ROOT,
@@ -185,10 +200,33 @@ def test_what_java_leaves_of_a_session_is_removed(tmp_path: Path) -> None:
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    made, left = json.loads(done.stdout)
-    assert any(name.startswith("blockmgr-") for name in made)
-    assert any(name.startswith("artifacts-") for name in made)
+    made, left, workers, own, tasks, home = json.loads(done.stdout)
+    for name in ("blockmgr-", "artifacts-", "rmqctl-spark-home-"):
+        assert any(one.startswith(name) for one in made)
+    # Not that of Spark's zip, which they would compile; and small parts of what is kept are joined.
+    assert (workers, home) == ([own], None)
+    assert tasks < 50
     assert [name.partition("-")[0] for name in left] == ["spark"]
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_spark_is_seen_without_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not where somebody has chosen a Spark, or workers might have no other PySpark."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    links = sparkhome.links_to_spark()
+    assert links is not None
+    try:
+        assert {"bin", "jars"} <= (names := set(os.listdir(links)))
+        assert not {"python", "sql"} & names
+        assert os.path.isfile(os.path.join(links, "bin", "spark-submit"))
+    finally:
+        shutil.rmtree(links)
+    with monkeypatch.context() as patch:
+        patch.setenv("SPARK_HOME", "/opt/spark")
+        assert sparkhome.links_to_spark() is None
+    monkeypatch.setattr(site, "getsitepackages", lambda: ["/elsewhere"])
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", False)
+    assert sparkhome.links_to_spark() is None
 
 
 def test_a_bad_setting_is_a_usage_error(golden: object) -> None:

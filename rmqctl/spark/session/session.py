@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rmqctl.errors import RmqctlError, UsageError
 from rmqctl.spark.session.failures import SparkFailed, end_of_java, first_line
 from rmqctl.spark.session.java import SparkMissing, java_environment
+from rmqctl.spark.session.sparkhome import links_to_spark
 from rmqctl.spark.session.staging import remove_abandoned
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 10
 #: So long Java has to end and to remove what it made before it had a directory of its own.
 _END_SECONDS = 60
+#: Of queries. What is kept of one (``persist``) are groups, few mostly: without this each of 200
+#: parts of them, most without a row, is a task of its own.
+_QUERIES = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
+}
 _TOP = Path(__file__).parents[3]
 _PACKAGES = ("rmqctl", "formats")
 
@@ -128,7 +135,6 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
         # Rows of packed units are megabytes each.
@@ -138,7 +144,7 @@ def _settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
     if is_local(master):
         settings["spark.driver.memory"] = "2g"
-    return settings | dict(conf)
+    return _QUERIES | settings | dict(conf)
 
 
 @contextmanager
@@ -194,11 +200,13 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
     settings = SparkConf(loadDefaults=False)
     settings.setAll(list(_settings(master, conf).items()))
     log = tempfile.TemporaryFile()  # noqa: SIM115 (as long as the session)
+    links = links_to_spark() if is_local(master) else None
+    places, home = ([links], {"SPARK_HOME": links}) if links else ([], {})
     try:
-        with java_environment() as java, _environment(master, java):
+        with java_environment() as java, _environment(master, java | home):
             with _interrupts_kept() as told:
                 gateway = launch_gateway(settings, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-                place = _own_directory(gateway)
+                _own_directory(gateway, places)
             try:
                 if told:
                     raise KeyboardInterrupt
@@ -212,11 +220,12 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
                     # Executors fetch it from its place when they start.
                     context.addPyFile(code_zip(context._temp_dir))
             except BaseException:
-                _end(gateway, place)
+                _end(gateway, places)
                 raise
-    except (KeyboardInterrupt, SparkMissing):
-        raise
-    except Exception as error:
+    except BaseException as error:
+        _remove(places)
+        if isinstance(error, SparkMissing) or not isinstance(error, Exception):
+            raise
         raise SparkFailed(reason=_why(error, log)) from error
 
     def close() -> None:
@@ -226,27 +235,27 @@ def _start(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
         except end_of_java():
             pass  # It stops everything.
         finally:
-            _end(gateway, place)
+            _end(gateway, places)
             log.close()
 
     return spark, close
 
 
-def _own_directory(gateway: Any) -> str:
-    """Makes a directory in Java's one for temporary files, for those of this session. Java removes
-    it at its end, also when this process was killed. What the queries and tasks that it ended so
-    wrote meanwhile is left to :func:`_end`."""
-    place: str | None = None
+def _own_directory(gateway: Any, places: list[str]) -> None:
+    """Makes a directory in Java's one for temporary files, for those of this session, and adds it
+    to the session's places. Java removes all of them at its end, also when this process was killed.
+    What the queries and tasks that it ended so wrote meanwhile is left to :func:`_end`."""
     try:
         system, name = gateway.jvm.java.lang.System, "java.io.tmpdir"
         place = tempfile.mkdtemp(prefix="rmqctl-spark-", dir=system.getProperty(name))
+        places.append(place)
         system.setProperty(name, place)
-        file = gateway.jvm.java.io.File(place)
-        gateway.jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(file)
+        manager = gateway.jvm.org.apache.spark.util.ShutdownHookManager
+        for one in places:
+            manager.registerShutdownDeleteDir(gateway.jvm.java.io.File(one))
     except BaseException:
-        _end(gateway, place)
+        _end(gateway, places)
         raise
-    return place
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
@@ -255,7 +264,7 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
 
     try:
         builder = SparkSession.builder.remote(master)
-        for name, value in ({"spark.sql.session.timeZone": "UTC"} | dict(conf)).items():
+        for name, value in (_QUERIES | dict(conf)).items():
             builder = builder.config(name, value)
         spark = builder.create()
         with tempfile.TemporaryDirectory() as directory:
@@ -265,9 +274,9 @@ def _connect(master: str, conf: Mapping[str, str]) -> tuple[SparkSession, Any]:
     return spark, spark.stop
 
 
-def _end(gateway: Any, place: str | None) -> None:
+def _end(gateway: Any, places: list[str]) -> None:
     """Ends the Java process and forgets it, so that another session may start; removes its
-    directory for temporary files."""
+    directories."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
@@ -279,9 +288,13 @@ def _end(gateway: Any, place: str | None) -> None:
         process.kill()
         process.wait()
     finally:
-        if place is not None:
-            shutil.rmtree(place, ignore_errors=True)
+        _remove(places)
     gateway.shutdown()
+
+
+def _remove(places: list[str]) -> None:
+    for place in places:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager
