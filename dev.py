@@ -47,7 +47,7 @@ CHECKS = {
     "ruff format": ["-m", "ruff", "format", "--check", "."],
     "mypy": ["-m", "mypy"],
     "generated files": ["-m", "rmqctl.reference", "--check"],
-    # loadgroup: all tests on Spark share one session, so one process runs them, as do those of an
+    # loadgroup: what shares a session of Spark is run by one process, as are the tests of an
     # engine. How many processes "auto" is, and which tests come first, tests/conftest.py says.
     "pytest": ["-m", "pytest", "-n", "auto", "--dist", "loadgroup", "--no-loadscope-reorder"],
 }

@@ -72,14 +72,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int | None:
     """Workers of ``-n auto``: three more than there are cores. Tests of the engine and of Spark,
     three quarters of the time, mostly wait: for starts, stops and deaths of what runs beside them.
-    On a small machine each of the long groups has a worker of its own."""
+    On a machine of two cores all of the long groups but one begin at once."""
     if os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
         return None  # xdist reads it.
     return len(os.sched_getaffinity(0)) + 3
 
 
-#: Groups of tests that one process runs, the one that takes longest first.
-_LONG_GROUPS = ("spark-cluster", "interop-5.3.3", "interop-4.9.3", "spark-processes", "spark")
+#: Groups of tests that one process runs, the one that takes longest first. What reads and what
+#: writes with the session of :mod:`tests.test_spark.conftest` are two: in one process they took as
+#: long as all the rest in the others.
+_LONG_GROUPS = (
+    "spark",
+    "spark-writes",
+    "interop-4.9.3",
+    "spark-processes",
+    "spark-cluster",
+    "interop-5.3.3",
+)
 
 
 def _place(item: pytest.Item) -> int:
@@ -96,7 +105,15 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Nightly tests run when they are asked for; then all that draw lots are among them."""
+    """Nightly tests run when they are asked for; then all that draw lots are among them.
+
+    :raises UsageError: a test that needs a session of Spark is in no group. Each process that gets
+        such a test would start one, ten seconds of processor time.
+    """
+    for item in items:
+        needs_session = "spark" in getattr(item, "fixturenames", ())
+        if needs_session and item.get_closest_marker("xdist_group") is None:
+            raise pytest.UsageError(f"{item.nodeid} needs a session of Spark: give it a group")
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_place)
     if seeds.asks_for_nightly(config.option.markexpr):

@@ -20,7 +20,7 @@ from tests import golden_data
 
 _ROOT = Path(__file__).parents[2]
 #: Sessions of tests are short: what the second compiler of Java makes comes too late for them.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 #: What the session does whose classes are kept: ``archive store directory``.
 _SESSION = f"""
@@ -29,7 +29,7 @@ from rmqctl.spark import RocketMQDataSource
 from rmqctl.spark.session import session
 session._END_SECONDS = 600  # On a busy machine Java, which writes it at its end, takes minutes.
 archive, store, directory = sys.argv[1:]
-options = "{_QUICK} -XX:ArchiveClassesAtExit=" + archive
+options = "{QUICK} -XX:ArchiveClassesAtExit=" + archive
 with session.session("local[1]", {{"spark.driver.extraJavaOptions": options}}) as spark:
     spark.dataSource.register(RocketMQDataSource)
     frame = spark.read.format("rocketmq").load(store).select("topic", "queue_id", "physical_offset")
@@ -45,9 +45,9 @@ def java_options() -> str:
     """Options for a Java that runs Spark, as ``JDK_JAVA_OPTIONS`` has them."""
     archive = _archive()
     if not archive.exists():  # A Java that makes none.
-        return _QUICK
+        return QUICK
     # Of an archive that does not fit Java would tell on stdout.
-    return f"{_QUICK} -XX:SharedArchiveFile={archive} -Xlog:disable"
+    return f"{QUICK} -XX:SharedArchiveFile={archive} -Xlog:disable"
 
 
 def _archive() -> Path:

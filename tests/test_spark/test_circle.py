@@ -26,7 +26,7 @@ from tests import random_messages
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-writes")
 SMALL = MessageStoreConfig(mapped_file_size_commit_log=1 << 17)
 KINDS = ["parquet", "ndjson", "csv"]
 #: What is another one's in another store.

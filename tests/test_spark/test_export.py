@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark", reason="pip install 'rmqctl[spark]'")
 pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'rmqctl[spark]'")
 
+pytestmark = pytest.mark.xdist_group("spark-writes")
 STORES = ("ipv6", "broker", "sqlfilter", "transaction")
 
 

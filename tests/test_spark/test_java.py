@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.spark.session import java
+from tests.test_spark.classdata import QUICK
 from tests.test_spark.conftest import ROOT
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-writes")
 
 
 def java_home(directory: Path, script: str) -> str:
@@ -79,7 +80,8 @@ def test_a_packaged_java(golden: Callable[[str], Path], tmp_path: Path) -> None:
             *("--format", "csv", "SELECT count(*) AS n FROM messages"),
         ],
         cwd=ROOT,
-        env=environment | {"PATH": str(programs), "TMPDIR": str(tmp_path)},
+        env=environment
+        | {"PATH": str(programs), "TMPDIR": str(tmp_path), "JDK_JAVA_OPTIONS": QUICK},
         capture_output=True,
         text=True,
         timeout=300,

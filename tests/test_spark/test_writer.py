@@ -41,7 +41,7 @@ from tests.test_spark.test_encode import kept_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-writes")
 
 CONF = (
     "mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=1000\n"
