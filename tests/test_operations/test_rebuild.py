@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,12 @@ from rmqctl.engine.derive import writer
 from rmqctl.engine.derive.writer import DerivedWriter
 from rmqctl.engine.files import mappedfile
 from rmqctl.engine.files.unfinished import BESIDE
+from rmqctl.engine.index import newindexfile
+from rmqctl.engine.index.newindexfile import NewIndexFile
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue import queuetable, queuetablewriter
 from rmqctl.engine.queue.consumequeue import KEEP, ConsumeQueue
+from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
@@ -44,8 +49,8 @@ def store(tmp_path: Path) -> Path:
     return make_small_store(tmp_path / "store")
 
 
-def rebuild(store: Path, output: Path) -> None:
-    rebuild_to(plan_rebuild(store, CONFIG, "all"), output)
+def rebuild(store: Path, output: Path, jobs: int = 1) -> None:
+    rebuild_to(plan_rebuild(store, CONFIG, "all"), output, jobs=jobs)
 
 
 def queues_of(root: Path) -> dict[str, tuple[int, dict[int, bytes]]]:
@@ -81,6 +86,40 @@ def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         rebuild(store, store.parent / "new")
     assert sorted(store.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("which", [ConsumeQueueTableWriter, NewIndexFile])
+def test_a_disk_that_fails_at_the_end_is_told(
+    which: type, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Queues and index are forced to disk at once; the error of either comes out."""
+
+    def fail(_: object) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    before = sorted(store.parent.iterdir())
+    monkeypatch.setattr(which, "flush", fail)
+    with pytest.raises(CannotWrite, match="the disk failed"):
+        rebuild(store, store.parent / "new", jobs=2)
+    assert sorted(store.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize(("slots", "messages"), [(20, 60), (200_000, 300), (200_000, 3000)])
+def test_slots_are_stored_in_large_pieces_where_there_are_many_items(
+    slots: int, messages: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is stored is the same."""
+    config = replace(CONFIG, max_hash_slot_num=slots, max_index_num=10_000)
+    with MessageStore(tmp_path / "store", config, writable=True, create=True) as store:
+        for number in range(messages):
+            message = MessageExtBrokerInner("topic", b"body", properties={"KEYS": f"key{number}"})
+            assert store.put_message(message, flush=False).is_ok
+    for pieces in (newindexfile._MANY_ITEMS, 10**9):  # The latter: never large ones.
+        monkeypatch.setattr(newindexfile, "_MANY_ITEMS", pieces)
+        output = tmp_path / str(pieces)
+        rebuild_to(plan_rebuild(tmp_path / "store", config, "all"), output, jobs=2)
+        (built,), (written,) = ((root / "index").iterdir() for root in (output, tmp_path / "store"))
+        assert built.read_bytes() == written.read_bytes()
 
 
 def test_two_do_not_build_the_same(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,8 +196,9 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
         assert set(looked.values()) == {1}
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_all_that_is_rebuilt_is_on_disk_before_it_has_its_name(
-    many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    jobs: int, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each file and each directory, once."""
     synced: Counter[tuple[int, int]] = Counter()
@@ -183,7 +223,7 @@ def test_all_that_is_rebuilt_is_on_disk_before_it_has_its_name(
     monkeypatch.setattr(os, "fsync", noted(os.fsync))
     monkeypatch.setattr(os, "fdatasync", noted(os.fdatasync))
     monkeypatch.setattr(Path, "rename", rename)
-    rebuild(many, output)
+    rebuild(many, output, jobs)
     files = [path for path in (output / "consumequeue").rglob("*") if path.is_file()]
     assert wanted <= set(synced) and len(files) >= QUEUES
     for path in files:

@@ -6,7 +6,7 @@ harmless: queues and index know how far they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.dispatch.rules import Dispatcher
@@ -224,6 +224,22 @@ class DerivedWriter:
             self.queues.flush()
         if self.index is not None:
             self.index.flush()
+
+    def finish(self, put_last_units: Callable[[], object], jobs: int) -> None:
+        """:meth:`flush` after the last units are put; by several threads the index meanwhile, which
+        has all of its keys. Errors as of :meth:`flush` and :meth:`put_units`."""
+        if self.index is None or jobs == 1:
+            put_last_units()
+            self.flush()
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(1, "index") as other:
+            index = other.submit(self.index.flush)
+            put_last_units()
+            if self.queues is not None:
+                self.queues.flush()
+            index.result()
 
     def close(self) -> None:
         if self.queues is not None:

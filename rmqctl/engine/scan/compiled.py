@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 #: Bytes of a part of a window, and parts that are read at once, at most.
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
-#: The same where records are only passed over.
-_PASSED_BYTES, _MOST_PASSED = 1 << 20, 16
+#: The same where records are only passed over, and records of a part where their units or keys are
+#: noted: who takes a part has some work with each.
+_PASSED_BYTES, _MOST_PASSED, _NOTED_RECORDS = 1 << 20, 16, 1 << 12
 #: Bytes that are read in full behind a record that is not plain, at least.
 _CLOSELY = 1 << 18
 
@@ -86,6 +87,8 @@ class CompiledReader:
         self._room = self._least_room = min(tuning.first_records, self._most_rows)
         #: Bytes of a record, on an average; 0: not known yet.
         self._record_bytes = 0
+        #: The same of a record that was passed over.
+        self._passed_bytes = 0
 
     def batches(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch | Plain]:
         if self._plain is None:
@@ -119,7 +122,10 @@ class CompiledReader:
             return
         limit = min(limit, hole)
         places = limit, hole, mapped.file_from_offset
-        parts = min(max((limit - position) // _PASSED_BYTES, 1), _MOST_PASSED)
+        part = _PASSED_BYTES
+        if wanted.units or wanted.keys:
+            part = min(max(_NOTED_RECORDS * self._passed_bytes, part), _PART_BYTES)
+        parts = min(max((limit - position) // part, 1), _MOST_PASSED)
         starts = [position]
         if parts > 1:
             starts = self._scanner.starts(mapped.buffer, position, *places, parts)
@@ -129,6 +135,8 @@ class CompiledReader:
         for taken in found:
             stretch = Plain.of(self._topics, mapped.file_from_offset, taken)
             if stretch.records:
+                length = stretch.end_offset - stretch.physical_offset
+                self._passed_bytes = length // stretch.records
                 yield stretch
 
     def _columns(self, mapped: MappedFile, position: int, limit: int) -> Iterator[Batch]:

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use memmap2::{Advice, MmapMut};
 
+use crate::fetch;
 use crate::layouts::{
     INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
     INDEX_ITEM_TIME_DIFF_SECONDS,
@@ -19,6 +20,8 @@ pub struct Slots {
     pub used: usize,
 }
 
+/// Items whose slots are fetched ahead: they lie far from each other.
+const AHEAD: usize = 16;
 /// What a slot takes.
 const SLOT_BYTES: usize = size_of::<i32>();
 
@@ -76,7 +79,7 @@ impl Slots {
     /// Consecutive items as they are stored: of `(key hash, physical offset, store time)`.
     pub fn pack(
         &mut self,
-        keys: impl ExactSizeIterator<Item = (i32, i64, i64)>,
+        keys: impl ExactSizeIterator<Item = (i32, i64, i64)> + Clone,
         items: Items,
         stored: &mut [u8],
     ) {
@@ -84,11 +87,16 @@ impl Slots {
         let numbers = items.first..;
         let mut first_diff = items.first_diff;
         let mut hooks = self.hooks();
+        let mut ahead = keys.clone();
+        ahead.by_ref().take(AHEAD).for_each(|(key_hash, ..)| hooks.fetch(key_hash));
         for ((item, (key_hash, offset, stamp)), number) in
             stored.chunks_exact_mut(INDEX_ITEM_BYTES).zip(keys).zip(numbers)
         {
             let seconds = || time_diff_seconds(stamp, items.begin_timestamp);
             let diff = first_diff.take().unwrap_or_else(seconds);
+            if let Some((next, ..)) = ahead.next() {
+                hooks.fetch(next);
+            }
             let previous = hooks.hang(key_hash, number);
             put(item, INDEX_ITEM_KEY_HASH, key_hash.to_be_bytes());
             put(item, INDEX_ITEM_PHYSICAL_OFFSET, offset.to_be_bytes());
@@ -193,10 +201,22 @@ impl Hooks<'_> {
         is_behind
     }
 
+    /// Has the processor fetch an item's slot.
+    #[inline]
+    fn fetch(&self, key_hash: i32) {
+        let at = self.place(key_hash);
+        fetch::range(self.newest, at, at + SLOT_BYTES);
+    }
+
     #[inline]
     fn slot(&mut self, key_hash: i32) -> &mut [u8] {
-        let at = (key_hash.max(0) as u32 % self.count) as usize * SLOT_BYTES;
+        let at = self.place(key_hash);
         &mut self.newest[at..at + SLOT_BYTES]
+    }
+
+    #[inline]
+    fn place(&self, key_hash: i32) -> usize {
+        (key_hash.max(0) as u32 % self.count) as usize * SLOT_BYTES
     }
 }
 

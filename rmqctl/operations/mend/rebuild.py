@@ -270,8 +270,7 @@ class _Builder:
                     else:
                         done = entry.physical_offset
                     progress(done - self._plan.log_min_offset)
-            self._put_pending(scanner)
-            self._derived.flush()
+            self._derived.finish(lambda: self._put_pending(scanner), self._jobs)
             paths.sync_directories(self._output)
         finally:
             entries.close()
