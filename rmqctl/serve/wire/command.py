@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from formats.remotingcodes import VERSION_4_9_3, CommandFlag, SerializeType
 
@@ -11,8 +12,10 @@ from formats.remotingcodes import VERSION_4_9_3, CommandFlag, SerializeType
 _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 
 
-@dataclass(frozen=True, slots=True)
-class RemotingCommand:
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+
+
+class RemotingCommand(NamedTuple):
     """One command. ``ext_fields`` are those of the request's own header, all of them strings;
     ``body`` is empty where there is none: RocketMQ does not tell these apart. ``language`` is
     empty where the sender's is not known."""
@@ -23,7 +26,7 @@ class RemotingCommand:
     language: str = "JAVA"
     version: int = VERSION_4_9_3
     remark: str | None = None
-    ext_fields: Mapping[str, str] = field(default_factory=dict)
+    ext_fields: Mapping[str, str] = _NO_FIELDS
     body: bytes = b""
     serialize_type: SerializeType = SerializeType.JSON
 

@@ -14,6 +14,8 @@ from formats.constants import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
 #: What ``Long.parseLong`` takes, with a bound on the digits: Python refuses to read thousands.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
+#: Digits of a number that every type has are fewer.
+_SHORT = 10
 #: ``Validators``: what topics and groups of clients are made of, and how long they are.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
 
@@ -60,6 +62,9 @@ class Fields:
 
     def _whole(self, name: str, low: int, high: int) -> int:
         text = self.text(name)
+        if len(text) < _SHORT and text.isdecimal() and text.isascii():
+            # Of any type, without a sign.
+            return int(text)
         value = int(text) if _WHOLE.fullmatch(text) else None
         if value is None or not low <= value <= high:
             raise BadRequest(f"the field {name} is no whole number of Java: {text[:40]!r}")

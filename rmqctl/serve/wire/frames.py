@@ -55,6 +55,11 @@ class FrameReader:
         self._buffer += data
         try:
             while (end := self._end_of_frame()) is not None:
+                if end == len(data) == len(self._buffer):
+                    # One frame, which most bytes that come are.
+                    self._buffer.clear()
+                    yield decode_frame(data)
+                    return
                 frame = bytes(memoryview(self._buffer)[:end])
                 del self._buffer[:end]
                 yield decode_frame(frame)

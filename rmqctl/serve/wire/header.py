@@ -29,6 +29,9 @@ MAX_EXT_FIELDS = 64
 _LONGEST_NAME = 1024
 
 
+_TEXTS = frozenset((str,))
+
+
 class FrameError(Exception):
     """The bytes are no frame: the connection is closed without an answer, as a broker does
     (``NettyDecoder#decode``). The text says why."""
@@ -94,6 +97,10 @@ def _ext_fields(value: object) -> dict[str, str]:
         raise FrameError("extFields of the header is no object")
     if len(value) > MAX_EXT_FIELDS:
         _too_many()
+    if _TEXTS.issuperset(map(type, value.values())):
+        # As every client writes them.
+        _check_name(max(value, key=len, default=""))
+        return value
     fields = {}
     for name, item in value.items():
         _check_name(name)
