@@ -86,8 +86,6 @@ COMMANDS = (
             "same", "", "interop 0 true"),
     Command("sendMsgStatus", "broker.SendMsgStatusCommand", "-b {broker} -s 10 -c 1", "refused",
             "sends to the broker's own topic by a name that no route of one name server has"),
-    Command("getConsumerStatus", "offset.GetConsumerStatusCommand", f"-g {GROUP} -t {TOPIC}",
-            "refused", "nobody's dashboard asks for it"),
     Command("updateTopic", "topic.UpdateTopicSubCommand",
             "-b {broker} -t made -r 2 -w 2", "refused", "`rmqctl topic` does it on the disk"),
     Command("updateSubGroup", "consumer.UpdateSubGroupSubCommand",

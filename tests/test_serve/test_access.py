@@ -50,7 +50,7 @@ accounts:
   admin: false
 """
 #: Administrators alone may ask.
-ADMINISTRATION = {21, 26, 43, 45, 201, 222, 307, 309, 317}
+ADMINISTRATION = {21, 26, 43, 45, 201, 222, 223, 307, 309, 317}
 
 
 @pytest.fixture

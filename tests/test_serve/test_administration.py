@@ -16,7 +16,9 @@ from rmqctl.serve import broker
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.state.calls import MAX_CALLS
 from rmqctl.serve.state.statistics import Rate, StatsItem
+from rmqctl.serve.wire.bodies import decode_queue_table
 from rmqctl.serve.wire.command import RemotingCommand
+from rmqctl.serve.wire.fields import BadRequest
 from rmqctl.serve.wire.frames import encode_frame
 from tests import golden_data
 from tests.conftest import Golden
@@ -294,6 +296,50 @@ def test_members_are_told_where_to_go_on(dialogue: Dialogue) -> None:
     mild = queues_in(looker.ask(code, **asked | {"isForce": False}).body)
     assert {key[1]: offset for key, offset in mild.items()} == before["orders@cg_orders"]
     assert dialogue.served.offsets.table() == before
+
+
+def test_members_say_how_far_they_are(dialogue: Dialogue) -> None:
+    """Of three one has gone when it is asked, and one answers nonsense."""
+    code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    asked: dict[str, Any] = {"topic": "orders", "group": "workers"}
+    looker, clients = dialogue.client(), [dialogue.client() for _ in range(3)]
+    assert "online" in (looker.ask(code, **asked).remark or "")
+    for number, client in enumerate(clients):
+        client.heart_beat("workers", "orders", client_id=f"c{number}")
+    for client in clients:
+        client.asked.clear()
+    number = looker.send(code, **asked)
+    assert not clients[1].asked
+    (call,) = clients[0].asked
+    assert call.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+    assert call.ext_fields == asked
+    body = b'{"messageQueueTable":{{"brokerName":"b","queueId":1,"topic":"orders"}:12}}'
+    answer_calls(clients[0], body)
+    answer_calls(clients[1], b'{"messageQueueTable":{{"queueId":[1]}:12}}')
+    dialogue.do(dialogue.broker.lost(clients[2].number))
+    table = b'{"c0":{{"brokerName":"b","queueId":1,"topic":"orders"}:12}}'
+    told = looker.answers.pop(number)
+    assert told.body == b'{"consumerTable":' + table + b',"messageQueueTable":{}}'
+    # The only one that is to be asked, and nobody.
+    number = looker.send(code, **asked, clientAddr="c1")
+    answer_calls(clients[1], b'{"messageQueueTable":{}}')
+    assert looker.answers.pop(number).body.startswith(b'{"consumerTable":{"c1":{}},')
+    assert b'"consumerTable":{},' in looker.ask(code, **asked, clientAddr="c7").body
+    # Who says nothing is waited for once, for all of them.
+    number = looker.send(code, **asked)
+    dialogue.wait(5000)
+    answer_calls(clients[1], b'{"messageQueueTable":{}}')
+    dialogue.wait(2000)
+    assert looker.answers.pop(number).body.startswith(b'{"consumerTable":{')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b'{"t":{', b'{"t":{{"a":1}:1}}', b'{"t":{{"brokerName":"b"}:x}}', b'{"t":[]}'],
+)
+def test_what_is_no_table_of_queues(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        decode_queue_table(body, "t")
 
 
 def test_how_the_server_does(dialogue: Dialogue) -> None:

@@ -6,6 +6,7 @@ from formats.remotingcodes import RequestCode
 from rmqctl.serve.processors import (
     clients,
     connections,
+    consumed,
     locks,
     look,
     names,
@@ -60,6 +61,7 @@ PROCESSORS: dict[int, Processor] = {
     RequestCode.GET_CONSUME_STATS: progress.get_consume_stats,
     RequestCode.GET_KVLIST_BY_NAMESPACE: tables.get_kv_list,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: connections.reset_offset,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumed.get_consumer_status,
     RequestCode.GET_TOPICS_BY_CLUSTER: tables.get_topics_by_cluster,
     RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: progress.who_consumes,
     RequestCode.QUERY_CONSUME_TIME_SPAN: progress.get_consume_time_span,

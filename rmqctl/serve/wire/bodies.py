@@ -6,6 +6,7 @@ fastjson writes keys that are numbers bare (``{0:"…"}``), and keys that are ob
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ import orjson
 
 from rmqctl.serve.wire.fields import BadRequest
 
+#: An entry of a table by queues; names of topics and brokers have no braces.
+_QUEUE_ENTRY = re.compile(rb"\s*,?\s*(\{[^{}]*\})\s*:\s*(-?[0-9]{1,19})\s*")
+_END_OF_TABLE = re.compile(rb"\s*\}")
 #: A heartbeat names its groups and their subscriptions: some kilobytes.
 MAX_BODY = 4 << 20
 
@@ -74,6 +78,30 @@ def decode_body(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("the body is no JSON object")
     return value
+
+
+def decode_queue_table(body: bytes, name: str) -> dict[MessageQueue, int]:
+    """A field of a body that has numbers by queues, whose keys are objects.
+
+    :raises BadRequest: there is no such field, or something else in it.
+    """
+    if len(body) > MAX_BODY:
+        raise BadRequest(f"the body has {len(body)} bytes, at most {MAX_BODY} are read as JSON")
+    start = re.search(rb'"' + name.encode() + rb'"\s*:\s*\{', body)
+    if start is None:
+        raise BadRequest(f"the body has no {name}")
+    table: dict[MessageQueue, int] = {}
+    at = start.end()
+    while (entry := _QUEUE_ENTRY.match(body, at)) is not None:
+        queue = decode_body(entry[1])
+        key = MessageQueue(
+            text_in(queue, "brokerName"), whole_in(queue, "queueId"), text_in(queue, "topic")
+        )
+        table[key] = int(entry[2])
+        at = entry.end()
+    if not _END_OF_TABLE.match(body, at):
+        raise BadRequest(f"{name} of the body is no table of queues")
+    return table
 
 
 def objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
