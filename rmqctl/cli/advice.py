@@ -188,6 +188,12 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "queue-type-contradicted": None,
     "compaction-file-unpaired": None,
     # a log of DLedger
+    "epoch-file-unreadable": None,
+    "epochs-out-of-order": None,
+    "epoch-past-end": None,
+    "confirmed-past-end": None,
+    "broker-identity-unreadable": None,
+    "long-topic-not-confirmed": _DUMP,
     "dledger-header-mismatch": _DUMP,
     "dledger-index-order": None,
     "dledger-term-falls": None,

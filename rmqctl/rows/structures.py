@@ -292,6 +292,26 @@ class StoreRow(TypedDict):
         "regular files: what they lack is left out, and a broker does not start on them",
     ]
     not_understood: Annotated[list[str], "files and structures of later versions"]
+    checkpoint_master_flushed_offset: NotRequired[
+        Annotated[int, BYTES, "of 5.x: checkpoint: up to here the master had flushed"]
+    ]
+    checkpoint_confirm_phy_offset: NotRequired[
+        Annotated[int, BYTES, "of 5.x: checkpoint: up to here the copies had confirmed"]
+    ]
+    broker_identity: NotRequired[
+        Annotated[str | None, "in controller mode: cluster, broker and number; null: not readable"]
+    ]
+    epochs: NotRequired[
+        Annotated[list[str], "in controller mode: each epoch, and the offset from which it wrote"]
+    ]
+    dledger_log: NotRequired[Annotated[str, "where a DLedger group keeps the log"]]
+    dledger_term: NotRequired[Annotated[int | None, "the group's term, as this member knows it"]]
+    dledger_end_index: NotRequired[
+        Annotated[int | None, "number of the last entry when the member last wrote it down"]
+    ]
+    dledger_committed_index: NotRequired[
+        Annotated[int | None, "number of the last entry that was committed then"]
+    ]
 
 
 KINDS = (

@@ -32,8 +32,8 @@ WRITING: list[tuple[str, ...]] = [
 #: read.
 FORMS = {
     "dledger": ("dledger-n0/data/README", "DLedger", ""),
-    "epochs": ("epochFileCheckpoint", "controller", "epochFileCheckpoint"),
-    "identity": ("brokerIdentity", "controller", "brokerIdentity"),
+    "epochs": ("epochFileCheckpoint", "controller", ""),
+    "identity": ("brokerIdentity", "controller", ""),
     "config-v2": ("config/rdb/CURRENT", "RocksDB", "config/rdb"),
     "config-v1": ("config/topics/CURRENT", "RocksDB", "config/topics"),
     "single-db": ("config/metadata/CURRENT", "RocksDB", "config/metadata"),

@@ -5,6 +5,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.state.brokerjson`
 - :mod:`~rmqctl.engine.state.checkpoint`
 - :mod:`~rmqctl.engine.state.consumeroffsets`
+- :mod:`~rmqctl.engine.state.controller`
 - :mod:`~rmqctl.engine.state.dledger`
 - :mod:`~rmqctl.engine.state.laterversions`
 - :mod:`~rmqctl.engine.state.orderinfo`

@@ -43,10 +43,7 @@ _PASSED_OVER = {
     "config/acls": "rights in RocksDB (5.x)",
 }
 #: What a broker writes in controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
-_CONTROLLER = {
-    "epochFileCheckpoint": "controller epochs (5.x)",
-    "brokerIdentity": "identity of a broker in controller mode (5.x)",
-}
+_CONTROLLER = ("epochFileCheckpoint", "brokerIdentity")
 _READING = "reading commands, and `rmqctl rebuild --output`, work on it"
 #: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
 _OFFSETS_IN_ROCKSDB = {
@@ -67,7 +64,7 @@ _ROCKSDB_MARK = "CURRENT"
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of what stands in a store and is not read."""
-    names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONTROLLER | _CONFIG_IN_ROCKSDB
+    names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
         if _holds_something(root / name):
             yield name, what

@@ -23,7 +23,7 @@ def info(store: MessageStore) -> StoreRow:
     log, index, end = store.commit_log.files, store.index, store.obstacle
     directories = list(store.queues.directories())
     checkpoint = read_checkpoint(store.root / paths.CHECKPOINT)
-    return {
+    row: StoreRow = {
         "type": "store",
         "path": str(store.root),
         "commitlog_files": len(log.entries),
@@ -49,6 +49,39 @@ def info(store: MessageStore) -> StoreRow:
         "irregular": irregular_files(store),
         "not_understood": list(not_understood(store)),
     }
+    if checkpoint is not None and laterversions.is_of_5(store.root):
+        row["checkpoint_master_flushed_offset"] = checkpoint.master_flushed_offset
+        row["checkpoint_confirm_phy_offset"] = checkpoint.confirm_phy_offset
+    _add_controller(store.root, row)
+    _add_dledger(store, row)
+    return row
+
+
+def _add_controller(root: Path, row: StoreRow) -> None:
+    """What a broker in controller mode says of itself."""
+    from rmqctl.engine.state.controller import IDENTITY_FILE, read_identity, store_epochs
+
+    if (root / IDENTITY_FILE).exists():
+        identity = read_identity(root / IDENTITY_FILE)
+        said = None if identity is None else "#".join(map(str, identity))
+        row["broker_identity"] = said
+    epochs = store_epochs(root)
+    if epochs is not None:
+        row["epochs"] = [f"{one.epoch} from {one.start_offset}" for one in epochs.epochs]
+
+
+def _add_dledger(store: MessageStore, row: StoreRow) -> None:
+    """What a member of a DLedger group says of itself."""
+    from rmqctl.engine.settings.logdirectories import log_directories
+    from rmqctl.engine.state.dledger import dledger_state
+
+    data = log_directories(store.root, store.config).dledger
+    if data is not None:
+        state = dledger_state(data.parent)
+        row["dledger_log"] = str(data.relative_to(store.root))
+        row["dledger_term"] = state.current_term
+        row["dledger_end_index"] = state.end_index
+        row["dledger_committed_index"] = state.committed_index
 
 
 def _timestamp_at(store: MessageStore, physical_offset: int) -> int | None:

@@ -40,6 +40,7 @@ from rmqctl.operations.mend.salvagefiles import (
     JOURNAL,
     begin,
     copy_config,
+    copy_of_controller,
     identity,
     write_files,
 )
@@ -315,7 +316,10 @@ def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> Rebuil
         rebuild = replace(plan_rebuild(building, plan.config, "all"), spare_gap=_SPARE_GAP)
         summary = rebuild_in_place(rebuild, jobs=plan.wanted.jobs)
         # Its close writes the checkpoint, and takes the lock and abort away.
-        MessageStore(building, plan.config, writable=True).close()
+        with MessageStore(building, plan.config, writable=True) as store:
+            end = store.max_offset
+        # With its epochs nobody writes to a store.
+        copy_of_controller(plan.wanted.root, building, end)
         (building / JOURNAL).unlink()
         paths.sync_directories(building)
         return summary

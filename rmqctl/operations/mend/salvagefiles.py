@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.state import controller
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -132,3 +133,16 @@ def copy_config(root: Path, building: Path) -> None:
     for name in paths.scan_names(source):
         if (source / name).is_file() and not (source / name).is_symlink():
             shutil.copyfile(source / name, target / name)
+
+
+def copy_of_controller(root: Path, building: Path, end: int) -> None:
+    """Copies what a broker in controller mode keeps beside its log, which now ends at a physical
+    offset: epochs that begin behind it go (``EpochFileCache#truncateSuffixByOffset``). Without them
+    a copy that follows this one would not be compared with it."""
+    identity = root / controller.IDENTITY_FILE
+    if identity.is_file() and not identity.is_symlink():
+        shutil.copyfile(identity, building / controller.IDENTITY_FILE)
+    known = controller.store_epochs(root)
+    epochs = () if known is None or known.problem else controller.until(known.epochs, end)
+    if epochs:
+        (building / controller.EPOCH_FILE).write_text(controller.epochs_text(epochs))

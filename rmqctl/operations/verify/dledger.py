@@ -151,7 +151,7 @@ class EntryChecker:
             found="another place, or none",
         )
 
-    def finish(self) -> Iterator[Finding]:
+    def finish(self, end_offset: int) -> Iterator[Finding]:
         """Behind the last record: what the member says of itself."""
         try:
             state = dledger_state(self._member)

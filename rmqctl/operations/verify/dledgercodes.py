@@ -1,5 +1,6 @@
-"""What verify can find in the log of a DLedger group, beside what every log may hold; by the same
-rules as :mod:`rmqctl.operations.verify.codes`."""
+"""What verify can find in a store that is one of several copies, of a DLedger group or in
+controller mode, beside what every store may hold; by the same rules as
+:mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,52 @@ _OF_A_MEMBER = (
     "starts with an empty store gets all of the log again from the leader."
 )
 
+_OF_A_COPY = (
+    "Let another copy be the master. One that starts with an empty store gets all of the log again."
+)
+
 DLEDGER_CODES: dict[str, Code] = {
+    "epoch-file-unreadable": Code(
+        ERROR,
+        "directory",
+        "`epochFileCheckpoint` of a broker in controller mode does not hold together",
+        "Where a line is no number the broker does not start; else its .bak counts, or it forgets "
+        "who has written which part of its log. Bring it back from the .bak, or a backup.",
+    ),
+    "epochs-out-of-order": Code(
+        ERROR,
+        "directory",
+        "epochs of `epochFileCheckpoint` do not rise, or their offsets do not",
+        "No broker has written this: where two logs part is found wrongly. " + _OF_A_COPY,
+    ),
+    "epoch-past-end": Code(
+        ERROR,
+        "directory",
+        "an epoch begins behind the end of the log",
+        "The log has lost its end since. The next epoch of this broker would not be written down, "
+        "and copies of it would part unseen. " + _OF_A_COPY,
+    ),
+    "confirmed-past-end": Code(
+        WARNING,
+        "checkpoint",
+        "copies had confirmed more of the log than there is of it",
+        "What is missing was lost here; other copies have it. " + _OF_A_COPY,
+    ),
+    "broker-identity-unreadable": Code(
+        WARNING,
+        "directory",
+        "`brokerIdentity` does not say cluster, broker and number",
+        "Nothing is lost. The broker does not join its controller: bring the file back as it was, "
+        "`<cluster>#<broker>#<id>`.",
+    ),
+    "long-topic-not-confirmed": Code(
+        ERROR,
+        "commitlog",
+        "a record with a topic of more than 127 bytes, in controller mode, behind what the copies "
+        "have confirmed",
+        'A broker of 5.3.3 does not start on it ("Unknown magicCode"). Start it once with '
+        "enableControllerMode=false, or let another copy take its place.",
+    ),
     "dledger-header-mismatch": Code(
         ERROR,
         "commitlog",

@@ -26,6 +26,7 @@ from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.recordcrc import property_crc_mismatches
 from rmqctl.engine.scan.scanner import ScanEntry
+from rmqctl.operations.verify.controller import ControllerChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.decodable import not_decodable
 from rmqctl.operations.verify.directories import shown
@@ -57,10 +58,10 @@ class LogChecker:
         self.blanks = 0
         self.newest_timestamp = 0
         self.suspect: Finding | None = None
-        #: Of a log that is read from its start to its end, where a DLedger group keeps it.
-        self.entries: EntryChecker | None = None
+        #: Of a log that is read from its start to its end, where it is one of several copies.
+        self.listeners: list[EntryChecker | ControllerChecker] = []
         self.undispatched = Undispatched()
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self.log = log
         self._damaged = damaged
 
@@ -94,8 +95,8 @@ class LogChecker:
 
     def _batch(self, batch: Batch) -> Iterator[Finding]:
         self.records += len(batch)
-        if self.entries is not None:
-            yield from self.entries.add(batch)
+        for listener in self.listeners:
+            yield from listener.add(batch)
         self.newest_timestamp = max(self.newest_timestamp, int(batch.store_timestamp.max()))
         for row in np.flatnonzero(~batch.crc_matches).tolist():
             bad = self._record_finding("body-crc-mismatch", batch, row)
@@ -104,7 +105,7 @@ class LogChecker:
             if body_crc == record.body_crc:
                 continue  # A broker was writing it when it was scanned.
             bad = bad._replace(expected=f"{record.body_crc:#010x}", found=f"{body_crc:#010x}")
-            if row == len(batch) - 1 and record.physical_offset >= self._snapshot.dispatched_to:
+            if row == len(batch) - 1 and record.physical_offset >= self.snapshot.dispatched_to:
                 self.suspect = bad
             else:
                 yield bad
@@ -113,7 +114,7 @@ class LogChecker:
             bad = self._record_finding("message-not-decodable", batch, row)
             yield bad._replace(expected=expected, found=found)
         yield from self._dispatch_stops(batch)
-        self.undispatched.add(self._snapshot.path, self._snapshot.config, batch)
+        self.undispatched.add(self.snapshot.path, self.snapshot.config, batch)
         yield from self._empty_parts(batch)
         for row in bad_delay_rows(batch):
             level = batch.record(row).properties[PROPERTY_DELAY_TIME_LEVEL]
@@ -142,11 +143,11 @@ class LogChecker:
         """Records on which a broker's dispatch fails, again and again, with enableMultiDispatch: of
         4.9.3 one without properties (``DefaultMessageStore#checkMultiDispatchQueue``), of any
         version one whose offsets of further queues are no numbers (``multiDispatchLmqQueue``)."""
-        if not self._snapshot.config.enable_multi_dispatch:
+        if not self.snapshot.config.enable_multi_dispatch:
             return
         kind = batch.sys_flag & TRANSACTION_TYPE_MASK
         has_unit = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
-        bare = has_unit & (batch.properties_length == 0) & (not self._snapshot.is_of_5)
+        bare = has_unit & (batch.properties_length == 0) & (not self.snapshot.is_of_5)
         for row in np.flatnonzero(bare).tolist():
             yield self._record_finding("dispatch-stops", batch, row)._replace(
                 expected="properties", found="none"
@@ -154,7 +155,7 @@ class LogChecker:
         for row in batch.multi_dispatch_rows.tolist():
             record = batch.record(row)
             properties = record.properties
-            if self._snapshot.is_of_5 and not topic_allows_lmq(record.topic):
+            if self.snapshot.is_of_5 and not topic_allows_lmq(record.topic):
                 continue
             if has_unit[row] and not offsets_are_numbers(properties):
                 yield self._record_finding("dispatch-stops", batch, row)._replace(
@@ -200,8 +201,8 @@ class LogChecker:
 
     def _end(self, end: End) -> Iterator[Finding]:
         where = self._where(end.physical_offset)
-        if self.entries is not None:
-            yield from self.entries.finish()
+        for listener in self.listeners:
+            yield from listener.finish(end.physical_offset)
         yield from self.undispatched.findings()
         if self.suspect is not None:
             # Header whole, body not: the append never finished.
@@ -228,7 +229,7 @@ class LogChecker:
             return {"path": path, "physical_offset": physical_offset}
         entry = files.entries[number]
         return {
-            "path": shown(self._snapshot.path, entry.path),
+            "path": shown(self.snapshot.path, entry.path),
             "physical_offset": physical_offset,
             "position": physical_offset - entry.file_from_offset,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from rmqctl.engine.state.laterversions import not_understood, queues_not_underst
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
+from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
-from rmqctl.operations.verify.dledger import entry_checker
 from rmqctl.operations.verify.findings import Finding, Tally, finding
 from rmqctl.operations.verify.index import IndexChecker
 from rmqctl.operations.verify.laterstart import check_later_start
@@ -224,7 +224,7 @@ def _run(
     tuning = ScanTuning(threads=plan.jobs)
     scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
-    records.entries = entry_checker(snapshot, log)
+    records.listeners = copy_checkers(snapshot, log)
     queues = QueueChecker(snapshot, log, scanner.topics, damaged)
     index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset
@@ -243,8 +243,8 @@ def _run(
         queues.log_begins(log, begin)
         index.log_begins(begin)
     try:
-        wanted = PlainWanted(units="queues" in plan.only, keys=checks_index)
-        for entry in _entries(snapshot, scanner, log_begins, begin, wanted):
+        wanted = PlainWanted("queues" in plan.only, checks_index)
+        for entry in _entries(records, scanner, log_begins, begin, wanted):
             if isinstance(entry, Finding):
                 yield entry
                 continue
@@ -302,7 +302,7 @@ def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Fi
 
 
 def _entries(
-    snapshot: Snapshot,
+    records: LogChecker,
     scanner: Scanner,
     log_begins: Callable[[], None],
     start: int | None,
@@ -314,7 +314,11 @@ def _entries(
     done = scanner.log.min_offset if start is None else start
     while True:
         try:
-            with closing(scanner.scan_plain(wanted, start)) as entries:
+            # Who looks at each record takes no plain ones.
+            entries: Generator[ScanEntry | Plain] = (
+                scanner.scan(start) if records.listeners else scanner.scan_plain(wanted, start)
+            )
+            with closing(entries):
                 for entry in entries:
                     yield entry
                     done = _end_of(entry)
@@ -328,7 +332,8 @@ def _entries(
             start = scanner.log.min_offset
             if start <= done:
                 raise
-            yield finding("file-removed-meanwhile", path=shown(snapshot.path, removed))
+            path = shown(records.snapshot.path, removed)
+            yield finding("file-removed-meanwhile", path=path)
 
 
 def _goes_on(scanner: Scanner, batch: Batch | Plain) -> bool:

@@ -1,0 +1,122 @@
+"""What a broker in controller mode (5.x) keeps beside its log: the epochs of the masters that have
+written it (``EpochFileCache``), and who it is (``BrokerMetadata``).
+
+``epochFileCheckpoint`` is text: how many entries, the CRC-32 of all of them without its top bit (0:
+not to be checked), then ``<epoch>-<start offset>`` a line (``CheckpointFile``). Where it does not
+hold together the ``.bak`` counts; a line that is no number keeps the broker from starting.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from isal.isal_zlib import crc32
+
+from formats.constants import INT_MAX, LONG_MAX
+from rmqctl.engine.files.paths import open_for_reading
+
+EPOCH_FILE, IDENTITY_FILE, BACKUP = "epochFileCheckpoint", "brokerIdentity", ".bak"
+#: No such file has as many bytes: a million changes of the master.
+_MOST_BYTES = 1 << 24
+_MOST_DIGITS = 20
+
+
+class Epoch(NamedTuple):
+    """A master's time: from ``start_offset`` (physical) on the log is of this epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+class EpochFile(NamedTuple):
+    """What a file says; ``problem`` is why it is not to be trusted, and ``is_fatal`` that a broker
+    does not start on it."""
+
+    epochs: tuple[Epoch, ...]
+    problem: str = ""
+    is_fatal: bool = False
+
+
+class BrokerIdentity(NamedTuple):
+    """Who a broker is among those that a controller keeps alike."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: int
+
+
+def read_epochs(path: Path) -> EpochFile | None:
+    """What an epoch file says (``CheckpointFile#read``); None without one. :raises CannotRead: the
+    system refuses to read it."""
+    if not path.exists():
+        return None
+    with open(open_for_reading(path), "rb") as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        return EpochFile((), f"it has more than {_MOST_BYTES} bytes")
+    lines = data.decode("latin-1").splitlines()
+    count, checksum = (_number(line, INT_MAX) for line in (*lines, "", "")[:2])
+    if count is None or checksum is None:
+        return EpochFile((), "its first two lines are no numbers", is_fatal=True)
+    epochs = []
+    for line in lines[2:]:
+        parts = line.split("-")
+        if len(parts) != 2:
+            continue
+        epoch, start = _number(parts[0], INT_MAX), _number(parts[1], LONG_MAX)
+        if epoch is None or start is None:
+            return EpochFile((), "a line is not <epoch>-<offset>", is_fatal=True)
+        epochs.append(Epoch(epoch, start))
+    if len(epochs) != count:
+        return EpochFile(tuple(epochs), f"it has {len(epochs)} entries, and says {count}")
+    # Java's line ends are the system's.
+    found = {
+        crc32("".join(line + end for line in lines[2:]).encode("latin-1")) & 0x7FFFFFFF
+        for end in ("\n", "\r\n")
+    }
+    if checksum and checksum not in found:
+        return EpochFile(tuple(epochs), "its checksum is not that of its entries")
+    return EpochFile(tuple(epochs))
+
+
+def store_epochs(root: Path) -> EpochFile | None:
+    """What counts in a store: the file, else its copy (``CheckpointFile#read``); None without
+    both."""
+    file = read_epochs(root / EPOCH_FILE)
+    if file is not None and (file.is_fatal or (file.epochs and not file.problem)):
+        return file
+    backup = read_epochs(root / (EPOCH_FILE + BACKUP))
+    if backup is not None and backup.epochs and not backup.problem:
+        return backup
+    return file or backup
+
+
+def epochs_text(epochs: tuple[Epoch, ...]) -> str:
+    """A file of these epochs (``CheckpointFile#write``)."""
+    lines = "".join(f"{one.epoch}-{one.start_offset}\n" for one in epochs)
+    return f"{len(epochs)}\n{crc32(lines.encode()) & 0x7FFFFFFF}\n{lines}"
+
+
+def until(epochs: tuple[Epoch, ...], end: int) -> tuple[Epoch, ...]:
+    """The epochs of a log that ends at a physical offset
+    (``EpochFileCache#truncateSuffixByOffset``)."""
+    return tuple(one for one in epochs if one.start_offset < end)
+
+
+def read_identity(path: Path) -> BrokerIdentity | None:
+    """Who a broker is; None where the file does not say it. :raises CannotRead: as of
+    :func:`read_epochs`."""
+    with open(open_for_reading(path), "rb") as file:
+        parts = file.read(1 << 12).decode("utf-8", "replace").split("#")
+    number = _number(parts[2].strip(), LONG_MAX) if len(parts) >= 3 else None
+    if number is None or not parts[0] or not parts[1]:
+        return None
+    return BrokerIdentity(parts[0], parts[1], number)
+
+
+def _number(text: str, most: int) -> int | None:
+    """A number as Java reads it; negative ones are none here."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        return None
+    return int(text) if int(text) <= most else None
