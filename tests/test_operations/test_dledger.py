@@ -28,6 +28,7 @@ from rmqctl.engine.state.dledger import dledger_state
 from rmqctl.errors import AmbiguousLog
 from rmqctl.operations.mend.plainstore import _NewLog, write_plain_store
 from rmqctl.operations.verify import Finding, Summary, verify
+from rmqctl.spark.source.logsplit import meet
 from tests.conftest import Golden
 from tests.golden_data import DLEDGER_STORES, broker_conf, copy_tree, expected, state
 from tests.seeds import times
@@ -220,6 +221,18 @@ def test_parts_meet_at_entries(golden: Golden) -> None:
         assert len(borders) <= len(bounds) // 4
         if not wrong:
             assert places == PLACES
+    log.close()
+
+
+def test_splits_on_spark_begin_at_entries(golden: Golden) -> None:
+    """Wherever they were planned to: both neighbours get the same answer, and no entry is in none
+    of them, nor in two."""
+    log = opened(golden("dledger"))
+    for number, place in enumerate(PLACES[1:20], 1):
+        start, before = place - HEADER, PLACES[number - 1]
+        for offset in (start, start + 1, place - 1, place):
+            assert meet(log, offset, CONFIG) == start
+        assert meet(log, before + 1, CONFIG) == start
     log.close()
 
 

@@ -14,7 +14,7 @@ import pytest
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
 from rmqctl.operations.verify import Finding
 from tests.conftest import Golden
-from tests.golden_data import STORES, broker_conf, copy_tree, state
+from tests.golden_data import DLEDGER_STORES, STORES, broker_conf, copy_tree, state
 
 CONFIG = broker_conf("basic")
 ENOUGH = Limits(1 << 20, 1 << 20)
@@ -34,7 +34,7 @@ def found(root: Path, limits: Limits = ENOUGH) -> list[Finding]:
     return findings
 
 
-@pytest.mark.parametrize("name", sorted(set(STORES) - {"defaults"}))
+@pytest.mark.parametrize("name", sorted({*STORES, *DLEDGER_STORES} - {"defaults"}))
 def test_a_store_of_the_engine_is_in_order(golden: Golden, name: str) -> None:
     summary = Summary()
     findings = list(lint(golden(name), broker_conf(name), summary, ENOUGH))

@@ -77,8 +77,10 @@ def meet(log: CommitLog, offset: int, config: MessageStoreConfig) -> int:
         if isinstance(entry, Batch):
             place = entry.end_offset
         elif isinstance(entry, End):
-            # Nothing more is written, unless the end is that of the search.
-            place = place if place >= offset else start + size
+            # Nothing more is written, unless the end is that of the search. That may lie in the
+            # header of an entry, with which its record begins.
+            if entry.physical_offset < offset:
+                place = start + size
         else:
             place = entry.physical_offset + _length(entry)
     return min(place, start + size)
