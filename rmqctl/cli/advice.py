@@ -52,6 +52,7 @@ _SALVAGE = Command(("salvage", "--output", "{salvaged}", "--dry-run"))
 REPAIR_PLAN = Command(("repair", "--plan", "{plan}"), cures=True)
 _OF_QUEUE = Command(("walk", "commitlog"), ("topic", "queue_id"))
 _DELAYED = Command(("schedule", "ls"))
+_TIMER_ANEW = Command(("timer", "rebuild"), cures=True)
 _TIMED = Command(("timer", "ls"))
 _QUEUE_ANEW = Command(
     ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}"),
@@ -169,22 +170,22 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "checkpoint-in-future": Command(("checkpoint", "set", "--computed"), cures=True),
     "checkpoint-zero": _FLUSH,
     # a start of 5.x
-    "timer-wheel-length": None,
+    "timer-wheel-length": _TIMER_ANEW,
     "timer-metrics-unreadable": None,
-    "timer-wheel-missing": None,
-    "timer-log-length": None,
-    "timer-log-file-missing": None,
-    "timer-log-cut-short": None,
-    "timer-log-lost": None,
-    "timer-checkpoint-missing": None,
-    "timer-queue-lost": None,
+    "timer-wheel-missing": _TIMER_ANEW,
+    "timer-log-length": _TIMER_ANEW,
+    "timer-log-file-missing": _TIMER_ANEW,
+    "timer-log-cut-short": _TIMER_ANEW,
+    "timer-log-lost": _TIMER_ANEW,
+    "timer-checkpoint-missing": _TIMER_ANEW,
+    "timer-queue-lost": _TIMER_ANEW,
     "timer-behind": _TIMED,
-    "timer-slot-misplaced": None,
-    "timer-chain-broken": None,
-    "timer-unit-unreachable": None,
+    "timer-slot-misplaced": _TIMER_ANEW,
+    "timer-chain-broken": _TIMER_ANEW,
+    "timer-unit-unreachable": _TIMER_ANEW,
     "timer-message-expired": _TIMED,
-    "timer-unit-past-log-end": None,
-    "timer-unit-mismatch": None,
+    "timer-unit-past-log-end": _TIMER_ANEW,
+    "timer-unit-mismatch": _TIMER_ANEW,
     "queue-type-contradicted": None,
     "compaction-file-unpaired": None,
     # a log of DLedger

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, Kind
+from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, UNITS, Kind
 
 
 class TimerMessageRow(TypedDict):
@@ -63,7 +63,36 @@ class TimerLsSummary(TypedDict):
     ]
 
 
+class TimerRebuildSummary(TypedDict):
+    """What became of the messages of `rmq_sys_wheel_timer` that the log has."""
+
+    type: Literal["summary"]
+    messages: Annotated[int, MESSAGES, "messages that wait, and are in the new wheel"]
+    recalls: Annotated[int, MESSAGES, "messages that recall one, and are in it, too"]
+    due: Annotated[int, MESSAGES, "of the messages, what the next start delivers at once"]
+    doubtful: Annotated[
+        int,
+        MESSAGES,
+        "of these, what may have been delivered before: there is no UNIQ_KEY to find a copy by, or "
+        "no check point that tells",
+    ]
+    done: Annotated[int, MESSAGES, "messages that the timer was through with"]
+    delivered_before: Annotated[
+        int, MESSAGES, "messages that are due, and have a copy in their topic: left out"
+    ]
+    superseded: Annotated[int, MESSAGES, "records of which there is a later one, rolled: left out"]
+    gone: Annotated[int, MESSAGES, "units of the queue whose record is not there: lost"]
+    unreadable: Annotated[int, MESSAGES, "records without a time of delivery: left out"]
+    units: Annotated[int, UNITS, "units of the new timer log"]
+    read_timestamp: Annotated[int, MILLISECONDS, "the first slot that the next start delivers"]
+    queue_offset: Annotated[
+        int, MESSAGES, "where the next start goes on with `rmq_sys_wheel_timer`"
+    ]
+    kept: Annotated[list[str], "directory in which the former files are kept"]
+
+
 KINDS = (
     Kind("timer_message", TimerMessageRow, printed_by=("timer ls",)),
     Kind("summary (timer ls)", TimerLsSummary),
+    Kind("summary (timer rebuild)", TimerRebuildSummary),
 )

@@ -124,7 +124,12 @@ FEATURES = {
     "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),
     "batch-queues": Feature("Batch queues", "named", "5.3.3"),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),
-    "timer": Feature("Timer wheel", "named", "5.3.3"),
+    "timer": Feature(
+        "Messages with a time of delivery: wheel, timer log and check point read, verified, and"
+        " made anew from the messages",
+        "of 5.4 and later nothing is proven",
+        "5.3.3",
+    ),
     "pop": Feature(
         "Messages that were popped",
         "`pop ls` names those that the broker gives back, and where; not of pop in RocksDB",

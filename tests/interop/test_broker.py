@@ -152,7 +152,6 @@ def store(chance: random.Random, tmp_path: Path) -> Iterator[tuple[Path, Row]]:
 
 
 @pytest.mark.proves("broker")
-@pytest.mark.proves("timer", level="named")
 def test_a_broker_runs_on_a_store_that_rmqctl_made(
     engine: Engine, store: tuple[Path, Row], tmp_path: Path
 ) -> None:

@@ -197,6 +197,7 @@ STORE_COMMANDS = [
     ("schedule", "ls"),
     ("schedule", "deliver"),
     ("timer", "ls"),
+    ("timer", "rebuild", "--yes"),
     ("transaction", "ls"),
     ("transaction", "commit", "0"),
     ("rebuild", "all", "--missing"),

@@ -25,6 +25,7 @@ WRITING: list[tuple[str, ...]] = [
     ("rebuild", "all", "--missing", "--dry-run"),
     ("schedule", "deliver"),
     ("schedule", "deliver", "--dry-run"),
+    ("timer", "rebuild", "--yes"),
     ("transaction", "commit", "0"),
     ("transaction", "rollback", "0", "--dry-run"),
 ]

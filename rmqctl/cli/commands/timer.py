@@ -1,4 +1,4 @@
-"""``rmqctl timer ls``."""
+"""``rmqctl timer ls|rebuild``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
-from rmqctl.cli.options import common, limit_option, topic_option
+from rmqctl.cli.options import common, dry_run_option, limit_option, topic_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time
@@ -24,11 +25,11 @@ _now_option = click.option(
     "timer",
     examples=[
         "rmqctl timer ls --store DIR",
-        "rmqctl timer ls --topic orders --format ndjson",
+        "rmqctl timer rebuild --store DIR --dry-run",
     ],
 )
 def command() -> None:
-    """Messages with a time of delivery (5.x): list what waits."""
+    """Timed messages of 5.x: what waits; the timer anew."""
 
 
 @make(
@@ -79,5 +80,46 @@ def _note_losses(settings: Settings, summary: Row) -> None:
         )
 
 
+@make(
+    "rebuild",
+    examples=[
+        "rmqctl timer rebuild --store DIR --dry-run",
+        "rmqctl timer rebuild --store DIR --broker-conf broker.conf --yes",
+    ],
+    exits={
+        1: "messages that wait are lost, or may be delivered twice",
+        **{code: EXIT_CODES[code] for code in (4, 6)},
+    },
+)
+@_now_option
+@click.option("--yes", is_flag=True, help="Consent to the change.")
+@dry_run_option
+@common
+def rebuild(settings: Settings, now: int | None, yes: bool, dry_run: bool) -> int:
+    """Make wheel, timer log and check point from the messages.
+
+    The messages of rmq_sys_wheel_timer that the log has and that the timer has not delivered go
+    into a new wheel. Those that are due, also those that a start would pass over, are delivered by
+    the next start, but for those of which a copy stands in their topic. Prints a summary. The
+    former files are kept in rmqctl-old-<time>/, which `rebuild --purge` removes.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.mend.timer import rebuild_timer
+
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes exclude each other.")
+    moment = system_clock() if now is None else now
+    row = rebuild_timer(settings.root, settings.config, moment, consent=yes, dry_run=dry_run)
+    with settings.writer(None) as writer:
+        writer.rows([row])
+    if row["doubtful"]:
+        settings.note(
+            f"note: {row['doubtful']} messages that are due may have been delivered before: nothing"
+            " tells."
+        )
+    return int(bool(row["doubtful"] or row["gone"] or row["unreadable"]))
+
+
 command.add_command(ls)
-command.sections = {"Inspect (never writes)": ["ls"]}
+command.add_command(rebuild)
+command.sections = {"Inspect (never writes)": ["ls"], "Write": ["rebuild"]}

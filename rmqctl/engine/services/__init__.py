@@ -8,5 +8,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.services.schedule`
 - :mod:`~rmqctl.engine.services.search`
 - :mod:`~rmqctl.engine.services.timer`
+- :mod:`~rmqctl.engine.services.timerset`
 - :mod:`~rmqctl.engine.services.transaction`
 """

@@ -10,4 +10,5 @@ Other rooms use:
 - :mod:`~rmqctl.operations.mend.salvage`
 - :mod:`~rmqctl.operations.mend.salvagerows`
 - :mod:`~rmqctl.operations.mend.swap`
+- :mod:`~rmqctl.operations.mend.timer`
 """

@@ -6,7 +6,7 @@ from __future__ import annotations
 from rmqctl.operations.verify.codes import ERROR, INFO, WARNING, Code
 
 _TIMER_ANEW = (
-    "Bring timerwheel, timerlog/ and config/timercheck back from one backup: they belong together."
+    "`rmqctl timer rebuild` makes wheel, timer log and check point anew from the messages."
 )
 
 LATER_CODES: dict[str, Code] = {
@@ -14,10 +14,7 @@ LATER_CODES: dict[str, Code] = {
         ERROR,
         "directory",
         "the timer wheel of 5.x has another length than every wheel",
-        "A broker of 5.x does not start on it. Bring `timerwheel` back from a replica or a backup. "
-        "Without one move it, `timerlog/` and `config/timercheck` away: the broker makes them anew "
-        "from the queue of rmq_sys_wheel_timer, and delivers at once what was due by then, also "
-        "what was delivered before.",
+        "A broker of 5.x does not start on it. " + _TIMER_ANEW,
     ),
     "timer-metrics-unreadable": Code(
         ERROR,

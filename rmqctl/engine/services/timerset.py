@@ -1,0 +1,163 @@
+"""The messages that a store's timer has still to deliver, by the log: what a new wheel is made of.
+
+Whether a message was delivered is written nowhere. Those whose time is before the read clock, and
+which the timer had in its wheel, are done; of others that are due a copy in their topic tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from formats import constants
+from formats.constants import TIMER_TOPIC
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.timer import Timer, copy_of, java_long, out_timestamp, recalled_key
+
+if TYPE_CHECKING:
+    from rmqctl.engine.store import Store
+
+_UNITS_AT_ONCE = 4096
+#: Days of the wheel; a start passes over what is older.
+_HALF_RING = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
+
+
+class Waiting(NamedTuple):
+    """A record of the timer's topic that belongs into the wheel."""
+
+    record: Record
+    queue_offset: int
+    out_timestamp: int
+    is_recall: bool
+
+
+@dataclass
+class Counts:
+    """What became of the records of the timer's topic.
+
+    ``messages`` and ``recalls`` wait; of the messages ``due`` are due, and ``doubtful`` of these
+    have nothing by which a copy could be found, or no check point that proves them. Not in the
+    wheel any more: ``done``, ``delivered_before`` (a copy stands in the topic), ``superseded`` (a
+    later record is the same message, rolled), ``gone`` (no record), ``unreadable`` (no time).
+    """
+
+    messages: int = 0
+    recalls: int = 0
+    due: int = 0
+    doubtful: int = 0
+    done: int = 0
+    delivered_before: int = 0
+    superseded: int = 0
+    gone: int = 0
+    unreadable: int = 0
+
+
+class TimerSet:
+    """The messages of a store that wait at ``now`` (ms).
+
+    ``clock`` is the first slot of a wheel for them: the timer's own, or, where that is so old that
+    a start would pass over it, or nothing tells it, now.
+    """
+
+    def __init__(self, store: Store, timer: Timer, now: int) -> None:
+        self._store = store
+        self._timer = timer
+        self._now = now
+        precision, read = timer.precision, timer.checkpoint.read_timestamp
+        self._is_known = read > 0
+        floor = now // precision * precision
+        self._read = read if self._is_known else 0
+        is_kept = self._is_known and read > floor - _HALF_RING * precision
+        self.clock = read // precision * precision if is_kept else floor
+        self.end = 0 if timer.queue is None else timer.queue.max_offset
+        self.counts = Counts()
+
+    def last_unit(self) -> tuple[int, int] | None:
+        """Physical offset and size of the last message of the timer's queue; None without any."""
+        queue = self._timer.queue
+        unit = None if queue is None else queue.unit(self.end - 1)
+        return None if unit is None or not unit.is_written else (unit.physical_offset, unit.size)
+
+    def messages(self) -> Iterator[Waiting]:
+        """In the order of the queue; :attr:`counts` are whole behind the last."""
+        rolls = self._rolled()
+        for queue_offset, record in self._records():
+            if record is None:
+                self.counts.gone += 1
+                continue
+            out = out_timestamp(record)
+            if out is None:
+                self.counts.unreadable += 1
+                continue
+            is_recall = recalled_key(record) is not None
+            if _rolls(record) < rolls.get(_identity(record), 0):
+                self.counts.superseded += 1
+            elif self._is_done(record, queue_offset, out, is_recall=is_recall):
+                self.counts.done += 1
+            elif not is_recall and out <= self._now and copy_of(self._store, record) is not None:
+                self.counts.delivered_before += 1
+            else:
+                self._count(record, out, is_recall=is_recall)
+                yield Waiting(record, queue_offset, out, is_recall)
+
+    def _is_done(self, record: Record, queue_offset: int, out: int, *, is_recall: bool) -> bool:
+        """Whether the timer is through with a record: its slot is, and it was in the wheel; what
+        recalls another has no effect any more."""
+        if not self._is_known:
+            return is_recall and out < self.clock
+        was_in_wheel = queue_offset < self._timer.checkpoint.queue_offset
+        return out < self._read and (was_in_wheel or is_recall)
+
+    def _count(self, record: Record, out: int, *, is_recall: bool) -> None:
+        self.counts.recalls += is_recall
+        self.counts.messages += not is_recall
+        if not is_recall and out <= self._now:
+            self.counts.due += 1
+            key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
+            self.counts.doubtful += key is None or not self._is_known
+
+    def _rolled(self) -> dict[tuple[str | None, ...], int]:
+        """Messages that were rolled, and how often at the most."""
+        found: dict[tuple[str | None, ...], int] = {}
+        for _, record in self._records():
+            if record is not None and (rolls := _rolls(record)):
+                key = _identity(record)
+                found[key] = max(found.get(key, 0), rolls)
+        return found
+
+    def _records(self) -> Iterator[tuple[int, Record | None]]:
+        """Queue offsets and records of the timer's topic; None where none of it stands."""
+        queue = self._timer.queue
+        if queue is None:
+            return
+        find = self._store.commit_log.find_record
+        for start in range(queue.min_offset, self.end, _UNITS_AT_ONCE):
+            for offset, unit in list(queue.units(start, min(start + _UNITS_AT_ONCE, self.end))):
+                if unit.is_pre_blank or not unit.is_written:
+                    continue
+                record = find(unit.physical_offset)
+                if record is not None and (record.total_size, record.topic) != (
+                    unit.size,
+                    TIMER_TOPIC,
+                ):
+                    record = None
+                yield offset, record
+
+
+def _rolls(record: Record) -> int:
+    return java_long(record.properties.get(constants.PROPERTY_TIMER_ROLL_TIMES)) or 0
+
+
+def _identity(record: Record) -> tuple[str | None, ...]:
+    """What a message and its rolled copies have alike."""
+    properties = record.properties
+    names = (
+        constants.PROPERTY_UNIQ_KEY,
+        constants.PROPERTY_REAL_TOPIC,
+        constants.PROPERTY_REAL_QUEUE_ID,
+        constants.PROPERTY_TIMER_OUT_MS,
+        constants.PROPERTY_TIMER_DEL_UNIQKEY,
+    )
+    born = f"{record.born_timestamp} {record.body_crc}"
+    return (born, *(properties.get(name) for name in names))

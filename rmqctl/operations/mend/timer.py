@@ -1,0 +1,141 @@
+"""timer rebuild: wheel, timer log and check point of 5.x from the messages that wait.
+
+They are built aside and put in place one after the other. A wheel of one byte stands in its place
+meanwhile, with which no broker starts: killed in between, the store says so until this is done
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from formats import constants
+from formats.text import string_hash_code
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.services.timer import Timer
+from rmqctl.engine.services.timerset import TimerSet
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.engine.store import Store
+from rmqctl.engine.timer.newtimer import NewTimer, Place
+from rmqctl.errors import CannotWrite, NeedsConsent
+from rmqctl.operations.mend.swap import kept_name, refuse_links, swap
+
+if TYPE_CHECKING:
+    from rmqctl.rows.timers import TimerRebuildSummary
+
+_STAGING = "rmqctl-timer"
+_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
+
+
+def rebuild_timer(
+    root: Path, config: MessageStoreConfig, now: int, *, consent: bool, dry_run: bool
+) -> TimerRebuildSummary:
+    """Makes the timer's files anew, under the store's lock; with ``dry_run`` they are built and
+    thrown away. What stood there before is kept in ``rmqctl-old-<time>/``.
+
+    :raises NeedsConsent: neither ``consent`` nor ``dry_run``; nothing was changed.
+    :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
+    :raises CannotWrite, StoreReadOnly, SymbolicLinkRefused: what the system says.
+    """
+    paths.check_store(root)
+    check_understood(root, config)
+    if dry_run:
+        return _planned(root, config, now)
+    if not consent:
+        planned = _planned(root, config, now)
+        waits = f"{planned['messages']} messages that wait"
+        raise NeedsConsent(reason=f"timer rebuild makes wheel and timer log of {waits}.")
+    paths.check_writable(root)
+    check_not_amid_repair(root)
+    lock = StoreLock(root)
+    staging = root / _STAGING
+    try:
+        for name in (*_PARTS, _STAGING):
+            refuse_links(root, Path(name))
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        summary = _build(root, config, now, staging)
+        kept = root / kept_name()
+        _put_in_place(root, staging, kept)
+        summary["kept"] = [kept.name] if kept.exists() else []
+        return summary
+    except OSError as error:
+        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
+    finally:
+        if not staging.is_symlink():
+            shutil.rmtree(staging, ignore_errors=True)
+        lock.release()
+
+
+def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
+    """What a rebuild would make; nothing is written."""
+    return _build(root, config, now, None)
+
+
+def _build(
+    root: Path, config: MessageStoreConfig, now: int, output: Path | None
+) -> TimerRebuildSummary:
+    with Store(root, config) as store:
+        timer = Timer(store)
+        try:
+            waiting = TimerSet(store, timer, now)
+            units = _write(store, timer, waiting, output)
+        finally:
+            timer.close()
+    return {
+        "type": "summary",
+        **asdict(waiting.counts),  # type: ignore[typeddict-item]
+        "units": units,
+        "read_timestamp": waiting.clock,
+        "queue_offset": waiting.end,
+        "kept": [],
+    }
+
+
+def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path | None) -> int:
+    """Builds the files below ``output``, or only counts; how many units there are."""
+    if output is None:
+        return sum(1 for _ in waiting.messages())
+    config, precision = store.config, timer.precision
+    window = config.timer_roll_window_slot
+    most = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
+    if not 2 <= window <= most:
+        window = most
+    made = NewTimer(output, timer.log.files.file_size, precision, window * precision, waiting.clock)
+    try:
+        last = -1
+        for one in waiting.messages():
+            topic = one.record.properties.get(constants.PROPERTY_REAL_TOPIC)
+            hashed = 0 if topic is None else string_hash_code(topic)
+            place = Place(one.record.physical_offset, one.record.total_size, hashed)
+            made.add(place, one.out_timestamp, recalls=one.is_recall)
+            last = one.queue_offset
+        newest = waiting.last_unit()
+        if newest is not None and last != waiting.end - 1:
+            made.steer(Place(*newest, 0))
+        made.finish(timer.checkpoint, waiting.end)
+        return made.units
+    finally:
+        made.close()
+
+
+def _put_in_place(root: Path, staging: Path, kept: Path) -> None:
+    blocker = staging / "blocker"
+    blocker.mkdir()
+    (blocker / paths.TIMER_WHEEL).write_bytes(b"\0")
+    swap(root, blocker, kept, Path(paths.TIMER_WHEEL))
+    for name in (paths.TIMER_LOG, paths.TIMER_CHECKPOINT):
+        swap(root, staging, kept, Path(name))
+    os.rename(staging / paths.TIMER_WHEEL, root / paths.TIMER_WHEEL)
+    descriptor = os.open(root, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
