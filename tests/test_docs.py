@@ -310,6 +310,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from stores_by_name(root, capsys)
     yield from popped(root, capsys)
+    yield from converted(root, capsys)
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
     yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body-as hex --decompress")
@@ -399,6 +400,15 @@ def popped(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str
     assert run(shlex.split(line)) == 0
     for text in capsys.readouterr().out.splitlines():
         yield "pop ls", json.loads(text)
+
+
+def converted(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """The plan of what becomes of a store in RocksDB."""
+    store = golden_data.unpacked("rocksdb", root, golden_data.LATER)
+    line = f"rebuild queues --to-file-queues --in-place --dry-run --store {store} --format ndjson"
+    assert run(shlex.split(line)) == 0
+    for text in capsys.readouterr().out.splitlines():
+        yield "rebuild --to-file-queues", json.loads(text)
 
 
 def backed_up(

@@ -305,6 +305,27 @@ class RebuildSummary(TypedDict):
     purged: NotRequired[Annotated[list[str], "directories removed; not with `--missing`"]]
 
 
+class ToFileQueuesSummary(TypedDict):
+    """Of `rebuild queues --to-file-queues`."""
+
+    type: Literal["summary"]
+    dry_run: Annotated[bool, "nothing was changed, and nothing is counted that the log would tell"]
+    databases: Annotated[list[str], "databases of the store that files replace"]
+    records: Annotated[int, "records read"]
+    queues: Annotated[int, QUEUES, "queues written"]
+    units: Annotated[int, UNITS, "units written that the log has records of"]
+    ended_queues: Annotated[
+        int, QUEUES, "of the queues, those that have their last unit alone: the log has expired"
+    ]
+    topics: Annotated[int | None, TOPICS, "topics in `topics.json`; null: no database was read"]
+    groups: Annotated[int | None, "groups in `subscriptionGroup.json`; null likewise"]
+    offsets: Annotated[
+        int | None, "topics of groups that have offsets in `consumerOffset.json`; null likewise"
+    ]
+    damages: Annotated[int, "parts of the log that were left out"]
+    kept: Annotated[list[str], "directories with what was replaced"]
+
+
 class ScheduleLsSummary(TypedDict):
     type: Literal["summary"]
     levels: Annotated[int, "levels printed"]
@@ -366,6 +387,7 @@ KINDS = (
     Kind("summary (groups)", GroupsSummary),
     Kind("summary (group set-offset)", GroupSetOffsetSummary),
     Kind("summary (rebuild)", RebuildSummary),
+    Kind("summary (rebuild --to-file-queues)", ToFileQueuesSummary),
     Kind("summary (schedule ls)", ScheduleLsSummary),
     Kind("summary (schedule deliver)", ScheduleDeliverSummary),
     Kind("summary (transaction ls)", TransactionLsSummary),

@@ -121,7 +121,12 @@ FEATURES = {
         " engine goes on with; killed ones, too",
         "groups of one member; rmqctl appends to no such log",
     ),
-    "rocksdb": Feature("Queues in RocksDB", "named; writing is refused", "5.3.3"),
+    "rocksdb": Feature(
+        "Queues in RocksDB",
+        "named; writing is refused. `rebuild queues --to-file-queues` makes file queues of them,"
+        " and JSON files of topics, groups and offsets: a broker goes on with these",
+        "5.3.3",
+    ),
     "batch-queues": Feature("Batch queues", "named", "5.3.3"),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),
     "timer": Feature(

@@ -110,7 +110,7 @@ FLOORS = {
 MOST_LINES = {"module": 400, "function": 60}
 #: Packages that talk to a user or belong to one room.
 FOREIGN = {"click", "rich", "textual", "pyspark", "pyarrow", "pandas"}
-ENGINE_PACKAGES = {"numpy", "isal", "lz4", "zstandard", "formats", "rmqctl"}
+ENGINE_PACKAGES = {"numpy", "isal", "lz4", "zstandard", "rocksdict", "formats", "rmqctl"}
 
 
 def sources(room: str) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli import tofiles
 from rmqctl.cli.command import EXIT_CODES
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import dry_run_option, jobs_of, jobs_option, queue_id_option, topic_option
@@ -40,6 +41,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
         "rmqctl rebuild index --store DIR --broker-conf broker.conf --in-place --dry-run",
         "rmqctl rebuild all --store DIR --purge --yes",
         "rmqctl rebuild all --store DIR --missing",
+        "rmqctl rebuild queues --store DIR --to-file-queues --in-place --dry-run",
         "rmqctl rebuild all --store DIR --output /tmp/rebuilt --master 'local[*]'",
         "rmqctl rebuild all --store '/data/*/store' --in-place --yes --master spark://HOST:7077",
     ],
@@ -59,6 +61,14 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @dry_run_option
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
 @click.option("--missing", is_flag=True, help="Add to the store what is missing, and no more.")
+@click.option(
+    "--to-file-queues",
+    is_flag=True,
+    help="Of a store with queues in RocksDB (5.x) make one with files; needs --yes.",
+)
+@click.option(
+    "--from-log-alone", is_flag=True, help="With --to-file-queues: do not read the databases."
+)
 @jobs_option
 @spark_options()
 @output_options
@@ -74,12 +84,19 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing queues and
     index that lag behind the log, or are not there, get what they lack, and the summary counts it.
 
+    With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made of the log, and
+    the JSON files of config/, made of its databases of topics, groups and offsets; the databases go
+    to rmqctl-old-<time>/. Reading them needs the extra rocksdb; --from-log-alone goes without.
+
     Prints rows of type damage for parts of the log that cannot be read, then a summary. With
     --master there may be several stores: each is built below a directory of its broker's name in
     --output, and has a row of type store. One that fails is told there, and ends the command with
     its error when the others are done.
     """
     stores = settings.mapped_stores("rebuild", format, options["master"])
+    tofiles.check_options(what, options, len(stores))
+    if options["to_file_queues"]:
+        return tofiles.convert_to_files(stores[0], options, jobs_of(options))
     if options["missing"]:
         _check_missing(options, len(stores))
         return _add_missing(stores[0], what, dry_run=options["dry_run"])

@@ -10,5 +10,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.state.laterversions`
 - :mod:`~rmqctl.engine.state.orderinfo`
 - :mod:`~rmqctl.engine.state.persist`
+- :mod:`~rmqctl.engine.state.rocksdb`
 - :mod:`~rmqctl.engine.state.topicconfig`
 """

@@ -18,7 +18,7 @@ from rmqctl.engine.files.paths import CONSUME_QUEUE
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import dledger_logs
-from rmqctl.errors import UnsupportedStore, WrittenByItsBrokers
+from rmqctl.errors import UnsupportedStore, UsageError, WrittenByItsBrokers
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -60,6 +60,19 @@ _CONFIG_IN_ROCKSDB = _OFFSETS_IN_ROCKSDB | {
 _ROCKSDB_STORE = "defaultRocksDB"
 #: RocksDB names the file of its current manifest so.
 _ROCKSDB_MARK = "CURRENT"
+
+
+#: These three go with queues in RocksDB, and become JSON files with them.
+_GO_WITH_QUEUES = ("config/topics", "config/subscriptionGroups", "config/consumerOffsets")
+
+
+class QueuesInRocksDB(UnsupportedStore):
+    """Its queues are no files."""
+
+    template = (
+        "{path}: {reason}. Nothing was changed. Let its broker write, or have file queues made of "
+        "them: `rmqctl rebuild queues --to-file-queues --in-place`."
+    )
 
 
 def not_understood(root: Path) -> Iterator[tuple[str, str]]:
@@ -113,9 +126,9 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
         )
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
-            raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
+            raise QueuesInRocksDB(path=str(root / name), reason=f"the store keeps its {what}")
     if config.store_type.lower() == _ROCKSDB_STORE.lower():
-        raise UnsupportedStore(
+        raise QueuesInRocksDB(
             path=str(root / CONSUME_QUEUE),
             reason=f"storeType={config.store_type}: its broker keeps queues in RocksDB (5.x)",
         )
@@ -135,6 +148,27 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
             "config/ may be long out of date",
             advice=_READING,
         )
+
+
+def rocksdb_to_convert(root: Path) -> list[str]:
+    """The databases of a store that becomes one with file queues (``rebuild --to-file-queues``),
+    those of queues first.
+
+    :raises UsageError: there is none.
+    :raises UnsupportedStore: it has others, or is nobody's to change for another reason.
+    """
+    for name in dledger_logs(root):
+        raise UnsupportedStore(path=str(root / name), reason="a DLedger group keeps its log there")
+    known = {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB, *_GO_WITH_QUEUES}
+    found = []
+    for name, what in not_understood(root):
+        if name in known:
+            found.append(name)
+        elif name in _CONTROLLER or name in _CONFIG_IN_ROCKSDB:
+            raise UnsupportedStore(path=str(root / name), reason=f"the store has {what}")
+    if not found:
+        raise UsageError(reason=f"{root} has no queues in RocksDB: leave --to-file-queues out.")
+    return sorted(found, key=lambda name: name in _GO_WITH_QUEUES)
 
 
 def check_offsets_in_files(root: Path) -> None:

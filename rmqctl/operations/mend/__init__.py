@@ -11,4 +11,5 @@ Other rooms use:
 - :mod:`~rmqctl.operations.mend.salvagerows`
 - :mod:`~rmqctl.operations.mend.swap`
 - :mod:`~rmqctl.operations.mend.timer`
+- :mod:`~rmqctl.operations.mend.tofiles`
 """

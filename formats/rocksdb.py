@@ -1,0 +1,46 @@
+"""What 5.x stores in the RocksDB of its queues: keys and values.
+
+A key begins with the length of a topic, 0x01, the topic, 0x01. In the column family ``default``
+queue id, 0x01, queue offset follow (``RocksDBConsumeQueueTable``), in ``offset`` ``max`` or
+``min``, 0x01, queue id (``RocksDBConsumeQueueOffsetTable``). All numbers are big-endian.
+"""
+
+import struct
+from typing import Final
+
+#: ``AbstractRocksDBStorage.CTRL_1``, between the parts of a key.
+MARK: Final = b"\x01"
+TOPIC_LENGTH: Final = struct.Struct(">i")
+QUEUE_ID: Final = struct.Struct(">i")
+QUEUE_OFFSET: Final = struct.Struct(">q")
+MAX: Final = b"max"
+#: ``RocksDBConsumeQueueOffsetTable.MAX_PHYSICAL_OFFSET_CHECKPOINT``: the "topic" whose end says how
+#: far queues are built.
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+#: Of a unit: commit log offset, size, tags code, store time.
+UNIT: Final = struct.Struct(">qiqq")
+#: Of an end: commit log offset and queue offset of that unit.
+END: Final = struct.Struct(">qq")
+
+
+def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:
+    """The key of a unit."""
+    name = topic.encode()
+    numbers = MARK + QUEUE_ID.pack(queue_id) + MARK + QUEUE_OFFSET.pack(queue_offset)
+    return TOPIC_LENGTH.pack(len(name)) + MARK + name + numbers
+
+
+def topic_and_rest(key: bytes) -> tuple[str, bytes] | None:
+    """The topic of a key, and what follows it; None: it is no such key."""
+    if len(key) < TOPIC_LENGTH.size + 2:
+        return None
+    (length,) = TOPIC_LENGTH.unpack_from(key)
+    start = TOPIC_LENGTH.size + 1
+    if not 0 < length <= len(key) - start - 1:
+        return None
+    if key[start - 1 : start] != MARK or key[start + length : start + length + 1] != MARK:
+        return None
+    try:
+        return key[start : start + length].decode(), key[start + length + 1 :]
+    except UnicodeDecodeError:
+        return None

@@ -1,0 +1,240 @@
+"""What 5.x keeps in RocksDB, read only: units and ends of queues, topics, groups and offsets.
+
+The package is ``rocksdict`` (extra ``rocksdb``). A database is opened by a directory of links to
+its files, outside of the store: even to read, the library writes notes beside the files it opens.
+After a kill a database of queues ends where it was last flushed, and one of the configuration has
+what follows in its own log, which is read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from formats import rocksdb as layout
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.topicconfig import data_version
+from rmqctl.errors import UnsupportedStore
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_DEFAULT, _OFFSET, _VERSION, _FORBIDDEN = "default", "offset", "kvDataVersion", "forbidden"
+#: More than a broker stores of one topic or group.
+_LARGEST_VALUE = 16 << 20
+
+
+class RocksDBMissing(UnsupportedStore):
+    """What lies in RocksDB is asked for without the library."""
+
+    template = "{path} is a RocksDB database, which needs the package rocksdict."
+    step = "Nothing was changed. Install it with `{install}`."
+    command_step = (
+        "Nothing was changed. Install it with `{install}`, or give --from-log-alone, which leaves "
+        "out what only the database knows."
+    )
+
+
+class RocksDBUnreadable(UnsupportedStore):
+    """The library does not open a database, or stops in it."""
+
+    template = "{path}: RocksDB cannot be read: {reason}."
+    step = "Nothing was changed. Take the database from a backup."
+    command_step = (
+        "Nothing was changed. Take the database from a backup, or give --from-log-alone, which "
+        "leaves out what only the database knows."
+    )
+
+
+class QueueEnd(NamedTuple):
+    """The last unit of a queue: where its record is, or was, and its size and tags code; both None
+    when the database has the unit no more."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int | None
+    tags_code: int | None
+
+
+class Database:
+    """One database, as a context manager. :raises RocksDBMissing: there is no ``rocksdict``.
+    :raises RocksDBUnreadable: the library refuses it."""
+
+    def __init__(self, path: Path) -> None:
+        if util.find_spec("rocksdict") is None:
+            from rmqctl.installed import install_command
+
+            raise RocksDBMissing(path=str(path), install=install_command("rocksdb"))
+        self._path = path
+        self._links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
+        self._families: dict[str, Any] = {}
+        self._database: Any = None
+
+    def __enter__(self) -> Database:
+        from rocksdict import AccessType, Options, Rdict
+
+        try:
+            for entry in os.scandir(self._path):
+                if entry.is_file(follow_symlinks=False):
+                    (self._links / entry.name).symlink_to(Path(entry.path).absolute())
+            options = Options(raw_mode=True)
+            names = Rdict.list_cf(str(self._links), options)
+            self._database = Rdict(
+                str(self._links),
+                options=options,
+                column_families={name: Options(raw_mode=True) for name in names},
+                access_type=AccessType.read_only(),
+            )
+            for name in names:
+                self._families[name] = self._database.get_column_family(name)
+        except Exception as error:  # The library has no class of its own for what it finds wrong.
+            self.close()
+            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._families.clear()
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        shutil.rmtree(self._links, ignore_errors=True)
+
+    def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a column family in the order of keys; none when there is no such."""
+        if family not in self._families:
+            return
+        items = iter(self._families[family].items())
+        while True:
+            try:
+                key, value = next(items)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+            if len(value) <= _LARGEST_VALUE:
+                yield key, value
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        try:
+            value = self._families[family].get(key) if family in self._families else None
+        except Exception as error:
+            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+        return value if isinstance(value, bytes) else None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+# --- queues --------------------------------------------------------------------------------------
+
+
+def queue_ends(root: Path, name: str) -> list[QueueEnd]:
+    """The end of every queue that the database ``name`` of queues knows; keys of other shapes are
+    left out.
+
+    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
+    """
+    with Database(root / name) as database:
+        found = []
+        for key, value in database.items(_OFFSET):
+            end = _queue_end(database, key, value)
+            if end is not None and end.topic != layout.CHECKPOINT_TOPIC:
+                found.append(end)
+        return sorted(found, key=lambda one: one[:2])
+
+
+def _queue_end(database: Database, key: bytes, value: bytes) -> QueueEnd | None:
+    parts = layout.topic_and_rest(key)
+    if parts is None or len(value) != layout.END.size:
+        return None
+    topic, rest = parts
+    before = layout.MAX + layout.MARK
+    if not rest.startswith(before) or len(rest) != len(before) + layout.QUEUE_ID.size:
+        return None
+    (queue_id,) = layout.QUEUE_ID.unpack(rest[len(before) :])
+    physical_offset, queue_offset = layout.END.unpack(value)
+    if min(physical_offset, queue_offset, queue_id) < 0:
+        return None
+    stored = database.get(_DEFAULT, layout.unit_key(topic, queue_id, queue_offset))
+    size = tags_code = None
+    if stored is not None and len(stored) == layout.UNIT.size:
+        at, its_size, its_code, _ = layout.UNIT.unpack(stored)
+        if at == physical_offset:
+            size, tags_code = its_size, its_code
+    return QueueEnd(topic, queue_id, queue_offset, physical_offset, size, tags_code)
+
+
+# --- topics, groups, offsets ---------------------------------------------------------------------
+
+#: The databases of ``config/``, the file that each stands for, and the table in it.
+CONFIG_DATABASES = {
+    "topics": (brokerjson.TOPICS, "topicConfigTable"),
+    "subscriptionGroups": (brokerjson.SUBSCRIPTION_GROUP, "subscriptionGroupTable"),
+    "consumerOffsets": (brokerjson.CONSUMER_OFFSET, "offsetTable"),
+}
+
+
+def config_files(root: Path) -> dict[str, dict[str, Any]]:
+    """Name of a file of ``config/`` → what a broker with file queues is to find in it, of each of
+    the three databases that is there.
+
+    A JSON file that counts further than the database goes before it, as at a start
+    (``RocksDBTopicConfigManager#merge``).
+
+    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
+    :raises ConfigFileUnreadable: a value is none, or a JSON file that is there is broken.
+    """
+    return {
+        name: _config_file(root, directory, name, table)
+        for directory, (name, table) in CONFIG_DATABASES.items()
+        if (root / brokerjson.CONFIG / directory / "CURRENT").is_file()
+    }
+
+
+def _config_file(root: Path, directory: str, name: str, table: str) -> dict[str, Any]:
+    path = root / brokerjson.CONFIG / directory
+    with Database(path) as database:
+        entries = _values(database, _DEFAULT, path)
+        versions = list(_values(database, _VERSION, path).values())
+        forbidden = _values(database, _FORBIDDEN, path)
+    if name == brokerjson.CONSUMER_OFFSET:
+        entries = {
+            key: brokerjson.offset_table(brokerjson.table_of(value, table))
+            for key, value in entries.items()
+        }
+    value: dict[str, Any] = {"dataVersion": versions[0]} if versions else {}
+    before = brokerjson.read_config(root, name)
+    if before is not None and data_version(before)["counter"] > data_version(value)["counter"]:
+        entries |= brokerjson.table_of(before, table)
+        forbidden |= brokerjson.table_of(before, "forbiddenTable")
+        value["dataVersion"] = before["dataVersion"]
+    value[table] = entries
+    if name == brokerjson.SUBSCRIPTION_GROUP:
+        value["forbiddenTable"] = forbidden
+    return value
+
+
+def _values(database: Database, family: str, path: Path) -> dict[str | int, Any]:
+    found: dict[str | int, Any] = {}
+    for key, value in database.items(family):
+        where = f"{path} ({family})"
+        name = key.decode("utf-8", "replace")
+        text = value.decode("utf-8", "replace")
+        found[name] = brokerjson.parse(text, path=where, duplicates=[])
+    return found

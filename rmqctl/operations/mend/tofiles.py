@@ -1,0 +1,186 @@
+"""rebuild --to-file-queues: of a store with queues in RocksDB one with files, which a broker with
+``storeType=default`` reads.
+
+Queues are made of the log, as any rebuild makes them. What the log does not tell is read from the
+databases: topics, groups and offsets, which become the JSON files of ``config/``, and where a queue
+ends of which the log has nothing left. All of it is put together aside; then the JSON files, the
+queues, and the databases change places one after the other. A kill leaves a store that its broker
+still takes for one with RocksDB, or one that this command finishes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from formats.constants import LONG_MAX, PRE_BLANK_UNIT
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.files.lock import StoreLock
+from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.queue.consumequeue import UNIT
+from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.laterversions import rocksdb_to_convert
+from rmqctl.engine.state.persist import persist
+from rmqctl.engine.state.rocksdb import QueueEnd, config_files, queue_ends
+from rmqctl.errors import (
+    CannotWrite,
+    DamagedStore,
+    FileLengthContradiction,
+    FileLengthUnproven,
+    NeedsConsent,
+)
+from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
+from rmqctl.operations.mend.rebuildplan import RebuildPlan, plan_rebuild
+from rmqctl.operations.mend.recovery import bring_in_order
+from rmqctl.operations.mend.swap import kept_name, refuse_links, swap
+
+if TYPE_CHECKING:
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+    from rmqctl.operations.progress import Progress
+
+_STAGING = "rmqctl-new"
+#: The size in a unit whose record is gone, and whose own size nobody knows: any positive one.
+_UNKNOWN_SIZE = 1
+
+
+@dataclass(slots=True)
+class Conversion:
+    """What is done: the plan of the queues, the databases that go, and, when read, what they say
+    beside the log. ``ended`` are queues of which the log has nothing left, ``summary`` says what
+    was built."""
+
+    plan: RebuildPlan
+    databases: list[str]
+    #: A run that was cut off behind this has made them already.
+    makes_queues: bool
+    configs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ends: list[QueueEnd] = field(default_factory=list)
+    ended: int = 0
+    summary: RebuildSummary = field(default_factory=RebuildSummary)
+
+    def row(self, *, dry_run: bool) -> dict[str, object]:
+        """The summary's fields."""
+        done = self.summary
+        counted = {name: len(table) for name, table in self._tables().items()}
+        return {
+            "dry_run": dry_run,
+            "databases": self.databases,
+            "records": done.records,
+            "queues": done.queues + self.ended,
+            "units": done.units,
+            "ended_queues": self.ended,
+            "topics": counted.get(brokerjson.TOPICS),
+            "groups": counted.get(brokerjson.SUBSCRIPTION_GROUP),
+            "offsets": counted.get(brokerjson.CONSUMER_OFFSET),
+            "damages": len(done.damage) + len(done.refused_topics),
+            "kept": [path.name for path in done.kept],
+        }
+
+    def _tables(self) -> dict[str, dict[str, Any]]:
+        tables = ("topicConfigTable", "subscriptionGroupTable", "offsetTable")
+        return {
+            name: next(value[table] for table in tables if table in value)
+            for name, value in self.configs.items()
+        }
+
+
+def plan_conversion(
+    root: Path, config: MessageStoreConfig, *, from_log_alone: bool = False
+) -> Conversion:
+    """Looks at the store, and reads its databases unless ``from_log_alone``.
+
+    :raises UsageError: there is nothing to convert.
+    :raises UnsupportedStore: it has more than queues and configuration in RocksDB, or a database
+        cannot be read.
+    """
+    paths.check_store(root)
+    databases = rocksdb_to_convert(root)
+    plan = plan_rebuild(root, replace(config, store_type="default"), "queues")
+    of_queues = [name for name in databases if not name.startswith(brokerjson.CONFIG)]
+    conversion = Conversion(plan, databases, makes_queues=bool(of_queues))
+    if not from_log_alone:
+        conversion.configs = config_files(root)
+        if of_queues:
+            conversion.ends = queue_ends(root, of_queues[0])
+    return conversion
+
+
+def convert(
+    conversion: Conversion, progress: Progress | None = None, *, jobs: int = 1, consent: bool
+) -> RebuildSummary:
+    """Does it under the store's lock; what stood there is kept in ``rmqctl-old-<time>/``.
+
+    :raises NeedsConsent: without ``consent``. :raises StoreInUse: somebody holds the lock.
+    :raises CannotWrite: what the system says, such as of a full disk.
+    """
+    plan, root = conversion.plan, conversion.plan.root
+    if not consent:
+        names = ", ".join(conversion.databases)
+        raise NeedsConsent(reason=f"This replaces {names} in {root} by files.")
+    check_not_amid_repair(root)
+    lock = StoreLock(root)
+    staging = root / _STAGING
+    try:
+        for name in (*conversion.databases, _STAGING):
+            refuse_links(root, Path(name))
+        check_explained(plan)
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        if conversion.makes_queues:
+            conversion.summary = one_pass(jobs)(plan, staging, progress)
+            conversion.ended = _write_ends(conversion, staging)
+            (staging / paths.CONSUME_QUEUE).mkdir(exist_ok=True)
+            paths.sync_directories(staging)
+        for name, value in conversion.configs.items():
+            persist(root, name, brokerjson.dumps(value))
+        kept = root / kept_name()
+        first = [paths.CONSUME_QUEUE] * conversion.makes_queues
+        for name in dict.fromkeys([*first, *conversion.databases]):
+            swap(root, staging, kept, Path(name))
+        summary = conversion.summary
+        summary.kept.append(kept)
+    except OSError as error:
+        raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
+    finally:
+        if not staging.is_symlink():
+            shutil.rmtree(staging, ignore_errors=True)
+        lock.release()
+    try:
+        bring_in_order(root, plan.config)
+    except (DamagedStore, FileLengthContradiction, FileLengthUnproven) as error:
+        summary.not_in_order = str(error)
+    return summary
+
+
+def _write_ends(conversion: Conversion, staging: Path) -> int:
+    """Queues whose last message has expired, with their last unit alone, as a broker's own
+    retention leaves them (``ConsumeQueue#deleteExpiredFile`` keeps the last file): their next
+    message gets the number that consumers wait for. How many there are."""
+    written = 0
+    for end in conversion.ends:
+        place = (end.queue_offset + 1) * UNIT.size
+        if end.physical_offset >= conversion.plan.log_min_offset or place > LONG_MAX:
+            continue
+        if paths.topic_directory_problem(end.topic) is not None:
+            continue
+        directory = staging / paths.CONSUME_QUEUE / end.topic / str(end.queue_id)
+        if directory.exists():
+            continue
+        _write_last_unit(staging, directory, end, conversion.plan.consume_queue_file_size)
+        written += 1
+    return written
+
+
+def _write_last_unit(root: Path, directory: Path, end: QueueEnd, file_size: int) -> None:
+    """One file: pre-blank units up to the last one (``ConsumeQueue#fillPreBlank``)."""
+    position = end.queue_offset * UNIT.size
+    start = position - position % file_size
+    size = end.size if end.size is not None and end.size > 0 else _UNKNOWN_SIZE
+    before = UNIT.pack(*PRE_BLANK_UNIT) * ((position - start) // UNIT.size)
+    unit = UNIT.pack(end.physical_offset, size, end.tags_code or 0)
+    path = directory / f"{start:0{FILE_NAME_DIGITS}d}"
+    os.close(paths.create_file(root, path, file_size, before + unit))

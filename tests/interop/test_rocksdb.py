@@ -1,0 +1,62 @@
+"""rebuild --to-file-queues: a real broker goes on with what became of a store in RocksDB."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqctl.operations.mend.tofiles import convert, plan_conversion
+from tests.interop import rocksstore
+from tests.interop.engine import Engine
+from tests.interop.popstore import send
+from tests.interop.stores import assert_clean, config_of
+
+pytestmark = pytest.mark.parametrize(
+    "version",
+    [pytest.param("5.3.3", marks=pytest.mark.xdist_group("interop-5.3.3"))],
+    indirect=True,
+)
+
+
+@pytest.mark.proves("rocksdb", level="partly")
+def test_a_broker_with_file_queues_goes_on(engine: Engine, tmp_path: Path) -> None:
+    """Every message that the log still has is served once, under its number; a group goes on where
+    it was, also in a queue of which nothing is left."""
+    root = tmp_path / "store"
+    rocksstore.write(engine, root)
+    rocksstore.expire(root)
+    conversion = plan_conversion(root, config_of(rocksstore.ROCKSDB))
+    summary = convert(conversion, consent=True)
+    assert not summary.damage and not summary.not_in_order
+    assert_clean(root, config_of(rocksstore.VALUES), ("not-understood", "log-starts-late"))
+    left = conversion.plan.log_min_offset
+    assert left == 16384
+
+    engine.ask("broker", root=str(root), config=rocksstore.VALUES)
+    rows = engine.ask(
+        "consume",
+        topic="orders",
+        group="fresh",
+        expression="*",
+        count=summary.units,
+        failing=False,
+    )
+    places = Counter((row["queueId"], row["queueOffset"]) for row in rows)
+    assert len(places) == summary.units == len(rows)
+    assert {row["physicalOffset"] >= left for row in rows} == {True}
+    last = {
+        queue_id: max(offset for number, offset in places if number == queue_id)
+        for queue_id in (0, 1)
+    }
+    assert last == {0: rocksstore.SENT["orders", 0] - 1, 1: rocksstore.SENT["orders", 1] - 1}
+    # The group has read all of bills, and gets the next message, which is number five.
+    send(engine, "bills", 0, 1)
+    (row,) = engine.ask(
+        "consume", topic="bills", group="readers", expression="*", count=1, failing=False
+    )
+    assert (row["queueOffset"], row["queueId"]) == (5, 0)
+    assert engine.ask("offsets")["bills@readers"] == {"0": 6}
+    engine.ask("stop")
+    assert_clean(root, config_of(rocksstore.VALUES), ("not-understood", "log-starts-late"))
