@@ -66,6 +66,17 @@ def wait_for(what: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
+def start(engine: Engine, root: Path, values: Row, topics: list[str]) -> None:
+    """Starts a broker on a new store that knows the topics: one that makes them when something is
+    sent to them has the producer of the driver wait for ten seconds."""
+    (root / "config").mkdir(parents=True)
+    each = {"perm": 6, "readQueueNums": 2, "writeQueueNums": 2, "topicFilterType": "SINGLE_TAG"}
+    table = {name: {"topicName": name, **each} for name in topics}
+    text = json.dumps({"dataVersion": {"counter": 1, "timestamp": 1}, "topicConfigTable": table})
+    (root / "config" / "topics.json").write_text(text)
+    engine.ask("broker", root=str(root), config=values)
+
+
 def send(engine: Engine, topic: str, queue_id: int, count: int) -> None:
     body = b64encode(b"x").decode()
     row = {"topic": topic, "queueId": queue_id, "body": body, "properties": {"TAGS": "a"}}
@@ -96,7 +107,7 @@ def ack(engine: Engine, rows: list[Row]) -> None:
 
 def write(engine: Engine, root: Path) -> None:
     """Has a broker that goes on write a store with messages in flight."""
-    engine.ask("broker", root=str(root), config=VALUES)
+    start(engine, root, VALUES, ["orders", "in_line"])
     for topic, queue_id, count in (("orders", 0, 30), ("orders", 1, 12), ("in_line", 0, 9)):
         send(engine, topic, queue_id, count)
     # One is given back, one was acknowledged before that.

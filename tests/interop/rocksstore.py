@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.golden_data import LATER
 from tests.interop.engine import Engine, Row, build
-from tests.interop.popstore import send
+from tests.interop.popstore import send, start
 
 VALUES: Row = {
     "mappedFileSizeCommitLog": 16384,
@@ -35,7 +35,7 @@ READ = 5
 
 def write(engine: Engine, root: Path) -> None:
     """Messages, of which the group ``readers`` has consumed all of ``bills``; stopped."""
-    engine.ask("broker", root=str(root), config=ROCKSDB)
+    start(engine, root, ROCKSDB, sorted({topic for topic, _ in SENT}))
     for (topic, queue_id), count in SENT.items():
         send(engine, topic, queue_id, count)
     read = engine.ask(

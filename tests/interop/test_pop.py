@@ -43,7 +43,7 @@ def predicted(root: Path) -> set[tuple[str, str]]:
 def test_what_is_not_acknowledged_comes_back(engine: Engine, tmp_path: Path) -> None:
     """On a machine so slow that some has come back before the stop, that and the rest."""
     root = tmp_path / "store"
-    engine.ask("broker", root=str(root), config=popstore.VALUES)
+    popstore.start(engine, root, popstore.VALUES, ["orders"])
     popstore.send(engine, "orders", 0, 4)
     taken = popstore.pop(engine, "orders", 0, 3, 4)
     popstore.ack(engine, taken[1:2])
