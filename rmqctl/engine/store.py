@@ -27,7 +27,7 @@ from rmqctl.engine.queue.queuetable import ConsumeQueueTable, ConsumeQueueTableR
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import is_of_5, record_form
+from rmqctl.engine.state.laterversions import batch_topics, is_of_5, record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -92,7 +92,7 @@ class Store:
         self._seen: _QueuesSeen | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
-        self.dispatcher = Dispatcher(self.config)
+        self.dispatcher = Dispatcher(self.config, batch_topics(self.root))
         self.commit_log = self._open_log()
         self.queues = self._open_queues()
         self.index = self._open_index()

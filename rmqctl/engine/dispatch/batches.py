@@ -71,6 +71,8 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
     has_unit = (kind != NO_UNIT[0]) & (kind != NO_UNIT[1]) & allowed
     has_unit &= (batch.queue_id >= 0) & (batch.queue_offset >= 0)
     has_unit &= batch.queue_offset <= MAX_QUEUE_OFFSET
+    if dispatcher.batch_topics:
+        has_unit &= ~of_topics(batch, dispatcher.batch_topics)
     rows = np.flatnonzero(has_unit)
     columns = [
         batch.topic_id[rows],
@@ -97,6 +99,14 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
         by_row = np.argsort(order, kind="stable")
         columns = [column[by_row] for column in columns]
     return UnitBatch(*columns)
+
+
+def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:
+    """Which rows are of one of these topics."""
+    import numpy as np
+
+    numbers = [number for number, name in enumerate(batch.topics.names) if name in topics]
+    return np.isin(batch.topic_id, numbers)
 
 
 def _tags_codes(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.int64]:

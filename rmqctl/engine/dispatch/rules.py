@@ -41,9 +41,17 @@ class QueueUnit(NamedTuple):
 
 
 class Dispatcher:
-    """Dispatch under one configuration: delay levels, light queues."""
+    """Dispatch under one configuration: delay levels, light queues.
 
-    def __init__(self, config: MessageStoreConfig) -> None:
+    ``batch_topics`` are those whose queues are batch queues (5.x): what is put there has no unit of
+    a consume queue, and a broker does not start where it has one
+    (``ConsumeQueueStore#queueTypeShouldBe``).
+    """
+
+    def __init__(
+        self, config: MessageStoreConfig, batch_topics: frozenset[str] = frozenset()
+    ) -> None:
+        self.batch_topics = batch_topics
         self.delay_levels = config.delay_levels()
         # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
         # broker.conf the record itself tells.
@@ -62,6 +70,8 @@ class Dispatcher:
         properties = record.properties if properties is None else properties
         code = self.tags_code(topic, properties, record.store_timestamp)
         places = [(topic, record.queue_id, record.queue_offset)]
+        if topic in self.batch_topics:
+            places.clear()
         places += self.multi_dispatch(record, properties)
         return [
             QueueUnit(name, queue_id, offset, record.physical_offset, record.total_size, code)

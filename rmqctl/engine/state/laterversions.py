@@ -14,11 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE
+from rmqctl.engine.files.paths import CONSUME_QUEUE, scan_names
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import dledger_logs
-from rmqctl.errors import UnsupportedStore, UsageError, WrittenByItsBrokers
+from rmqctl.errors import (
+    CannotRead,
+    ConfigFileUnreadable,
+    UnsupportedStore,
+    UsageError,
+    WrittenByItsBrokers,
+)
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -28,6 +34,8 @@ _QUEUES_IN_ROCKSDB = {
     "consumequeue_rocksdb": "queues in RocksDB (5.x)",
 }
 _BATCH_QUEUES = "batchconsumequeue"
+#: ``CQType.BatchCQ``, as the attribute of a topic spells it.
+_BATCH_TYPE = "BatchCQ"
 _PASSED_OVER = {
     _BATCH_QUEUES: "batch queues (5.x)",
     "compaction/compactionLog": "compacted topics (5.x)",
@@ -103,6 +111,36 @@ def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
     except OSError:
         batch_topics = set()
     return lambda topic: topic in batch_topics
+
+
+def batch_topics(root: Path) -> frozenset[str]:
+    """Topics whose queues are batch queues: by their directories, and by the attribute
+    ``queue.type`` in ``topics.json`` of those that nothing was sent to yet.
+
+    Of a file that is broken, which ``config check`` says, only the directories count.
+    """
+    found = set(scan_names(root / _BATCH_QUEUES))
+    if is_of_5(root):
+        found |= _stated_batch_topics(root)
+    return frozenset(found)
+
+
+def _stated_batch_topics(root: Path) -> set[str]:
+    # Stores of 4.9.3 are opened without it.
+    from rmqctl.engine.state import brokerjson
+
+    try:
+        text = brokerjson.read_text(root / brokerjson.CONFIG / brokerjson.TOPICS)
+        # Most files do not have the word, and are not worth the parsing.
+        value = brokerjson.read_config(root, brokerjson.TOPICS) if _BATCH_TYPE in text else None
+    except (FileNotFoundError, ConfigFileUnreadable, CannotRead):
+        return set()
+    found = set()
+    for topic, entry in brokerjson.table_of(value, "topicConfigTable").items():
+        attributes = entry.get("attributes") if isinstance(entry, dict) else None
+        if isinstance(attributes, dict) and attributes.get("queue.type") == _BATCH_TYPE:
+            found.add(str(topic))
+    return found
 
 
 def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool = False) -> None:

@@ -26,7 +26,7 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.settings.logdirectories import dledger_logs
-from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.engine.state.laterversions import batch_topics, check_understood
 from rmqctl.errors import (
     CannotWrite,
     CommitLogMissing,
@@ -218,7 +218,7 @@ class _Builder:
         self._output = output
         self._summary = RebuildSummary()
         self._log = open_commit_log(plan.root, plan.config, plan.commit_log_file_size)
-        self._dispatcher = Dispatcher(plan.config)
+        self._dispatcher = Dispatcher(plan.config, batch_topics(plan.root))
         queues = index = None
         if plan.queues:
             queues = ConsumeQueueTableWriter(
@@ -286,6 +286,8 @@ class _Builder:
         if self._plan.topic is not None or self._plan.queue_id is not None:
             return scanner.scan()
         if self._queues is not None and self._queues.writes_ext:
+            return scanner.scan()
+        if self._dispatcher.batch_topics:
             return scanner.scan()
         wanted = PlainWanted(units=self._queues is not None, keys=self._index is not None)
         return scanner.scan_plain(wanted)

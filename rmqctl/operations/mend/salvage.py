@@ -32,7 +32,7 @@ from rmqctl.engine.settings.filesizes import (
 )
 from rmqctl.engine.settings.logdirectories import dledger_logs, in_own_directory
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.engine.state.laterversions import batch_topics, check_understood
 from rmqctl.errors import UsageError
 from rmqctl.operations.mend.rebuild import RebuildSummary, plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvagedoubts import Doubts
@@ -147,7 +147,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
                 raise UsageError(reason="the other store is this one: name another copy of it.")
             other = OtherLog(wanted.other, in_own_directory(wanted.config), log)
             undo.callback(other.close)
-        dispatcher = Dispatcher(config)
+        dispatcher = Dispatcher(config, batch_topics(root))
         queues = _queue_table(root, config)
         undo.callback(queues.close)
         doubts = Doubts(queues, dispatcher)
