@@ -213,6 +213,21 @@ def shape(root: Path, record: Record, values: Row) -> Row:
     return {name: getattr(record, name) for name in kept} | {"body": body}
 
 
+#: What a record of 5.x says otherwise: where records lie, how long it is, and its properties.
+_OF_FORM = ("physical_offset", "prepared_transaction_offset", "total_size", "properties_bytes")
+
+
+def messages_of(rows: list[Row], topics: set[bytes]) -> list[Row]:
+    """What is the same of messages in both forms of a record. Which transactions are ended 5.x
+    notes when it comes to it, and its own services have topics of theirs."""
+    return [
+        {name: value for name, value in row.items() if name not in _OF_FORM}
+        | {"properties_bytes": b"RETRY_TOPIC" if b"RETRY_TOPIC" in row["properties_bytes"] else b""}
+        for row in rows
+        if row["topic_bytes"] in topics - {b"RMQ_SYS_TRANS_OP_HALF_TOPIC"}
+    ]
+
+
 def without_origin(properties: bytes) -> bytes:
     """Without the id of the message that came back: the broker's port is in it."""
     return re.sub(rb"(ORIGIN_MESSAGE_ID\x01)[0-9A-F]{32}", rb"\1", properties)
@@ -222,7 +237,8 @@ def without_origin(properties: bytes) -> bytes:
 def test_what_is_sent_is_stored_as_a_broker_stores_it(
     start_engine: StartEngine, chance: random.Random, tmp_path: Path
 ) -> None:
-    """Byte for byte that is asked of 4.9.3, as which rmqctl stores; 5.3.3 goes on with it."""
+    """Byte for byte that is asked of 4.9.3, as which rmqctl stores; 5.3.3 has its own form of a
+    record, and the same messages in the same places of the same queues, and goes on with ours."""
     engine = start_engine()
     values = settings(chance, light_queues=False) | {
         "mappedFileSizeCommitLog": 1 << 20,
@@ -247,11 +263,14 @@ def test_what_is_sent_is_stored_as_a_broker_stores_it(
     assert {status for status, _ in told} == {"SEND_OK"}
     assert not (ours / "abort").exists()
     assert_clean(ours, config_of(values))
-    if engine.version == "4.9.3":
-        engine.ask("broker", root=str(theirs), config=values)
-        assert told == dialogue(engine.ask("address"), theirs)
-        engine.ask("stop")
-        compare(*([shape(r, one, values) for one in records(r, values)] for r in (ours, theirs)))
+    engine.ask("broker", root=str(theirs), config=values)
+    assert told == dialogue(engine.ask("address"), theirs)
+    engine.ask("stop")
+    stored = [[shape(r, one, values) for one in records(r, values)] for r in (ours, theirs)]
+    if engine.version != "4.9.3":
+        topics = {row["topic_bytes"] for row in stored[0]}
+        stored = [messages_of(rows, topics) for rows in stored]
+    compare(*stored)
     # A broker starts on it: nothing is lost, and groups go on where they were.
     engine.ask("broker", root=str(ours), config=values)
     (new,) = engine.ask(
