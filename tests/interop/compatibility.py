@@ -81,7 +81,7 @@ FEATURES = {
     "serve-writes": Feature(
         "`serve`: what clients send, singly, in batches, delayed, in transactions and back, is"
         " stored byte for byte as a broker does, which then goes on with the store",
-        "as 4.9.3 stores it; not compared with 5.3.3",
+        "as 4.9.3 stores it; 5.3.3 has the same messages at the same places of the same queues",
     ),
     "serve-secured": Feature("`serve` with accounts and TLS: clients sign, and are held to theirs"),
     "serve-ha": Feature(
