@@ -1,6 +1,6 @@
 """Before a broker starts: what its start would do."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from rmqctl.rows.field import BYTES, FILES, MESSAGES, MILLISECONDS, QUEUES, SECONDS, Kind
 
@@ -134,10 +134,17 @@ class CheckpointSummary(TypedDict):
     scan_why: Annotated[
         str,
         "`checkpoint`: the newest file whose first record is older than the checkpoint; "
-        "`first-file`: no file is",
+        "`first-file`: no file is; `dledger`: a DLedger group keeps the log, and reads its last "
+        "files whatever the checkpoint says",
     ]
     bytes_to_scan: Annotated[int, BYTES, "log that would be read"]
     estimated_seconds: Annotated[float, SECONDS, "how long that takes at 250 MB a second"]
+    master_flushed_offset: NotRequired[
+        Annotated[int, BYTES, "of 5.x, where it is set: up to here the master had flushed"]
+    ]
+    confirm_phy_offset: NotRequired[
+        Annotated[int, BYTES, "of 5.x, where it is set: up to here the copies had confirmed"]
+    ]
 
 
 class LintSummary(TypedDict):

@@ -22,6 +22,7 @@ from rmqctl.engine.state.controller import (
     store_epochs,
     until,
 )
+from rmqctl.operations.doctor.checkpoint import show, summary_row
 from rmqctl.operations.look.info import info
 from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.verify import Finding, verify
@@ -59,6 +60,9 @@ def test_a_sound_one_is_shown_and_nothing_is_found(store: Path) -> None:
     assert row["broker_identity"] == "cluster#broker-a#2"
     assert (row["checkpoint_master_flushed_offset"], row["checkpoint_confirm_phy_offset"]) == (0, 0)
     assert not row["abort"]
+    assert "confirm_phy_offset" not in summary_row(show(store, CONFIG))
+    confirm(store, 77)
+    assert summary_row(show(store, CONFIG))["confirm_phy_offset"] == 77
 
 
 def test_the_text_is_a_brokers() -> None:

@@ -26,6 +26,7 @@ from rmqctl.engine.scan.ranges import PartScan, plan_parts, unmet
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.state.dledger import dledger_state
 from rmqctl.errors import AmbiguousLog
+from rmqctl.operations.doctor.checkpoint import show, summary_row
 from rmqctl.operations.mend.plainstore import _NewLog, write_plain_store
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.spark.source.logsplit import meet
@@ -234,6 +235,12 @@ def test_splits_on_spark_begin_at_entries(golden: Golden) -> None:
             assert meet(log, offset, CONFIG) == start
         assert meet(log, before + 1, CONFIG) == start
     log.close()
+
+
+def test_a_checkpoint_has_no_say_in_what_a_start_reads(golden: Golden) -> None:
+    row = summary_row(show(golden("dledger"), CONFIG))
+    assert (row["scan_why"], row["scan_from"]) == ("dledger", 5 * SIZE)
+    assert row["bytes_to_scan"] == expected("dledger")["store"][0]["maxPhyOffset"] - 5 * SIZE
 
 
 def test_two_members_in_one_place_need_a_name(store: Path) -> None:

@@ -33,7 +33,8 @@ class StoreFiles:
 
 class ScanStart(NamedTuple):
     """Where an unclean start begins to read the log, and ``why``: ``checkpoint`` (the newest file
-    whose first record is older than the checkpoint) or ``first-file`` (no file is)."""
+    whose first record is older than the checkpoint), ``first-file`` (no file is) or ``dledger`` (it
+    has no say)."""
 
     physical_offset: int
     why: str

@@ -68,8 +68,16 @@ def plan_start(
     return _plan_unclean(files, checkpoint, progress)
 
 
+#: So many files of its log DLedger reads when it starts.
+_RECOVERED_BY_DLEDGER = 3
+
+
 def scan_start(log: CommitLog, checkpoint: Checkpoint, config: MessageStoreConfig) -> ScanStart:
-    """Where an unclean start begins (``CommitLog#isMappedFileMatchedRecover``)."""
+    """Where an unclean start begins (``CommitLog#isMappedFileMatchedRecover``). Of a log that a
+    DLedger group keeps any start reads the last three files (``DLedgerMmapFileStore#recover``)."""
+    if log.files.framed:
+        starts = [one.file_from_offset for one in log.files.entries[-_RECOVERED_BY_DLEDGER:]]
+        return ScanStart(starts[0] if starts else log.min_offset, "dledger")
     before = checkpoint.min_timestamp
     if config.message_index_enable and config.message_index_safe:
         before = min(before, checkpoint.index_msg_timestamp)

@@ -256,7 +256,7 @@ def verdict(judged: Judged) -> str:
 
 
 def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
-    return {
+    row: CheckpointSummary = {
         "type": "summary",
         "dry_run": dry_run,
         "newest_store_timestamp": judged.newest or None,
@@ -267,3 +267,7 @@ def summary_row(judged: Judged, *, dry_run: bool = True) -> CheckpointSummary:
         "bytes_to_scan": judged.bytes_to_scan,
         "estimated_seconds": estimated_seconds(judged.bytes_to_scan),
     }
+    if judged.stored is not None and any(judged.stored[3:]):
+        row["master_flushed_offset"] = judged.stored.master_flushed_offset
+        row["confirm_phy_offset"] = judged.stored.confirm_phy_offset
+    return row
