@@ -121,6 +121,12 @@ FEATURES = {
         " engine goes on with; killed ones, too",
         "groups of one member; rmqctl appends to no such log",
     ),
+    "controller": Feature(
+        "Epochs of a broker in controller mode: read, written and cut as the engine does; records"
+        " on which it does not start are named",
+        "`info`, `verify`, `salvage`; no controller is run",
+        "5.3.3",
+    ),
     "rocksdb": Feature(
         "Queues in RocksDB",
         "named; writing is refused. `rebuild queues --to-file-queues` makes file queues of them,"

@@ -46,6 +46,8 @@ abstract class Engine {
 
     DefaultMessageStore store;
     MessageStoreConfig config;
+    /** Whether the store is that of a broker in controller mode. */
+    boolean isControlled;
 
     static Engine create(String root, JsonObject settings) throws Exception {
         String name = "interop.Engine" + System.getProperty("interop.engine");
@@ -53,6 +55,7 @@ abstract class Engine {
         // A put fails that has waited five seconds for a new file of the log, else.
         field(AllocateMappedFileService.class, "waitTimeOut").setInt(null, PATIENCE_MILLIS);
         engine.config = config(root, settings);
+        engine.isControlled = settings.has("enableControllerMode");
         engine.open();
         int[] dispatched = {0};
         engine.store.getDispatcherList().add(message -> {
@@ -127,6 +130,11 @@ abstract class Engine {
     /** A body as a client of this version compresses it; base64 both ways. */
     JsonElement compress(String how, String body) throws Exception {
         throw new UnsupportedOperationException("this version's client has one compression only");
+    }
+
+    /** The epochs of a file, when those from an offset on have been cut; -1: none are. */
+    JsonArray epochs(String path, long cut) {
+        throw new UnsupportedOperationException("this version has no controller");
     }
 
     JsonArray put(JsonArray messages, boolean batch) throws Exception {

@@ -19,12 +19,14 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 import org.apache.rocketmq.common.topic.TopicValidator;
+import org.apache.rocketmq.remoting.protocol.EpochEntry;
 import org.apache.rocketmq.remoting.protocol.filter.FilterAPI;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageArrivingListener;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.RocksDBMessageStore;
+import org.apache.rocketmq.store.ha.autoswitch.EpochFileCache;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** 5.3.3. */
@@ -32,6 +34,7 @@ final class Engine5 extends Engine {
     @Override
     void open() throws Exception {
         BrokerConfig broker = new BrokerConfig();
+        broker.setEnableControllerMode(isControlled);
         BrokerStatsManager statistics = new BrokerStatsManager(broker);
         MessageArrivingListener listener = (t, q, o, c, s, f, p) -> { };
         ConcurrentHashMap<String, TopicConfig> topics = new ConcurrentHashMap<>();
@@ -84,6 +87,22 @@ final class Engine5 extends Engine {
             }
             Thread.sleep(1);
         }
+    }
+
+    @Override
+    JsonArray epochs(String path, long cut) {
+        EpochFileCache cache = new EpochFileCache(path);
+        if (!cache.initCacheFromFile()) {
+            throw new IllegalStateException("it cannot be read");
+        }
+        if (cut >= 0) {
+            cache.truncateSuffixByOffset(cut);
+        }
+        JsonArray epochs = new JsonArray();
+        for (EpochEntry entry : cache.getAllEntries()) {
+            epochs.add(entry.getEpoch() + "-" + entry.getStartOffset());
+        }
+        return epochs;
     }
 
     @Override

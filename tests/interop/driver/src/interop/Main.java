@@ -77,6 +77,9 @@ public final class Main {
             case "settle":
                 store(request).settle();
                 return new JsonObject();
+            case "epochs":
+                return store(request).epochs(
+                    request.get("path").getAsString(), request.get("cut").getAsLong());
             case "compress":
                 return store(request).compress(
                     request.get("how").getAsString(), request.get("body").getAsString());
