@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.cli.text import shell_line
+from rmqctl.engine.settings.logdirectories import dledger_logs
 
 if TYPE_CHECKING:
     from rmqctl.operations.verify import Finding
@@ -254,6 +256,8 @@ def command_of(found: Finding) -> Command | None:
 def command_line(found: Finding, store: str, broker_conf: str | None) -> str | None:
     """The command line that is next, whole and quoted for a shell; None where there is none."""
     command = command_of(found)
+    if command is not None and dledger_logs(Path(store)):
+        command = _for_a_member(command)
     if command is None:
         return None
     values = _values(found, store)
@@ -267,6 +271,19 @@ def command_line(found: Finding, store: str, broker_conf: str | None) -> str | N
         if values.get(name) is not None:
             words += [_OPTIONS[name], str(values[name])]
     return shell_line(words) if command.is_of_system else line_for(words, store, broker_conf)
+
+
+#: Commands that append to a log or change what goes with it: a DLedger group's is its own.
+_REFUSED_BY_A_MEMBER = ("flush", "group", "repair", "salvage")
+
+
+def _for_a_member(command: Command) -> Command | None:
+    """What is next in a store whose log a DLedger group keeps: queues and index are made anew, and
+    nothing is added to them."""
+    if command.words[0] in _REFUSED_BY_A_MEMBER:
+        return None
+    anew = ("--in-place" if word == "--missing" else word for word in command.words)
+    return command._replace(words=tuple(anew))
 
 
 _FIELD = re.compile(r"\{(\w+)\}")

@@ -50,6 +50,21 @@ def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
         assert "--in-place" not in words or done.code == 6, "what replaces files asks first"
 
 
+def test_a_member_of_a_group_is_advised_what_it_is_not_refused(
+    cli: Cli, golden: Golden, tmp_path: Path
+) -> None:
+    root, conf = tmp_path / "store", tmp_path / "broker.conf"
+    shutil.copytree(golden("dledger"), root)
+    conf.write_text(golden_data.broker_conf_text("dledger"))
+    place = {**PLACE, "physical_offset": 48, "topic": "TopicA"}
+    lines = {command_line(found(code, **place), str(root), str(conf)) for code in CODES} - {None}
+    assert len(lines) > 5
+    for line in sorted(map(str, lines)):
+        words = shlex.split(line)
+        if words[0] == "rmqctl":
+            assert cli(*words[1:]).code in (0, 1, 6), line
+
+
 @pytest.mark.parametrize("case", ["bad-magic-late", "bad-size-late", "flip-body-early"])
 def test_what_a_damaged_log_is_advised_can_be_run(
     case: str, cli: Cli, golden: Golden, tmp_path: Path

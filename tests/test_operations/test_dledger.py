@@ -18,6 +18,7 @@ from formats.dledger import ENTRY_HEADER, INDEX_UNIT
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.read.follow import LiveStore, LogFollower
 from rmqctl.engine.record.entries import find_next_framed, next_place, read_framed_entry_of
 from rmqctl.engine.record.message import property_crc
 from rmqctl.engine.record.record import Blank, Damage, End, Record
@@ -241,6 +242,15 @@ def test_a_checkpoint_has_no_say_in_what_a_start_reads(golden: Golden) -> None:
     row = summary_row(show(golden("dledger"), CONFIG))
     assert (row["scan_why"], row["scan_from"]) == ("dledger", 5 * SIZE)
     assert row["bytes_to_scan"] == expected("dledger")["store"][0]["maxPhyOffset"] - 5 * SIZE
+
+
+def test_a_follower_goes_from_entry_to_entry(golden: Golden) -> None:
+    with LiveStore(golden("dledger"), CONFIG) as live:
+        follower = LogFollower(live, 0)
+        found = [*follower.look(), *follower.look()]
+        assert [one.physical_offset for one in found if isinstance(one, Record)] == PLACES
+        assert follower.offset == expected("dledger")["store"][0]["maxPhyOffset"]
+        assert not list(follower.look())
 
 
 def test_two_members_in_one_place_need_a_name(store: Path) -> None:
