@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from tests.conftest import Golden
-from tests.golden_data import expected
+from tests.golden_data import broker_conf_text, expected, tree_content
 from tests.test_cli.conftest import Cli
 
 HOUR = 3_600_000
@@ -124,3 +125,64 @@ def test_files_that_are_none_are_an_error(
     done = cli("timer", "ls", "--store", root, "--now", str(END))
     assert done.code == (0 if file.startswith("timerlog") else 5) or done.code == 1
     assert "Traceback" not in done.err
+
+
+def put(cli: Cli, root: Path, *options: str, code: int = 0) -> Any:
+    line = ["put", "--topic", "orders", "--queue-id", "1", "--body", "x", "--key", "new"]
+    done = cli(*line, *options, "--store", root, "--broker-conf", conf_of(root), "--json")
+    assert done.code == code, done.err
+    return json.loads(done.out)[0] if code == 0 else done.err
+
+
+def conf_of(root: Path) -> Path:
+    path = root.with_name("broker.conf")
+    path.write_text(broker_conf_text("timer"))
+    return path
+
+
+def properties_of(cli: Cli, root: Path, offset: int) -> dict[str, str]:
+    done = cli("message", str(offset), "--store", root, "--format", "ndjson")
+    found: dict[str, str] = done.rows[0]["properties"]
+    return found
+
+
+def test_a_message_with_a_time_waits_as_a_brokers_own(
+    cli: Cli, copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_store("timer")
+    monkeypatch.setattr("rmqctl.engine.messagestore.system_clock", lambda: END)
+    of_broker = properties_of(cli, root, 4592)
+    at = int(of_broker["TIMER_DELIVER_MS"])
+    row = put(cli, root, "--deliver-at", str(at))
+    assert (row["topic"], row["queue_id"], row["queue_offset"]) == ("rmq_sys_wheel_timer", 0, 22)
+    ours = properties_of(cli, root, row["wrote_offset"])
+    names = ("TIMER_DELIVER_MS", "TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID")
+    assert {name: ours[name] for name in names} == {name: of_broker[name] for name in names}
+    assert len(ours["UNIQ_KEY"]) == len(of_broker["UNIQ_KEY"]) == 32
+    assert states(cli, root, END)[0] == WAITING | {"new": "pending"}
+    # On a whole second it goes with the slot before.
+    row = put(cli, root, "--delay", f"{1_000_000 - END % 1000}ms")
+    ours = properties_of(cli, root, row["wrote_offset"])
+    assert int(ours["TIMER_OUT_MS"]) == END // 1000 * 1000 + 999_000
+    assert ours["TIMER_DELAY_MS"] == str(1_000_000 - END % 1000)
+    # A time that is over: at once.
+    row = put(cli, root, "--deliver-at", str(END), "--property", "UNIQ_KEY=own")
+    assert row["topic"] == "orders"
+    assert properties_of(cli, root, row["wrote_offset"])["UNIQ_KEY"] == "own"
+
+
+def test_times_that_no_broker_has_are_refused(
+    cli: Cli, copy_store: Callable[[str], Path], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_store("timer")
+    monkeypatch.setattr("rmqctl.engine.messagestore.system_clock", lambda: END)
+    before = tree_content(root)
+    assert "2592000 seconds" in put(cli, root, "--delay", "31d", code=2)
+    assert "has no time" in put(cli, root, "--delay", "1h", "--delay-level", "2", code=2)
+    assert "exclude" in put(cli, root, "--delay", "1h", "--deliver-at", "now", code=2)
+    assert put(cli, root, "--delay", "1h", "--dry-run")["topic"] == "rmq_sys_wheel_timer"
+    assert tree_content(root).items() >= {k: v for k, v in before.items() if k != "lock"}.items()
+    done = cli("put", "--topic", "orders", "--body", "x", "--delay", "1h", store=store)
+    assert done.code == 2 and "--delay-level" in done.err
+    done = cli("put", "--from", "-", "--delay", "1h", store=store)
+    assert done.code == 2 and "--from" in done.err

@@ -14,10 +14,11 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import Option, common, completed, dry_run_option
 from rmqctl.cli.putstats import print_stats, refused, stats_option
 from rmqctl.cli.settings import Settings
-from rmqctl.cli.types import OFFSET, QUEUE_ID, Time, Whole
+from rmqctl.cli.types import OFFSET, QUEUE_ID, Length, Time, Whole
 
 if TYPE_CHECKING:
-    from rmqctl.engine.messagestore import WritableStore
+    from rmqctl.engine.messagestore import MessageStore, WritableStore
+    from rmqctl.engine.record.message import MessageExtBrokerInner
     from rmqctl.operations.change.putstream import BulkPut
     from rmqctl.rows import Row
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         "rmqctl put --store DIR --create --topic orders --body 'hello' --tag paid --key order-42",
         "rmqctl put --topic orders --queue-id 3 --property region=eu --body-file message.bin",
         "rmqctl put --topic orders --delay-level 3 --body 'in ten seconds'",
+        "rmqctl put --topic orders --deliver-at 2024-05-01T12:00 --body 'on a store of 5.x'",
         "rmqctl put --from messages.ndjson --format ndjson > appended.ndjson",
         "rmqctl put --from messages.ndjson --dry-run --quiet",
         "rmqctl put --from messages.ndjson --flush async --batch 32 --stats",
@@ -77,6 +79,12 @@ if TYPE_CHECKING:
 @click.option("--store-host", metavar="ADDR:PORT", help="Broker.  [default: 127.0.0.1:10911]")
 @click.option("--born-timestamp", metavar="TIME", type=Time(), help="Default: now.")
 @click.option("--delay-level", metavar="N", type=Whole(0, INT_MAX), help="Deliver later.")
+@click.option(
+    "--deliver-at", metavar="TIME", type=Time(), help="On a store of 5.x: deliver at this time."
+)
+@click.option(
+    "--delay", metavar="DURATION", type=Length(), help="The same, after so long (90s, 1h30m)."
+)
 @click.option(
     "--transaction",
     metavar="KIND",
@@ -153,6 +161,8 @@ def command(
     offsets, behind a row of type recovery when there is something to bring in order first.
     """
     fields = _fields(given)
+    times = ("deliver_at", "delay")
+    when: dict[str, int] = {name: fields.pop(name) for name in times if name in fields}
     if transient_store_pool and flush == "sync":
         raise click.UsageError("--transient-store-pool goes with --flush async or none.")
     changes: dict[str, Any] = {"flush_disk_type": f"{'' if flush == 'sync' else 'A'}SYNC_FLUSH"}
@@ -161,23 +171,52 @@ def command(
     if transient_store_pool:
         changes["transient_store_pool_enable"] = True
     makes: dict[str, Any] = {"ignore_body_crc": ignore_body_crc, "ignore_unknown": ignore_unknown}
+    if source is not None and when:
+        raise click.UsageError(
+            "--deliver-at and --delay are for one message: none goes with --from."
+        )
     if source is None:
         _check_single(fields, {"--batch": batch} | {_option(name): makes[name] for name in makes})
     if dry_run:
-        return _check(settings, source, fields, makes)
+        return _check(settings, source, fields, makes, when)
     opened = functools.partial(settings.open, writable=True, create=create, **changes)
     if source is not None:
         return _put_stream(settings, opened, source, fields, makes, flush, batch, stats)
+    return _put_single(settings, opened, fields, when, flush, stats)
+
+
+def _put_single(
+    settings: Settings,
+    opened: Callable[[], WritableStore],
+    fields: dict[str, Any],
+    when: dict[str, int],
+    flush: str,
+    stats: bool,
+) -> int:
     from rmqctl.operations.change.messagefields import message_from_fields
     from rmqctl.operations.change.put import put_one
 
     message = message_from_fields(fields)
     with opened() as store, settings.writer(vertical=True) as writer:
-        row = put_one(store, message, flush=flush == "sync")
+        row = put_one(store, _timed(store, message, when), flush=flush == "sync")
         writer.row(row)
     if stats:
         print_stats(store)
     return _status(settings, row)
+
+
+def _timed(
+    store: MessageStore, message: MessageExtBrokerInner, when: dict[str, int]
+) -> MessageExtBrokerInner:
+    """The message as it waits for its time, when it has one."""
+    if not when:
+        return message
+    if len(when) == 2:
+        raise click.UsageError("--deliver-at and --delay exclude each other.")
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.change.timed import timed_message
+
+    return timed_message(store, message, system_clock(), **when)
 
 
 def _option(name: str) -> str:
@@ -207,7 +246,11 @@ def _check_single(fields: dict[str, Any], of_streams: dict[str, Any]) -> None:
 
 
 def _check(
-    settings: Settings, source: str | None, fields: dict[str, Any], makes: dict[str, Any]
+    settings: Settings,
+    source: str | None,
+    fields: dict[str, Any],
+    makes: dict[str, Any],
+    when: dict[str, int],
 ) -> int:
     """put --dry-run."""
     from rmqctl.cli.lines import LineSource
@@ -216,7 +259,8 @@ def _check(
     with settings.open() as store, settings.writer("append_result", bulk=True) as writer:
         settings.planned_recovery(store, writer)
         if source is None:
-            row = put.check_one(store, messagefields.message_from_fields(fields))
+            message = messagefields.message_from_fields(fields)
+            row = put.check_one(store, _timed(store, message, when))
             writer.row(row)
             return _status(settings, row)
         with LineSource(source) as lines:

@@ -12,5 +12,6 @@ Other rooms use:
 - :mod:`~rmqctl.operations.change.putbatches`
 - :mod:`~rmqctl.operations.change.putstream`
 - :mod:`~rmqctl.operations.change.schedule`
+- :mod:`~rmqctl.operations.change.timed`
 - :mod:`~rmqctl.operations.change.transaction`
 """
