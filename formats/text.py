@@ -23,6 +23,8 @@ _NAME_VALUE_SEPARATOR = NAME_VALUE_SEPARATOR.encode()
 _PROPERTY_SEPARATOR = PROPERTY_SEPARATOR.encode()
 
 _INITIAL_CAPACITY = 16
+CAPACITY_OF_5 = 128
+"""Of the map into which a broker of 5.x reads properties (`string2messageProperties`)."""
 _TREEIFY_THRESHOLD = 8
 _MIN_TREEIFY_CAPACITY = 64
 
@@ -71,29 +73,29 @@ def index_key_hash(topic: str, key: str) -> int:
     return 0 if code == 0x8000_0000 else code
 
 
-def hash_map_order(names: Iterable[str]) -> list[str]:
+def hash_map_order(names: Iterable[str], capacity: int = _INITIAL_CAPACITY) -> list[str]:
     """Return the names in the order in which a fresh `HashMap` that they were put into yields them.
 
     The names are put in the given order; a repeated one keeps its first place. Order is by bucket,
-    and within a bucket by insertion, which growing the table preserves.
+    and within a bucket by insertion, which growing the table preserves. `capacity` is a power of
+    two, the table's at first.
     """
-    return list(_hash_map_order(tuple(names)))
+    return list(_hash_map_order(tuple(names), capacity))
 
 
 @lru_cache(512)
-def _hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
+def _hash_map_order(names: tuple[str, ...], capacity: int) -> tuple[str, ...]:
     spread_by_name = {}
     for name in names:
         if name not in spread_by_name:
             code = string_hash_code(name)
             spread_by_name[name] = code ^ ((code & 0xFFFFFFFF) >> 16)
-    mask = _table_capacity(list(spread_by_name.values())) - 1
+    mask = _table_capacity(list(spread_by_name.values()), capacity) - 1
     return tuple(sorted(spread_by_name, key=lambda name: spread_by_name[name] & mask))
 
 
-def _table_capacity(spreads: list[int]) -> int:
+def _table_capacity(spreads: list[int], capacity: int) -> int:
     """Return the capacity of a `HashMap` table after hashes have been put one by one."""
-    capacity = _INITIAL_CAPACITY
     if len(spreads) <= _TREEIFY_THRESHOLD:
         return capacity
     for count in range(1, len(spreads) + 1):
@@ -145,16 +147,19 @@ def decode_properties(data: bytes) -> dict[str, str]:
     return properties
 
 
-def encode_properties(properties: Mapping[str, str | None]) -> bytes:
+def encode_properties(
+    properties: Mapping[str, str | None], capacity: int = _INITIAL_CAPACITY
+) -> bytes:
     """Return the stored form of properties (`MessageDecoder#messageProperties2String` of 4.9.3).
 
     The mapping's order is the order in which a producer set them; the result has `HashMap` order
-    and no trailing separator. A value of None is skipped, an empty one is written.
+    of a table of `capacity` and no trailing separator. A value of None is skipped, an empty one is
+    written.
     """
     # None values still occupy a place in the map, so they take part in the order.
     entries = (
         f"{name}{NAME_VALUE_SEPARATOR}{value}"
-        for name in hash_map_order(properties)
+        for name in hash_map_order(properties, capacity)
         if (value := properties[name]) is not None
     )
     return encode_utf8(PROPERTY_SEPARATOR.join(entries))

@@ -476,6 +476,7 @@ def scheduled_and_half_messages(
     yield from rows("put", "--topic rmq_sys_wheel_timer --property TIMER_OUT_MS=1 --body x")
     yield from rows("timer ls")
     yield from rows("timer rebuild", "--dry-run", code=1)
+    yield from rows("timer deliver", "--dry-run", code=1)
     yield from rows("schedule deliver", "--until 4102444800000", code=1)
     ((_, put),) = rows("put", f"{half} --property PGROUP=g --keys k")
     yield from rows("transaction ls")

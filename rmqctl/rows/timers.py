@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict
 
-from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, UNITS, Kind
+from rmqctl.rows.field import BYTES, MESSAGES, MILLISECONDS, Kind
 
 
 class TimerMessageRow(TypedDict):
@@ -83,7 +83,6 @@ class TimerRebuildSummary(TypedDict):
     superseded: Annotated[int, MESSAGES, "records of which there is a later one, rolled: left out"]
     gone: Annotated[int, MESSAGES, "units of the queue whose record is not there: lost"]
     unreadable: Annotated[int, MESSAGES, "records without a time of delivery: left out"]
-    units: Annotated[int, UNITS, "units of the new timer log"]
     read_timestamp: Annotated[int, MILLISECONDS, "the first slot that the next start delivers"]
     queue_offset: Annotated[
         int, MESSAGES, "where the next start goes on with `rmq_sys_wheel_timer`"
@@ -91,8 +90,29 @@ class TimerRebuildSummary(TypedDict):
     kept: Annotated[list[str], "directory in which the former files are kept"]
 
 
+class TimerUndeliveredRow(TypedDict):
+    """A message that is due and did not go to its topic."""
+
+    type: Literal["timer_undelivered"]
+    physical_offset: Annotated[int, BYTES, "where its record starts in the log"]
+    queue_offset: Annotated[int | None, MESSAGES, "its number in `rmq_sys_wheel_timer`"]
+    reason: Annotated[str, "`real-topic-missing`, `body-crc-mismatch` and others, as of a level"]
+    detail: Annotated[str, "more of it"]
+
+
+class TimerDeliverSummary(TypedDict):
+    type: Literal["summary"]
+    due: Annotated[int, MESSAGES, "messages that are due, or overdue"]
+    delivered: Annotated[int, MESSAGES, "put into their topic; with `--dry-run`: what would be"]
+    delivered_before: Annotated[int, MESSAGES, "of which a copy stands in their topic: passed over"]
+    undelivered: Annotated[int, MESSAGES, "that cannot be delivered: they stay in the timer"]
+    kept: Annotated[list[str], "directory in which the former timer is kept"]
+
+
 KINDS = (
     Kind("timer_message", TimerMessageRow, printed_by=("timer ls",)),
     Kind("summary (timer ls)", TimerLsSummary),
     Kind("summary (timer rebuild)", TimerRebuildSummary),
+    Kind("timer_undelivered", TimerUndeliveredRow, printed_by=("timer deliver",)),
+    Kind("summary (timer deliver)", TimerDeliverSummary),
 )

@@ -197,6 +197,7 @@ STORE_COMMANDS = [
     ("schedule", "ls"),
     ("schedule", "deliver"),
     ("timer", "ls"),
+    ("timer", "deliver"),
     ("timer", "rebuild", "--yes"),
     ("transaction", "ls"),
     ("transaction", "commit", "0"),

@@ -26,6 +26,7 @@ WRITING: list[tuple[str, ...]] = [
     ("schedule", "deliver"),
     ("schedule", "deliver", "--dry-run"),
     ("timer", "rebuild", "--yes"),
+    ("timer", "deliver"),
     ("transaction", "commit", "0"),
     ("transaction", "rollback", "0", "--dry-run"),
 ]

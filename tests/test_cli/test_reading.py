@@ -60,6 +60,7 @@ FINDING_NOTHING = {
     ("pop", "ls", "--all"): 0,
     ("pop", "ls", "--group", "absent"): 1,
     ("timer", "ls"): 0,
+    ("timer", "deliver", "--dry-run"): 0,
     ("timer", "rebuild", "--dry-run"): 0,
     ("timer", "ls", "--topic", "absent"): 1,
     ("schedule", "deliver", "--dry-run"): 0,

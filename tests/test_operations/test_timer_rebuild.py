@@ -56,7 +56,7 @@ def test_what_waited_waits_and_is_in_the_wheel(root: Path, lost: tuple[str, ...]
     assert states(root) == before
     assert list(check_timer(root, CONFIG)) == []
     assert (summary["messages"], summary["recalls"], summary["superseded"]) == (14, 1, 2)
-    assert (summary["done"], summary["units"], summary["doubtful"]) == (5, 15, 0)
+    assert (summary["done"], summary["doubtful"]) == (5, 0)
     (kept,) = summary["kept"]
     assert (root / kept / TIMER_CHECKPOINT).is_file()
     # Where a start goes on with the queue is behind its last message.
@@ -108,11 +108,11 @@ def test_a_log_whose_last_message_is_done_still_ends_with_it(root: Path) -> None
     last = max(row["timeMs"] for row in expected("timer")["slot"])
     path = root / TIMER_CHECKPOINT
     path.write_bytes(encode(TimerCheckpoint(last - DAY, 1144, 22, 22, 1, 2, 3)))
-    summary = rebuilt(root, last)
+    rebuilt(root, last)
     assert set(states(root, last)) == {"far", "pending-2"}
-    assert summary["units"] == 3
     with MessageStore(root, CONFIG) as store:
         timer = Timer(store)
+        assert sum(1 for _ in timer.log.units()) == 3
         assert timer.enqueue_offset() == 22
         timer.close()
     found = read_timer_checkpoint(path)
@@ -124,7 +124,7 @@ def test_nothing_changes_without_consent_or_under_a_lock(root: Path) -> None:
     before = tree_content(root)
     with pytest.raises(NeedsConsent, match="14 messages"):
         rebuild_timer(root, CONFIG, END, consent=False, dry_run=False)
-    assert rebuild_timer(root, CONFIG, END, consent=False, dry_run=True)["units"] == 15
+    assert rebuild_timer(root, CONFIG, END, consent=False, dry_run=True)["messages"] == 14
     assert tree_content(root) == before
     lock = StoreLock(root)
     try:

@@ -1,4 +1,4 @@
-"""``rmqctl timer ls|rebuild``."""
+"""``rmqctl timer ls|deliver|rebuild``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.cli.command import EXIT_CODES
+from rmqctl.cli.command import EXIT_CODES, WRITING_EXITS
 from rmqctl.cli.command import command as make
 from rmqctl.cli.options import common, dry_run_option, limit_option, topic_option
+from rmqctl.cli.putstats import refused
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time
@@ -29,7 +30,7 @@ _now_option = click.option(
     ],
 )
 def command() -> None:
-    """Timed messages of 5.x: what waits; the timer anew."""
+    """Timed messages of 5.x: list, deliver; the timer anew."""
 
 
 @make(
@@ -81,6 +82,42 @@ def _note_losses(settings: Settings, summary: Row) -> None:
 
 
 @make(
+    "deliver",
+    examples=[
+        "rmqctl timer deliver --store DIR --broker-conf broker.conf --dry-run",
+        "rmqctl timer deliver --store DIR --broker-conf broker.conf",
+    ],
+    exits=WRITING_EXITS
+    | {
+        1: "messages were not delivered",
+        5: "the store takes no message (such as on a full disk), or is damaged",
+    },
+)
+@click.option("--until", metavar="TIME", type=Time(), help="Due at this time.  [default: now]")
+@dry_run_option
+@common
+def deliver(settings: Settings, until: int | None, dry_run: bool) -> int:
+    """Put messages that are due, or overdue, into their real queues.
+
+    What is put is what a broker puts. Messages of which a copy stands in their topic are passed
+    over. Then the timer is made anew, of what waits. Prints a row of type timer_undelivered for
+    what cannot be delivered, then a summary.
+    """
+    from rmqctl.engine.messagestore import system_clock
+    from rmqctl.operations.change.timerdelivery import TimerDelivery
+
+    now = system_clock()
+    with settings.open(writable=not dry_run) as store, settings.writer(None) as writer:
+        run = TimerDelivery(store, now if until is None else until, now, dry_run=dry_run)
+        if dry_run:
+            settings.planned_recovery(store, writer)
+        summary = writer.rows(run.rows())
+    if run.refused is not None:
+        return refused(settings, "", run.refused.status.value, run.refused.reason)
+    return int(summary["delivered"] + summary["delivered_before"] != summary["due"])
+
+
+@make(
     "rebuild",
     examples=[
         "rmqctl timer rebuild --store DIR --dry-run",
@@ -121,5 +158,6 @@ def rebuild(settings: Settings, now: int | None, yes: bool, dry_run: bool) -> in
 
 
 command.add_command(ls)
+command.add_command(deliver)
 command.add_command(rebuild)
-command.sections = {"Inspect (never writes)": ["ls"], "Write": ["rebuild"]}
+command.sections = {"Inspect (never writes)": ["ls"], "Write": ["deliver", "rebuild"]}

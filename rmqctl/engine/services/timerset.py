@@ -6,7 +6,7 @@ which the timer had in its wheel, are done; of others that are due a copy in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,7 +60,11 @@ class TimerSet:
     a start would pass over it, or nothing tells it, now.
     """
 
-    def __init__(self, store: Store, timer: Timer, now: int) -> None:
+    def __init__(
+        self, store: Store, timer: Timer, now: int, delivered: Collection[int] = ()
+    ) -> None:
+        """:param delivered: physical offsets of records that were, whatever else tells."""
+        self._delivered = delivered
         self._store = store
         self._timer = timer
         self._now = now
@@ -95,7 +99,7 @@ class TimerSet:
                 self.counts.superseded += 1
             elif self._is_done(record, queue_offset, out, is_recall=is_recall):
                 self.counts.done += 1
-            elif not is_recall and out <= self._now and copy_of(self._store, record) is not None:
+            elif not is_recall and out <= self._now and self._is_delivered(record):
                 self.counts.delivered_before += 1
             else:
                 self._count(record, out, is_recall=is_recall)
@@ -108,6 +112,11 @@ class TimerSet:
             return is_recall and out < self.clock
         was_in_wheel = queue_offset < self._timer.checkpoint.queue_offset
         return out < self._read and (was_in_wheel or is_recall)
+
+    def _is_delivered(self, record: Record) -> bool:
+        if record.physical_offset in self._delivered:
+            return True
+        return copy_of(self._store, record) is not None
 
     def _count(self, record: Record, out: int, *, is_recall: bool) -> None:
         self.counts.recalls += is_recall

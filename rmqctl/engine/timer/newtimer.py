@@ -53,7 +53,6 @@ class NewTimer:
         self._slots: dict[int, list[int]] = {}
         self._end = 0
         self._file: BufferedWriter | None = None
-        self.units = 0
         (directory / paths.TIMER_LOG).mkdir(parents=True)
 
     def add(self, place: Place, out_timestamp: int, *, recalls: bool) -> None:
@@ -87,7 +86,6 @@ class NewTimer:
         assert self._file is not None
         self._file.write(UNIT.pack(UNIT_SIZE, before, magic, write, slot - write, *place, 0))
         self._end = position + UNIT_SIZE
-        self.units += 1
         if entry is None:
             self._slots[slot] = [position, position, number]
         else:

@@ -13,5 +13,6 @@ Other rooms use:
 - :mod:`~rmqctl.operations.change.putstream`
 - :mod:`~rmqctl.operations.change.schedule`
 - :mod:`~rmqctl.operations.change.timed`
+- :mod:`~rmqctl.operations.change.timerdelivery`
 - :mod:`~rmqctl.operations.change.transaction`
 """

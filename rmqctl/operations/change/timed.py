@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from formats import constants
+from formats.text import CAPACITY_OF_5, encode_properties
 from rmqctl.engine.state.laterversions import is_of_5
 from rmqctl.errors import UsageError
 
@@ -62,7 +63,13 @@ def timed_message(
     properties[constants.PROPERTY_TIMER_OUT_MS] = str((at - 1) // precision * precision)
     properties[constants.PROPERTY_REAL_TOPIC] = message.topic
     properties[constants.PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
-    return replace(message, topic=constants.TIMER_TOPIC, queue_id=0, properties=properties)
+    return replace(
+        message,
+        topic=constants.TIMER_TOPIC,
+        queue_id=0,
+        properties=properties,
+        properties_bytes=encode_properties(properties, CAPACITY_OF_5),
+    )
 
 
 def _precision(store: MessageStore) -> int:

@@ -55,54 +55,65 @@ def rebuild_timer(
     paths.check_writable(root)
     check_not_amid_repair(root)
     lock = StoreLock(root)
-    staging = root / _STAGING
+    try:
+        with Store(root, config) as store:
+            timer = Timer(store)
+            try:
+                waiting = TimerSet(store, timer, now)
+                kept = replace_timer(store, timer, waiting)
+            finally:
+                timer.close()
+        return _summary(waiting, kept)
+    finally:
+        lock.release()
+
+
+def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
+    """Puts a timer of what waits in the place of the one that is there, which is kept: in which
+    directories. For who has the store's lock; errors as of :func:`rebuild_timer`."""
+    root = store.root
+    staging, kept = root / _STAGING, root / kept_name()
     try:
         for name in (*_PARTS, _STAGING):
             refuse_links(root, Path(name))
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
-        summary = _build(root, config, now, staging)
-        kept = root / kept_name()
+        _write(store, timer, waiting, staging)
         _put_in_place(root, staging, kept)
-        summary["kept"] = [kept.name] if kept.exists() else []
-        return summary
     except OSError as error:
         raise CannotWrite(path=str(root), reason=str(error.strerror)) from error
     finally:
         if not staging.is_symlink():
             shutil.rmtree(staging, ignore_errors=True)
-        lock.release()
+    return [kept.name] if kept.exists() else []
 
 
 def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
     """What a rebuild would make; nothing is written."""
-    return _build(root, config, now, None)
-
-
-def _build(
-    root: Path, config: MessageStoreConfig, now: int, output: Path | None
-) -> TimerRebuildSummary:
     with Store(root, config) as store:
         timer = Timer(store)
         try:
             waiting = TimerSet(store, timer, now)
-            units = _write(store, timer, waiting, output)
+            for _ in waiting.messages():
+                pass
         finally:
             timer.close()
+    return _summary(waiting, [])
+
+
+def _summary(waiting: TimerSet, kept: list[str]) -> TimerRebuildSummary:
+    counts = asdict(waiting.counts)
     return {
         "type": "summary",
-        **asdict(waiting.counts),  # type: ignore[typeddict-item]
-        "units": units,
+        **counts,  # type: ignore[typeddict-item]
         "read_timestamp": waiting.clock,
         "queue_offset": waiting.end,
-        "kept": [],
+        "kept": kept,
     }
 
 
-def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path | None) -> int:
-    """Builds the files below ``output``, or only counts; how many units there are."""
-    if output is None:
-        return sum(1 for _ in waiting.messages())
+def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path) -> None:
+    """Builds the files below ``output``."""
     config, precision = store.config, timer.precision
     window = config.timer_roll_window_slot
     most = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
@@ -121,7 +132,6 @@ def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path | None) -
         if newest is not None and last != waiting.end - 1:
             made.steer(Place(*newest, 0))
         made.finish(timer.checkpoint, waiting.end)
-        return made.units
     finally:
         made.close()
 

@@ -1,0 +1,141 @@
+"""timer deliver: what is due in the timer of 5.x goes to its topic; the timer is then made anew of
+what waits.
+
+A kill in between leaves copies that no timer knows of: the next run finds them by the index, as
+``timer rebuild`` does, and counts them as delivered before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from isal.isal_zlib import crc32
+
+from formats import constants
+from formats.text import CAPACITY_OF_5, encode_properties
+from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.services import timer as rules
+from rmqctl.engine.services.schedule import Undeliverable, message_timeup
+from rmqctl.engine.services.timer import Timed, Timer
+from rmqctl.engine.services.timerset import TimerSet
+from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.operations.mend.timer import replace_timer
+
+if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.rows.timers import TimerDeliverSummary, TimerUndeliveredRow
+
+_NOT_ENQUEUED = constants.LONG_MAX
+
+
+def delivered_message(
+    record: Record, body: bytes, encode: PropertyEncoder, enqueued: int, dequeued: int
+) -> MessageExtBrokerInner | Undeliverable:
+    """The copy that ``TimerMessageStore#convert`` makes: with the times (ms) at which the message
+    came into the wheel and left it. Its real topic and queue stay in the bytes, which are encoded
+    before these are cleared."""
+    if body and crc32(body) & 0x7FFFFFFF != record.body_crc:
+        return Undeliverable("body-crc-mismatch", False, "the body is not what was stored")
+    found = message_timeup(record, body, encode)
+    if isinstance(found, Undeliverable):
+        return found
+    properties = dict(record.properties)
+    properties[constants.PROPERTY_TIMER_ENQUEUE_MS] = str(enqueued)
+    properties[constants.PROPERTY_TIMER_DEQUEUE_MS] = str(dequeued)
+    stored = encode_properties(properties, CAPACITY_OF_5)
+    for name in (constants.PROPERTY_REAL_TOPIC, constants.PROPERTY_REAL_QUEUE_ID):
+        del properties[name]
+    return replace(found, properties=properties, properties_bytes=stored)
+
+
+class TimerDelivery:
+    """One run over a store that is open for writing, or, for a dry run, for reading.
+
+    :param until: deliver what is due at this time (ms). :param now: when it runs.
+    """
+
+    def __init__(self, store: MessageStore, until: int, now: int, *, dry_run: bool) -> None:
+        self._store = store
+        self._until = until
+        self._now = now
+        self._dry_run = dry_run
+        self._encode = PropertyEncoder()
+        self._undelivered: list[TimerUndeliveredRow] = []
+        #: Records that are on their way, and those that are delivered.
+        self._under_way: list[int] = []
+        self._done: set[int] = set()
+        self._due = self._before = 0
+        self.refused: PutMessageResult | None = None
+
+    def rows(self) -> Iterator[TimerUndeliveredRow | TimerDeliverSummary]:
+        """Delivers; yields ``timer_undelivered`` rows, then ``summary``."""
+        timer = Timer(self._store)
+        kept: list[str] = []
+        try:
+            if self._dry_run:
+                for message in self._messages(timer):
+                    self._try(message)
+            else:
+                self._put(timer)
+            yield from self._undelivered
+            if self._done and not self._dry_run:
+                waiting = TimerSet(self._store, timer, self._until, frozenset(self._done))
+                kept = replace_timer(self._store, timer, waiting)
+        finally:
+            timer.close()
+        yield {
+            "type": "summary",
+            "due": self._due,
+            "delivered": len(self._done),
+            "delivered_before": self._before,
+            "undelivered": len(self._undelivered),
+            "kept": kept,
+        }
+
+    def _messages(self, timer: Timer) -> Iterator[MessageExtBrokerInner]:
+        """The copies to put, in the order of their slots; what gives none becomes a row."""
+        for timed in list(timer.timed(self._until)):
+            if timed.record is None or timed.state not in (rules.DUE, rules.OVERDUE):
+                continue
+            self._due += 1
+            if rules.copy_of(self._store, timed.record) is not None:
+                self._before += 1
+                continue
+            enqueued = _NOT_ENQUEUED if timed.unit is None else timed.unit.write_timestamp
+            body = self._store.body(timed.record)
+            made = delivered_message(timed.record, body, self._encode, enqueued, self._now)
+            if isinstance(made, Undeliverable):
+                self._note(timed, made.reason, made.detail)
+                continue
+            self._under_way.append(timed.physical_offset)
+            yield made
+
+    def _note(self, timed: Timed, reason: str, detail: str) -> None:
+        record = timed.record
+        self._undelivered.append(
+            {
+                "type": "timer_undelivered",
+                "physical_offset": timed.physical_offset,
+                "queue_offset": None if record is None else record.queue_offset,
+                "reason": reason,
+                "detail": detail,
+            }
+        )
+
+    def _try(self, message: MessageExtBrokerInner) -> None:
+        if isinstance(self._store.check_message(message), EncodedMessage):
+            self._done.add(self._under_way.pop())
+        else:
+            self._under_way.pop()
+
+    def _put(self, timer: Timer) -> None:
+        for bulk in self._store.append_stream(self._messages(timer)):
+            stored = len(bulk.stored)
+            self._done.update(self._under_way[:stored])
+            del self._under_way[:stored]
+            if bulk.refused is not None:
+                self.refused = bulk.refused
+                return

@@ -1,0 +1,100 @@
+"""``timer deliver``: what is due goes to its topic as a broker puts it, once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.record.record import Record
+from rmqctl.engine.write.bulk import PropertyEncoder
+from rmqctl.operations.change import timerdelivery
+from rmqctl.operations.change.timerdelivery import TimerDelivery, delivered_message
+from rmqctl.operations.look.timer import timer_messages
+from rmqctl.operations.verify.timer import check_timer
+from tests.conftest import Golden
+from tests.golden_data import broker_conf, expected, tree_content
+
+(END,) = [row["now"] for row in expected("timer")["end"]]
+HOUR = 3_600_000
+CONFIG = broker_conf("timer")
+DUE = {"rolled-before", "pending-0", "pending-1", "queued-1"}
+
+
+def log_records(root: Path, topic: str) -> list[Record]:
+    with MessageStore(root, CONFIG) as store:
+        walked = store.commit_log.walk()
+        return [one for one in walked if isinstance(one, Record) and one.topic == topic]
+
+
+def deliver(root: Path, until: int, *, dry_run: bool = False) -> list[Any]:
+    with MessageStore(root, CONFIG, writable=not dry_run) as store:
+        return list(TimerDelivery(store, until, END, dry_run=dry_run).rows())
+
+
+def waiting(root: Path, now: int) -> dict[str | None, str]:
+    with MessageStore(root, CONFIG) as store:
+        rows = [row for row in timer_messages(store, now) if row["type"] == "timer_message"]
+    return {row["keys"]: row["state"] for row in rows}
+
+
+def test_a_copy_is_byte_for_byte_the_brokers(golden: Golden) -> None:
+    root = golden("timer")
+    waited = {one.properties["KEYS"]: one for one in log_records(root, "rmq_sys_wheel_timer")}
+    copies = [r for r in log_records(root, "orders") if "TIMER_DEQUEUE_MS" in r.properties]
+    assert len(copies) == 3
+    with MessageStore(root, CONFIG) as store:
+        for copy in copies:
+            record, said = waited[copy.properties["KEYS"]], copy.properties
+            times = int(said["TIMER_ENQUEUE_MS"]), int(said["TIMER_DEQUEUE_MS"])
+            made = delivered_message(record, store.body(record), PropertyEncoder(), *times)
+            assert not isinstance(made, tuple)
+            assert made.properties_bytes is not None
+            assert made.properties_bytes.rstrip(b"\2") == copy.properties_bytes.rstrip(b"\2")
+            assert (made.topic, made.queue_id) == ("orders", copy.queue_id)
+            assert made.born_timestamp == copy.born_timestamp and made.body == store.body(copy)
+            assert made.born_host == (copy.born_address, copy.born_port)
+
+
+def test_what_is_due_is_delivered_once(copy_store: Callable[[str], Path]) -> None:
+    root, until = copy_store("timer"), END + HOUR
+    before, content = waiting(root, until), tree_content(root)
+    assert {name for name, state in before.items() if state == "due"} == DUE
+    (planned,) = deliver(root, until, dry_run=True)
+    assert (planned["due"], planned["delivered"]) == (4, 4)
+    assert tree_content(root) == content
+    (summary,) = deliver(root, until)
+    assert (summary["due"], summary["delivered"], summary["delivered_before"]) == (4, 4, 0)
+    assert waiting(root, until) == {
+        name: state for name, state in before.items() if name not in DUE
+    }
+    assert list(check_timer(root, CONFIG)) == []
+    (again,) = deliver(root, until)
+    assert (again["due"], again["delivered"], again["kept"]) == (0, 0, [])
+    found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
+    assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
+
+
+def test_a_kill_before_the_timer_is_made_anew_delivers_nothing_twice(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, until = copy_store("timer"), END + HOUR
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*arguments: object) -> list[str]:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timerdelivery, "replace_timer", killed)
+        with pytest.raises(Killed):
+            deliver(root, until)
+    (summary,) = deliver(root, until)
+    assert (summary["due"], summary["delivered"], summary["delivered_before"]) == (4, 0, 4)
+    found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
+    assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
