@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 import tarfile
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,8 +18,10 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.queue.extension import ext_offset
+from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.backup import archive as archives
@@ -33,6 +36,7 @@ from rmqctl.operations.backup.cut import scratch_copy
 from rmqctl.operations.backup.errors import StoreChanging, TooManyFiles
 from rmqctl.operations.backup.manifest import MANIFEST
 from rmqctl.operations.backup.restore import plan_restore, restore
+from rmqctl.operations.verify.snapshot import newest_unit_end
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_safety.support import Clock, assert_clean, message, small_config, tree
@@ -311,6 +315,52 @@ def test_messages_come_while_it_is_copied(
     assert number > 10_000 and made.manifest.head.physical_offset is not None
     assert before <= made.manifest.head.physical_offset < broker.max_offset
     judge(broker, made, restored(tmp_path / kind, output=tmp_path / "new"))
+
+
+@pytest.mark.parametrize("where", ["queues", "index"])
+def test_a_bulk_of_which_one_queue_only_has_its_units_is_waited_for(
+    store: Path,
+    broker: WritableStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    where: str,
+) -> None:
+    """rmqctl's own writers put the units of a bulk queue by queue, and its keys behind them: the
+    newest unit of all may be there while others are not."""
+    is_amid, goes_on = threading.Event(), threading.Event()
+
+    def held(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            newest = newest_unit_end(store, CONFIG.mapped_file_size_consume_queue)
+            if newest == broker.max_offset:
+                is_amid.set()
+                assert goes_on.wait(60)
+            return real(*arguments)
+
+        return call
+
+    owner = ConsumeQueueWriter if where == "queues" else IndexServiceWriter
+    for name in {"put_run", "put_batch"} & vars(owner).keys():
+        monkeypatch.setattr(owner, name, held(getattr(owner, name)))
+    # The last message is one of the queue that is written first.
+    some = [message(10_000 + n, "topic0", (n + 1) % 2) for n in range(300)]
+    writer = threading.Thread(target=broker.put_messages, args=[some])
+    writer.start()
+    assert is_amid.wait(60)
+
+    def sleep(seconds: float) -> None:
+        goes_on.set()
+        writer.join()
+
+    monkeypatch.setattr("rmqctl.operations.backup.source.time.sleep", sleep)
+    try:
+        made = live(store, tmp_path / "full", lambda: None, 1)
+    finally:
+        goes_on.set()
+        writer.join()
+    assert made.manifest.head.dispatched_offset == broker.max_offset
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    assert_clean(new, CONFIG)
 
 
 def test_units_of_an_extension_that_come_while_it_is_copied(tmp_path: Path) -> None:

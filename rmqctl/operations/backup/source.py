@@ -5,10 +5,11 @@ While a broker writes, the order makes the copy. The offsets of consumers and of
 and the checkpoint come first: they may say less than the rest, and never more. Then the end of the
 log is named (``physical_offset``), and the log copied up to there, from its newest file back, for
 retention takes the oldest. Queues and index are copied when all before that has been dispatched,
-and cut there. Where the dispatch stands still before it, they are cut where it stands
-(``dispatched_offset``): a start dispatches the rest again (``DefaultMessageStore#start``) and adds
-nothing twice; one of 5.x does so after a crash only, and leaves out the first message at any other
-time (``CommitLog#recoverNormally``). What else is in ``config/`` comes last.
+into the last queue (:mod:`~rmqctl.operations.backup.derived`), and cut there. Where the dispatch
+stands still before it, they are cut where it stands (``dispatched_offset``): a start dispatches
+the rest again (``DefaultMessageStore#start``) and adds nothing twice; one of 5.x does so after a
+crash only, and leaves out the first message at any other time (``CommitLog#recoverNormally``).
+What else is in ``config/`` comes last.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood
 from rmqctl.errors import FileLengthContradiction
 from rmqctl.operations.backup.cut import QueueCuts, index_before, log_before, scratch_copy
+from rmqctl.operations.backup.derived import lacking, wanted_before
 from rmqctl.operations.backup.errors import StoreChanging
 from rmqctl.operations.backup.listing import Found, Listing, SourceFile, found
 from rmqctl.operations.verify.snapshot import newest_unit_end
@@ -42,6 +44,8 @@ _KEPT = ("rmqctl-backup-", "rmqctl-old-")
 _LOOKS, _BETWEEN_SECONDS = 5, 0.02
 #: Looks at the newest units, and seconds between, before the dispatch counts as standing still.
 _DISPATCH_LOOKS, _DISPATCH_SECONDS = 20, 0.05
+#: Looks at what a dispatch under way has still to write, before it counts as missing for good.
+_DERIVED_LOOKS = 100
 
 
 class Source:
@@ -108,6 +112,7 @@ class Source:
             yield from _some(found(file, log_before(end, file)))
         dispatched = self._dispatched(end, queue_file_size)
         self.dispatched_offset = min(max(dispatched, self.min_physical_offset), end)
+        self._await_others(self.dispatched_offset)
         yield from self._derived(self.dispatched_offset)
         yield from self._others()
         if (self._log_end() or 0) < end:
@@ -124,6 +129,22 @@ class Source:
             before, newest = newest, newest_unit_end(self.root, queue_file_size)
             looks = looks + 1 if newest == before else 0
         return newest
+
+    def _await_others(self, limit: int) -> None:
+        """Waits until all queues, and the index, have what one of them has of the records before a
+        physical offset. What does not come is missing for good: it was deleted, or is damaged."""
+        with MessageStore(self.root, self._config) as store:
+            wanted = wanted_before(store, limit)
+        before: list[str] = []
+        looks = 0
+        while looks < _DERIVED_LOOKS:
+            with MessageStore(self.root, self._config) as store:
+                left = lacking(store, wanted)
+            if not left:
+                return
+            looks = looks + 1 if left == before else 0
+            before = left
+            time.sleep(_DISPATCH_SECONDS)
 
     def _derived(self, limit: int) -> Iterator[Found]:
         """Queues and index up to a physical offset."""
