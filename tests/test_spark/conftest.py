@@ -26,6 +26,7 @@ from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index
 from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.rows import Row
+from rmqctl.spark.session.sparkhome import links_to_spark
 from tests.test_spark.classdata import java_options
 
 if TYPE_CHECKING:
@@ -49,11 +50,22 @@ def why_not() -> str | None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A quiet session on two cores."""
+def spark_home() -> Iterator[str]:
+    """Spark as sessions of rmqctl see theirs: whose Python processes compile no PySpark."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SPARK_HOME", raising=False)
+        links = links_to_spark()
+    assert links is not None
+    yield links
+    shutil.rmtree(links)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterator[SparkSession]:
+    """A quiet session on two cores."""
     from pyspark.sql import SparkSession
 
     from rmqctl.spark import RocketMQDataSource
@@ -79,6 +91,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("SPARK_HOME", spark_home)
         patch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{known}" if known else str(ROOT))
         session = builder.getOrCreate()
     session.dataSource.register(RocketMQDataSource)
@@ -250,10 +263,8 @@ class Cluster:
 
     def start(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Starts a master or a worker, and returns when it says that it is up."""
-        import pyspark
-
         log = self.directory / f"{what}-{len(self.workers)}.log"
-        program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+        program = str(Path(self.environment["SPARK_HOME"], "bin", "spark-class"))
         name = f"org.apache.spark.deploy.{what}.{what.capitalize()}"
         command = [program, name, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         before = environment.pop("before", "").split()
@@ -300,16 +311,14 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterator[Cluster]:
     """A real standalone cluster: one master and two workers of one core."""
-    reason = why_not()
-    if reason is not None:
-        pytest.skip(reason)
     directory = tmp_path_factory.mktemp("cluster")
     for name in ("drivers", "nodes"):
         (directory / name).mkdir()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": spark_home,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
         "JDK_JAVA_OPTIONS": f"{java_options()} -Djava.io.tmpdir={directory / 'nodes'}",

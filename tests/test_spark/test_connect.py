@@ -33,10 +33,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, bare_python: str) -> Iterator[str]:
+def server(
+    tmp_path_factory: pytest.TempPathFactory, spark_home: str, bare_python: str
+) -> Iterator[str]:
     """The URL of a Connect server on the loopback address."""
-    import pyspark
-
     tmp_path = tmp_path_factory.mktemp("connect")
     (tmp_path / "temporary").mkdir()
     settings = {
@@ -48,11 +48,11 @@ def server(tmp_path_factory: pytest.TempPathFactory, bare_python: str) -> Iterat
         "spark.default.parallelism": "2",
         "spark.sql.warehouse.dir": str(tmp_path / "temporary" / "warehouse"),
     }
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    command = [str(Path(spark_home, "bin", "spark-submit")), "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     name = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    environment = java_environment(tmp_path / "temporary")
+    environment = java_environment(tmp_path / "temporary") | {"SPARK_HOME": spark_home}
     environment.pop("PYTHONPATH", None)
     log = tmp_path / "server.log"
     with log.open("w") as output:
