@@ -99,7 +99,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
         return tofiles.convert_to_files(stores[0], options, jobs_of(options))
     if options["missing"]:
         _check_missing(options, len(stores))
-        return _add_missing(stores[0], what, dry_run=options["dry_run"])
+        return _add_missing(stores[0], what, jobs_of(options), dry_run=options["dry_run"])
     _check_place(options)
     options["jobs"] = jobs_of(options)
     plans = _plans(stores, what, options)
@@ -124,7 +124,6 @@ def _check_missing(options: dict[str, Any], stores: int) -> None:
         ("topic", "it adds to all queues that lack something"),
         ("queue_id", "it adds to all queues that lack something"),
         ("master", "it is one pass in this process"),
-        ("jobs", "it is one pass of one thread"),
     ):
         if options[name] not in (None, False):
             option = "--" + name.replace("_", "-")
@@ -224,20 +223,20 @@ def _rebuild(
     return int(done.damaged)
 
 
-def _add_missing(settings: Settings, what: str, *, dry_run: bool) -> int:
+def _add_missing(settings: Settings, what: str, jobs: int, *, dry_run: bool) -> int:
     """rebuild --missing."""
     from rmqctl.operations.look.rows import damage_row
     from rmqctl.operations.mend.missing import add_missing, summary_row
     from rmqctl.operations.mend.rebuild import plan_rebuild
 
-    config = settings.config
-    total = plan_rebuild(settings.root, config, what).log_bytes
+    root, config = settings.root, settings.config
+    total = plan_rebuild(root, config, what).log_bytes
     with settings.writer("damage") as writer:
         with settings.progress(f"rebuild {what} --missing", total, writer) as advance:
             if dry_run:
                 with settings.open() as store:
                     settings.planned_recovery(store, writer)
-            summary = add_missing(settings.root, config, what, advance, dry_run=dry_run)
+            summary = add_missing(root, config, what, advance, dry_run=dry_run, jobs=jobs)
         for damage in summary.damage:
             writer.row(damage_row(damage))
         writer.summary(**summary_row(what, summary))

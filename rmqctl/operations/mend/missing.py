@@ -7,6 +7,7 @@ there is mended by a whole rebuild.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,8 +47,10 @@ def add_missing(
     progress: Progress | None = None,
     *,
     dry_run: bool = False,
+    jobs: int = 1,
 ) -> MissingSummary:
-    """Adds to ``queues``, ``index`` or ``all``; with ``dry_run`` only counts.
+    """Adds to ``queues``, ``index`` or ``all``; with ``dry_run`` only counts. The log is read by
+    ``jobs`` threads.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite: the disk is full; what was added stays, and doing it again goes on.
@@ -58,7 +61,7 @@ def add_missing(
         known = _Known(store)
         planned_row(store)  # Where a writing store would refuse to open, a dry run does too.
         if dry_run:
-            return _run(store, known, what, None, progress)
+            return _run(store, known, what, None, progress, jobs)
     # Opening must not catch up: a queue that is not there would begin with its last units.
     with MessageStore(root, config, writable=True, catches_up=False) as store:
         derived = DerivedWriter(
@@ -68,7 +71,7 @@ def add_missing(
         )
         try:
             restoring = not store.plan.is_clean
-            summary = _run(store, known, what, derived, progress, restoring=restoring)
+            summary = _run(store, known, what, derived, progress, jobs, restoring=restoring)
             # What was not asked for is caught up with as by any opening.
             store.catch_up()
         except OSError as error:
@@ -104,27 +107,32 @@ def _run(
     what: str,
     derived: DerivedWriter | None,
     progress: Progress | None,
+    jobs: int,
     *,
     restoring: bool = False,
 ) -> MissingSummary:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.scanner import Scanner
+    from rmqctl.engine.scan.tuning import ScanTuning
 
     summary = MissingSummary()
     lost = max_gap = 0
-    for entry in Scanner(store.commit_log).scan(None, store.max_offset):
-        if isinstance(entry, Batch):
-            lost += filled_bytes(entry)
-            max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
-            _count(store, entry, known, what, summary)
-            if derived is not None:
-                derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
-            if progress is not None:
-                progress(entry.end_offset - store.min_offset)
-        elif isinstance(entry, Damage):
-            summary.damage.append(entry)
-            lost += entry.length
-            max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+    scanner = Scanner(store.commit_log, tuning=ScanTuning(threads=jobs))
+    # Closed, or a thread would go on reading a log that is let go of.
+    with closing(scanner.scan(None, store.max_offset)) as entries:
+        for entry in entries:
+            if isinstance(entry, Batch):
+                lost += filled_bytes(entry)
+                max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
+                _count(store, entry, known, what, summary)
+                if derived is not None:
+                    derived.dispatch_batch(entry, restoring=restoring, max_gap=max_gap)
+                if progress is not None:
+                    progress(entry.end_offset - store.min_offset)
+            elif isinstance(entry, Damage):
+                summary.damage.append(entry)
+                lost += entry.length
+                max_gap = min(lost // MIN_RECORD_SIZE, MOST_FILLED)
     return summary
 
 
