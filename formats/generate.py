@@ -11,6 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from formats import (
+    batchconsumequeue,
     checkpoint,
     commitlog,
     consumequeue,
@@ -33,6 +34,7 @@ _LAYOUTS = {
     "BLANK": commitlog.BLANK,
     "QUEUE_UNIT": consumequeue.UNIT,
     "QUEUE_EXT_UNIT": consumequeue_ext.EXT_UNIT_PREFIX,
+    "BATCH_QUEUE_UNIT": batchconsumequeue.UNIT,
     "INDEX_HEADER": indexfile.HEADER,
     "INDEX_SLOT": indexfile.SLOT,
     "INDEX_ITEM": indexfile.ITEM,

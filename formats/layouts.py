@@ -229,6 +229,21 @@ QUEUE_EXT_UNIT: Final = Layout(
         Field("bit_map_size", 18, 2, "h"),
     ),
 )
+BATCH_QUEUE_UNIT: Final = Layout(
+    "BATCH_QUEUE_UNIT",
+    ">qiqqqhii",
+    46,
+    (
+        Field("physical_offset", 0, 8, "q"),
+        Field("size", 8, 4, "i"),
+        Field("tags_code", 12, 8, "q"),
+        Field("store_timestamp", 20, 8, "q"),
+        Field("base_offset", 28, 8, "q"),
+        Field("batch_size", 36, 2, "h"),
+        Field("compacted_offset", 38, 4, "i"),
+        Field("reserved", 42, 4, "i"),
+    ),
+)
 INDEX_HEADER: Final = Layout(
     "INDEX_HEADER",
     ">qqqqii",

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from construct import Bytes, SizeofError, Struct
 
 from formats import (
+    batchconsumequeue,
     checkpoint,
     commitlog,
     consumequeue,
@@ -66,6 +67,7 @@ def pages() -> dict[str, str]:
         "properties.md": _properties_page(),
         "queue-unit.md": _queue_unit_page(),
         "queue-ext-unit.md": _queue_ext_unit_page(),
+        "batch-queue-unit.md": _batch_queue_unit_page(),
         "index-file.md": _index_file_page(),
         "checkpoint.md": _checkpoint_page(),
         "dledger-entry.md": _dledger_page(),
@@ -303,6 +305,32 @@ def _queue_ext_unit_page() -> str:
         + _table(consumequeue_ext.EXT_UNIT)
         + "\nA file ends with a `size` of -1 in a blank of 4 bytes.\n\n## Example\n\n"
         + _example(consumequeue_ext.EXT_UNIT, values)
+    )
+
+
+def _batch_queue_unit_page() -> str:
+    values = {
+        "physical_offset": 4096,
+        "size": len(commitlog.RECORD.build(dict(_RECORD))),
+        "tags_code": tags_code(_TAGS),
+        "store_timestamp": _RECORD["store_timestamp"],
+        "base_offset": 10,
+        "batch_size": 3,
+        "compacted_offset": -1,
+        "reserved": 0,
+    }
+    return (
+        "# Unit of a batch queue (5.x)\n\n"
+        "Topics with the attribute `queue.type=BatchCQ` have their queues in `batchconsumequeue/`."
+        " One unit stands for a record, which may hold several messages: so its place does not tell"
+        " a queue offset, and who looks for one searches for the greatest `base_offset` that is not"
+        " larger. Written by `BatchConsumeQueue#putBatchMessagePositionInfo`; `base_offset` and"
+        " `batch_size` are the record's properties `INNER_BASE` and `INNER_NUM`, and without them"
+        " its queue offset and 1.\n\n"
+        + _table(batchconsumequeue.UNIT)
+        + "\nA unit never written is all zeros. A file has 300,000 units"
+        " (`mapperFileSizeBatchConsumeQueue`).\n\n## Example\n\n"
+        + _example(batchconsumequeue.UNIT, values)
     )
 
 

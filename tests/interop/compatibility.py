@@ -133,7 +133,11 @@ FEATURES = {
         " and JSON files of topics, groups and offsets: a broker goes on with these",
         "5.3.3",
     ),
-    "batch-queues": Feature("Batch queues", "named", "5.3.3"),
+    "batch-queues": Feature(
+        "Batch queues",
+        "named; `rebuild` gives their bytes again, and puts to their topics are refused",
+        "5.3.3",
+    ),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),
     "timer": Feature(
         "Messages with a time of delivery: wheel, timer log and check point read, verified, and"

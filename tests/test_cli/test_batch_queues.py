@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests import golden_data
 from tests.test_cli.conftest import Cli, Done
@@ -33,6 +35,14 @@ def call(cli: Cli, root: Path, *line: str | Path) -> Done:
 
 def queue_topics(root: Path) -> set[str]:
     return {path.name for path in (root / "consumequeue").iterdir()}
+
+
+def record_of(properties: dict[str, str], root: Path) -> Record:
+    """A record of the topic, of a store that does not know that it has batch queues."""
+    message = MessageExtBrokerInner(TOPIC, b"x", 0, properties=properties)
+    with MessageStore(root, parse_broker_conf(CONF), writable=True, create=True) as store:
+        assert store.put_message(message).is_ok
+        return store.look_message_by_offset(0)
 
 
 def test_puts_are_refused(cli: Cli, root: Path, tmp_path: Path) -> None:
@@ -80,9 +90,51 @@ def test_a_topic_that_has_no_queue_yet(cli: Cli, root: Path) -> None:
 def test_a_rebuild_gives_their_topics_no_consume_queue(
     cli: Cli, root: Path, line: tuple[str, ...]
 ) -> None:
+    before = golden_data.tree_content(root / "batchconsumequeue")
     assert call(cli, root, *line).code == 0
     assert queue_topics(root) == {"Plain"}
+    assert golden_data.tree_content(root / "batchconsumequeue") == before
     assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize("narrowed", [(), ("--topic", TOPIC), ("--queue-id", "1")])
+def test_a_rebuild_gives_the_bytes_of_the_engine(
+    cli: Cli, root: Path, tmp_path: Path, narrowed: tuple[str, ...]
+) -> None:
+    """Aside, and in place of queues that are gone."""
+    whole = golden_data.tree_content(root / "batchconsumequeue")
+    one = f"{TOPIC}/1/" if "1" in narrowed else ""
+    wanted = {path: content for path, content in whole.items() if path.startswith(one)}
+    done = call(cli, root, "rebuild", "queues", "--output", tmp_path / "out", *narrowed)
+    assert done.code == 0
+    assert golden_data.tree_content(tmp_path / "out/batchconsumequeue") == wanted
+    for path in wanted:
+        (root / "batchconsumequeue" / path).unlink()
+    done = call(cli, root, "rebuild", "queues", "--in-place", "--yes", *narrowed)
+    assert done.code == 0 and "batchconsumequeue" in done.rows[-1]["structures"]
+    assert golden_data.tree_content(root / "batchconsumequeue") == whole
+    assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"INNER_NUM": "3"},
+        {"INNER_NUM": "x", "INNER_BASE": "0"},
+        {"INNER_NUM": "3", "INNER_BASE": "-1"},
+        {"INNER_NUM": "40000", "INNER_BASE": "0"},
+        {"INNER_NUM": "9" * 500, "INNER_BASE": "1"},
+        {"INNER_NUM": "\u0663", "INNER_BASE": "1"},
+    ],
+)
+def test_numbers_that_are_none(tmp_path: Path, properties: dict[str, str]) -> None:
+    """One without the other counts for nothing; with what is no number a record has no unit."""
+    record = record_of(properties, tmp_path / "other")
+    unit = Dispatcher(parse_broker_conf(CONF), frozenset({TOPIC})).batch_unit(record)
+    if "INNER_BASE" in properties:
+        assert unit is None
+    else:
+        assert unit is not None and (unit.base_offset, unit.batch_size) == (0, 1)
 
 
 def test_a_start_gives_their_topics_no_consume_queue(cli: Cli, root: Path) -> None:

@@ -15,6 +15,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.services.pop import Place, parsed
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
+from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.operations.look.pop import Chosen, normal_topic, pops
 from rmqctl.operations.verify import Finding, verify
 from tests import golden_data
@@ -115,6 +116,17 @@ def test_a_topic_has_what_came_back_of_it(left: Left) -> None:
     limited = rows_of(left, chosen=Chosen(limit=1))
     assert sum(row["type"] == "pop_check_point" for row in limited) == 1
     assert limited[-1] == rows_of(left)[-1]
+
+
+def test_groups_of_a_topic_have_what_came_back_of_it(left: Left, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "conf").write_text(left.conf)
+    more = ("--store", left.root, "--broker-conf", tmp_path / "conf", "--format", "ndjson")
+    told = {topic for topic, group in consumer_offsets(left.root) if group == "pickers"}
+    assert left.root.name != "pop" or {"orders", "%RETRY%pickers_orders"} <= told
+    for topic in ("orders", "in_line"):
+        rows = cli("groups", "--topic", topic, *more).rows
+        wanted = {name for name in told if normal_topic(name, "pickers") == topic}
+        assert {row["topic"] for row in rows[:-1]} == wanted
 
 
 def test_v2_retry_topics(left: Left) -> None:

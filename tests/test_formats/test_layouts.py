@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats import (
+    batchconsumequeue,
     checkpoint,
     commitlog,
     constants,
@@ -31,6 +32,7 @@ SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
     "blank": (layouts.BLANK, commitlog.BLANK, {}),
     "queue_unit": (layouts.QUEUE_UNIT, consumequeue.UNIT, {}),
     "queue_ext_unit": (layouts.QUEUE_EXT_UNIT, consumequeue_ext.EXT_UNIT_PREFIX, {}),
+    "batch_queue_unit": (layouts.BATCH_QUEUE_UNIT, batchconsumequeue.UNIT, {}),
     "index_header": (layouts.INDEX_HEADER, indexfile.HEADER, {}),
     "index_slot": (layouts.INDEX_SLOT, indexfile.SLOT, {}),
     "index_item": (layouts.INDEX_ITEM, indexfile.ITEM, {}),

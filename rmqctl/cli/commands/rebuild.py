@@ -83,6 +83,7 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     With --output the store is only read. With --in-place everything is built aside and put in place
     by renaming; the old files stay in rmqctl-old-<time>/ until --purge. With --missing queues and
     index that lag behind the log, or are not there, get what they lack, and the summary counts it.
+    Batch queues (5.x) are made anew with all queues, but not with --missing or --master.
 
     With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made of the log, and
     the JSON files of config/, made of its databases of topics, groups and offsets; the databases go

@@ -9,7 +9,7 @@ for one record, :func:`unit_batch` and :func:`key_batch` for a scanner's batch. 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from formats.text import index_key_hash, tags_code
@@ -17,9 +17,13 @@ from rmqctl.engine.files.paths import topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
+if TYPE_CHECKING:
+    from rmqctl.engine.queue.batchqueue import BatchUnit
+
 #: Beyond it a unit's byte offset is no Java long.
 MAX_QUEUE_OFFSET = constants.LONG_MAX // constants.CQ_STORE_UNIT_SIZE - 1
 _LONG_RANGE = 1 << 64
+_SHORT_MAX = (1 << 15) - 1
 _INT_RANGE = range(constants.INT_MIN, constants.INT_MAX + 1)
 #: Digits of any script, as ``Character#digit`` takes them.
 _JAVA_INT = re.compile(r"[+-]?\d+")
@@ -80,6 +84,28 @@ class Dispatcher:
             and 0 <= offset <= MAX_QUEUE_OFFSET
             and topic_directory_problem(name) is None
         ]
+
+    def batch_unit(self, record: Record) -> BatchUnit | None:
+        """The unit of a record of one of the ``batch_topics``; None: it has none
+        (``CommitLog#setBatchSizeIfNeeded``)."""
+        from rmqctl.engine.queue.batchqueue import BatchUnit
+
+        is_allowed = topic_directory_problem(record.topic) is None and record.queue_id >= 0
+        if record.transaction_type in NO_UNIT or not is_allowed:
+            return None
+        properties = record.properties
+        base, count = record.queue_offset, 1
+        texts = [properties.get(name) for name in ("INNER_BASE", "INNER_NUM")]
+        if None not in texts:
+            numbers = [_java_long(text) for text in texts if text is not None]
+            if None in numbers:
+                return None
+            base, count = (number for number in numbers if number is not None)
+        if base < 0 or not 0 <= count <= _SHORT_MAX:
+            return None
+        code = self.tags_code(record.topic, properties, record.store_timestamp)
+        at, size = record.physical_offset, record.total_size
+        return BatchUnit(at, size, code, record.store_timestamp, base, count)
 
     def tags_code(self, topic: str, properties: dict[str, str], store_timestamp: int) -> int:
         """Hash of the tags; for a delayed message the time of its delivery."""
@@ -178,6 +204,14 @@ def java_int(text: str) -> int | None:
         return None
     number = -int(digits or "0") if text[0] == "-" else int(digits or "0")
     return number if number in _INT_RANGE else None
+
+
+def _java_long(text: str) -> int | None:
+    """``Long#parseLong`` of ASCII digits; None where it throws."""
+    if not text.isascii() or not _JAVA_INT.fullmatch(text) or len(text) > 20:
+        return None
+    number = int(text)
+    return number if constants.LONG_MIN <= number <= constants.LONG_MAX else None
 
 
 def has_bad_delay(topic: str, properties: dict[str, str]) -> bool:

@@ -29,6 +29,8 @@ from rmqctl.errors import (
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
+#: Of 5.x.
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

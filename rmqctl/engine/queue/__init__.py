@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.queue.batchqueue`
 - :mod:`~rmqctl.engine.queue.consumequeue`
 - :mod:`~rmqctl.engine.queue.ends`
 - :mod:`~rmqctl.engine.queue.extension`

@@ -132,6 +132,16 @@ def timer_log_file_size(root: Path, config: MessageStoreConfig) -> int:
     )
 
 
+def batch_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
+    """Size of the files of batch queues, by the same rule."""
+    return _file_size(
+        _queue_files(root / paths.BATCH_CONSUME_QUEUE, layouts.BATCH_QUEUE_UNIT.size),
+        config.mapper_file_size_batch_consume_queue,
+        config.is_explicit("mapper_file_size_batch_consume_queue"),
+        "mapperFileSizeBatchConsumeQueue",
+    )
+
+
 def _queue_files(base: Path, unit: int = 1) -> list[_File]:
     """The first files of queues that hold whole units."""
     files = _files(where.path for where in paths.queue_directories(base))

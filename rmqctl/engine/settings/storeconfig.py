@@ -77,6 +77,7 @@ class MessageStoreConfig:
     transaction_time_out: int = 6000
     transaction_check_max: int = 15
     enable_retry_topic_v2: bool = False
+    mapper_file_size_batch_consume_queue: int = constants.DEFAULT_BATCH_QUEUE_FILE_SIZE
     disk_max_used_space_ratio: int = 75
     clean_file_forcibly_enable: bool = True
     #: The timer of 5.x.
@@ -124,7 +125,12 @@ class MessageStoreConfig:
     def properties(self) -> dict[str, object]:
         """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths."""
         left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
-        later = "mapped_file_size_timer_log", "timer_", "enable_retry_topic_v2"
+        later = (
+            "mapped_file_size_timer_log",
+            "mapper_file_size_batch_consume_queue",
+            "timer_",
+            "enable_retry_topic_v2",
+        )
         return {
             _camel(one.name): getattr(self, one.name)
             for one in fields(self)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.state.brokerjson import consumer_offsets
 from rmqctl.engine.state.topicconfig import is_made_by_broker, subscription_groups
+from rmqctl.operations.look.pop import normal_topic
 from rmqctl.operations.look.topics import store_timestamp
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class _Groups:
     def consumptions(self, group: str | None, topic: str | None) -> Iterator[Consumption]:
         found = {(owner, name): offsets for (name, owner), offsets in self._offsets.items()}
         for owner, name in sorted(found):
-            if group in (None, owner) and topic in (None, name):
+            # What came back of a topic is the topic's, too.
+            if group in (None, owner) and topic in (None, name, normal_topic(name, owner)):
                 yield self._consumption(owner, name, found[owner, name])
         if topic is None:
             for owner in sorted((self._configured or set()) - {owner for owner, _ in found}):
@@ -115,7 +117,8 @@ class _Groups:
 def groups(
     store: MessageStore, group: str | None = None, topic: str | None = None
 ) -> Iterator[GroupRow | GroupsSummary]:
-    """Rows ``group``, one a group and topic, sorted, then ``summary``. Without ``topic`` also the
+    """Rows ``group``, one a group and topic, sorted, then ``summary``. With ``topic`` also of the
+    retry topics of pop (5.x) that hold what came back of it. Without ``topic`` also the
     groups of ``subscriptionGroup.json`` that have no offset, but for those of every broker.
 
     :raises ConfigFileUnreadable: a file is broken, and its ``.bak`` does not help.

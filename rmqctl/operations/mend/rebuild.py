@@ -8,7 +8,7 @@ behind it keep their queue offsets and consumers their progress.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from rmqctl.engine.files.newdirectory import new_directory
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.batchqueue import BatchQueueTableWriter
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -34,7 +35,6 @@ from rmqctl.errors import (
     FileLengthContradiction,
     FileLengthUnproven,
 )
-from rmqctl.operations.look.rows import damage_row
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     ask_consent,
@@ -42,6 +42,7 @@ from rmqctl.operations.mend.rebuildplan import (
     plan_rebuild,
     plan_row,
 )
+from rmqctl.operations.mend.rebuildrows import damage_rows, summary_row
 from rmqctl.operations.mend.recovery import bring_in_order
 from rmqctl.operations.mend.swap import kept_directories, kept_name, purge, refuse_links, swap
 from rmqctl.operations.progress import Progress
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.scan.batch import Batch
     from rmqctl.engine.scan.plain import Plain
     from rmqctl.engine.scan.scanner import ScanEntry, Scanner
-    from rmqctl.rows.structures import DamageRow
 
 __all__ = [
     "Build",
@@ -234,6 +234,7 @@ class _Builder:
                 output / paths.INDEX, plan.config.index_geometry, output, is_new=True
             )
         self._queues, self._index = queues, index
+        self._batch_queues = batch_queues_of(plan, output)
         self._derived = DerivedWriter(self._dispatcher, queues, index)
         self._pending: list[UnitBatch | Plain] = []
         self._pending_ext: list[NDArray[np.int64]] = []
@@ -271,6 +272,8 @@ class _Builder:
                         done = entry.physical_offset
                     progress(done - self._plan.log_min_offset)
             self._derived.finish(lambda: self._put_pending(scanner), self._jobs)
+            if self._batch_queues is not None:
+                self._summary.queues += self._batch_queues.finish()
             paths.sync_directories(self._output)
         finally:
             entries.close()
@@ -307,8 +310,22 @@ class _Builder:
             if ext_timestamps is not None:
                 self._pending_ext.append(ext_timestamps)
             self._note_pending(len(units.size), scanner)
+            self._put_batch_units(batch)
         if self._index is not None:
             self._put_keys(key_batch(batch), int(batch.physical_offset[-1]))
+
+    def _put_batch_units(self, batch: Batch) -> None:
+        """Units of batch queues, record by record: few stores have any."""
+        from rmqctl.engine.dispatch.batches import of_topics
+
+        if self._batch_queues is None:
+            return
+        for row in of_topics(batch, self._dispatcher.batch_topics).nonzero()[0].tolist():
+            record = batch.record(row)
+            unit = self._dispatcher.batch_unit(record)
+            if unit is not None and self._plan.includes(record.topic, record.queue_id):
+                self._batch_queues.put(record.topic, record.queue_id, unit)
+                self._summary.units += 1
 
     def _plain(self, plain: Plain, scanner: Scanner) -> None:
         from rmqctl.engine.dispatch.batches import key_batch
@@ -365,37 +382,13 @@ class _Builder:
         names = scanner.topics.names
         self._summary.refused_topics = [n for n, ok in zip(names, allowed, strict=True) if not ok]
         if self._queues is not None:
-            self._summary.queues = sum(1 for _ in self._queues.directories())
+            self._summary.queues += sum(1 for _ in self._queues.directories())
         return self._summary
 
 
-def damage_rows(summary: RebuildSummary) -> Iterator[DamageRow]:
-    """What had to be left out, as rows."""
-    for damage in summary.damage:
-        yield damage_row(damage)
-    for topic in summary.refused_topics:
-        yield {
-            "type": "damage",
-            "physical_offset": None,
-            "length": None,
-            "reason": "topic-not-allowed",
-            "expected": "a topic that can be a directory",
-            "found": topic,
-        }
-
-
-def summary_row(
-    plan: RebuildPlan, summary: RebuildSummary, output: Path | None, purged: list[Path]
-) -> dict[str, object]:
-    """The summary's fields."""
-    return {
-        "structures": plan.structures,
-        "output": str(output if output is not None else plan.root),
-        "records": summary.records,
-        "queues": summary.queues,
-        "units": summary.units,
-        "index_items": summary.index_items,
-        "damages": len(summary.damage) + len(summary.refused_topics),
-        "kept": [path.name for path in summary.kept],
-        "purged": [path.name for path in purged],
-    }
+def batch_queues_of(plan: RebuildPlan, output: Path) -> BatchQueueTableWriter | None:
+    """Who writes the batch queues; None: there are none."""
+    size = plan.batch_queue_file_size
+    if size is None or not plan.queues:
+        return None
+    return BatchQueueTableWriter(output / paths.BATCH_CONSUME_QUEUE, size, output)

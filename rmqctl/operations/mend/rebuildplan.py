@@ -11,12 +11,14 @@ from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.services.multiqueues import UnexplainedQueue, as_written, unexplained
 from rmqctl.engine.settings.filesizes import (
+    batch_queue_file_size,
     check_queue_file_size,
     commit_log_file_size,
     consume_queue_ext_file_size,
     consume_queue_file_size,
 )
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.errors import FileLengthContradiction, NeedsConsent, QueuesUnexplained, UsageError
 from rmqctl.operations.mend.swap import kept_directories
 
@@ -49,6 +51,8 @@ class RebuildPlan:
     unexplained: tuple[UnexplainedQueue, ...] = ()
     #: So long a gap in a queue is filled anywhere, not only behind what the log has lost.
     spare_gap: int = 0
+    #: Size of the files of batch queues; None: there are no topics with such queues.
+    batch_queue_file_size: int | None = None
     #: Topic and number of the queues that are built; None: all that the other fields name.
     only: frozenset[tuple[str, int]] | None = None
 
@@ -63,6 +67,7 @@ class RebuildPlan:
     def structures(self) -> list[str]:
         ext = self.has_consume_queue_ext or self.consume_queue_ext_file_size is not None
         queues = [paths.CONSUME_QUEUE] + [paths.CONSUME_QUEUE_EXT] * ext
+        queues += [paths.BATCH_CONSUME_QUEUE] * (self.batch_queue_file_size is not None)
         return queues * self.queues + [paths.INDEX] * self.index
 
 
@@ -104,6 +109,7 @@ def plan_rebuild(
         has_consume_queue_ext=has_ext,
         log_min_offset=log.min_offset,
         log_bytes=log.files.end_offset - log.min_offset,
+        batch_queue_file_size=batch_queue_file_size(root, config) if batch_topics(root) else None,
     )
     if plan.index:
         _check_index_geometry(root, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.
         with noted_if_given_up(target):
             return build(plan, target)
 
+    # Batch queues stay as they are: tasks do not make them.
+    plan = replace(plan, batch_queue_file_size=None)
     if output is None:
         return rebuild.rebuild_in_place(plan, build=build)
     return rebuild.rebuild_to(plan, output, build=build_aside)
