@@ -20,7 +20,7 @@ from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.read.follow import LiveStore, LogFollower
 from rmqctl.engine.record.entries import find_next_framed, next_place, read_framed_entry_of
-from rmqctl.engine.record.message import property_crc
+from rmqctl.engine.record.message import MessageExtBrokerInner, property_crc
 from rmqctl.engine.record.record import Blank, Damage, End, Record
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import PartScan, plan_parts, unmet
@@ -294,6 +294,33 @@ def test_an_export_says_what_was_left_out(store: Path, tmp_path: Path) -> None:
     plain = replace(CONFIG, enable_d_leger_commit_log=False)
     found = {one.code for one in verify(tmp_path / "plain", plain) if isinstance(one, Finding)}
     assert found <= {"unit-hole"}
+
+
+def test_queues_whose_messages_have_expired_go_on_where_they_were(
+    store: Path, tmp_path: Path
+) -> None:
+    for file in sorted((store / DATA).iterdir())[:7]:
+        file.unlink()
+    output, plain = tmp_path / "plain", replace(CONFIG, enable_d_leger_commit_log=False)
+    done = write_plain_store(store, CONFIG, output)
+    assert 0 < done.messages < 10
+    *findings, _ = verify(output, plain)
+    assert {one.code for one in findings if isinstance(one, Finding)} == {"log-starts-late"}
+    with MessageStore(store, CONFIG) as before, MessageStore(output, plain, writable=True) as after:
+        assert ends_of(before) == ends_of(after)
+        result = after.put_message(MessageExtBrokerInner("TopicA", b"x", 1))
+        assert result.stored is not None
+        assert result.stored.queue_offset == ends_of(before)["TopicA", 1]
+
+
+def ends_of(store: MessageStore) -> dict[tuple[str, int], int]:
+    """Where each queue goes on."""
+    found = {}
+    for where in store.queues.directories():
+        queue = store.consume_queue(where.topic, where.queue_id)
+        assert queue is not None
+        found[where.topic, where.queue_id] = queue.max_offset
+    return found
 
 
 def test_a_moved_record_names_its_half_and_has_its_checksum(tmp_path: Path) -> None:
