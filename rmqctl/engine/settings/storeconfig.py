@@ -123,7 +123,8 @@ class MessageStoreConfig:
         return levels
 
     def properties(self) -> dict[str, object]:
-        """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths."""
+        """Every setting of 4.9.3 by its name in a ``broker.conf``, but for those that are paths, or
+        are null in Java, and so are not told."""
         left_out = "explicit", "overruled", "enable_controller_mode", "config_manager_version"
         later = (
             "mapped_file_size_timer_log",
@@ -137,6 +138,7 @@ class MessageStoreConfig:
             if one.name not in left_out
             and not one.name.startswith(later)
             and "path" not in one.name
+            and getattr(self, one.name) != ""
         }
 
     @property
