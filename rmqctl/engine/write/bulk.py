@@ -305,9 +305,14 @@ def record_lengths(config: MessageStoreConfig) -> tuple[int, int, int]:
     return shortest, constants.MAX_PROPERTIES_LENGTH, config.max_message_size
 
 
-def reserve_room(mapped: MappedFile | None, offset: int, size: int) -> int:
+def reserve_room(
+    mapped: MappedFile | None, offset: int, size: int, *, goes_on: bool = False
+) -> int:
     """Makes sure of disk space for the next records; the offset up to which there is some, 0 when
-    it is not to be had."""
+    it is not to be had.
+
+    :param goes_on: as much was stored just before: this will be, too.
+    """
     if mapped is None:
         return 0
     position = offset - mapped.file_from_offset
@@ -317,4 +322,6 @@ def reserve_room(mapped: MappedFile | None, offset: int, size: int) -> int:
     except OSError:
         return 0
     mapped.forget_behind(position)
+    if goes_on:
+        mapped.touch(position, position + length)
     return offset + length

@@ -87,6 +87,8 @@ class CompiledAppender(BulkAppender):
         super().__init__(putter, source)
         self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
         self._kernel = kernel_appender(putter, kernel, hosts)
+        #: Whether disk space for records was asked for.
+        self._has_begun = False
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
         #: Those of this bulk, with the queue offsets before which their units have disk space.
@@ -142,7 +144,8 @@ class CompiledAppender(BulkAppender):
         if stop != Stop.ROOM or needed > place.end:
             return False
         start = place.base + place.position
-        reserved = reserve_room(place.mapped, start, needed - place.position)
+        goes_on, self._has_begun = self._has_begun, True
+        reserved = reserve_room(place.mapped, start, needed - place.position, goes_on=goes_on)
         # Behind the last record there is a blank's place.
         place.reserved = max(min(reserved - place.base, place.end), place.position)
         return bool(reserved)
