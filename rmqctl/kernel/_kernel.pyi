@@ -302,7 +302,6 @@ class SingleAppender:
     ) -> None: ...
     def set_index(
         self,
-        file: object,
         mapped: object,
         dirty: object,
         buffer: object,
@@ -310,10 +309,31 @@ class SingleAppender:
         slot_count: int,
         items: int,
         limit: int,
-        header: object,
         fields: tuple[int, ...],
-    ) -> None: ...
-    def put(self, message: object, waits: bool) -> Any: ...
+    ) -> LiveHeader: ...
+    def put(
+        self,
+        topic: object,
+        body: object,
+        queue_id: object,
+        flag: object,
+        sys_flag: object,
+        properties: object,
+        properties_bytes: object,
+        born_timestamp: object,
+        born_host: object,
+        store_host: object,
+        reconsume_times: object,
+        prepared_transaction_offset: object,
+        write_offset: int,
+        failed: bool,
+        generation: int,
+        live: LiveHeader | None,
+        waits: bool,
+    ) -> Any: ...
+
+class LiveHeader:
+    fields: tuple[int, int, int, int, int, int]
 
 def units_by_queue(
     batches: list[list[object]],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from copy import copy
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,14 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl import kernel
+from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.queuetable import KEEP
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
     LOCALHOST,
-    AppendMessageResult,
     MessageExtBrokerInner,
 )
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.write import batch, onecall, single, storewriter
 from rmqctl.engine.write.bulk import PlainMessage
@@ -208,15 +210,16 @@ def test_records_end_as_the_stores_do(
 def test_the_counts_may_be_asked_for_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread does so while an answer is made."""
+    """Also as soon as a message is stored, before its answer is Python's."""
     monkeypatch.setenv(kernel.VARIABLE, "compiled")
     monkeypatch.setattr(storewriter, "_FEW_SINGLES", 1)
     seen: list[int] = []
     with MessageStore(tmp_path / "store", writable=True, create=True) as store:
         stats = store.writer.stats
 
-        def ask(frame: FrameType, event: str, _: object) -> None:
-            if event == "call" and frame.f_code is AppendMessageResult.__init__.__code__:
+        def ask(frame: FrameType, event: str, called: Any) -> None:
+            name = getattr(called, "__qualname__", "")
+            if event == "c_return" and name == "SingleAppender.put":
                 seen.append(stats.put_message_times_total)
 
         for number in range(5):
@@ -306,3 +309,79 @@ def test_what_two_maps_of_a_file_have_stored_is_flushed(
             assert store.queues.take_unsynced() == {file}
             store.put_message(sent, flush=False)
             assert store.queues.take_unsynced() == {file}
+
+
+def test_an_answer_says_all_whenever_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel says the status, and what is asked for is made then: it is the same as ever."""
+    monkeypatch.setattr(storewriter, "_FEW_SINGLES", 1)
+    said: list[list[str]] = []
+    for choice in ("compiled", "pure"):
+        monkeypatch.setenv(kernel.VARIABLE, choice)
+        root = tmp_path / choice
+        with MessageStore(root, writable=True, create=True, clock=lambda: NOW) as store:
+            sent = MessageExtBrokerInner("t", b"x", 3, store_host=(b"\x0a\1\2\3", 10911))
+            results = [store.put_message(sent, flush=False) for _ in range(6)]
+        results[4].reason += "more"
+        results[4].append = None
+        assert results[5].stored is results[5].append
+        assert copy(results[3]) == results[3]
+        with pytest.raises(AttributeError):
+            getattr(results[3], "nothing")  # noqa: B009
+        for result in results:
+            if result.append is not None:
+                result.append.page_cache_rt = 0
+        said.append([repr(result) for result in results])
+    assert said[0] == said[1]
+
+
+def test_a_status_may_be_changed_before_anything_is_asked(tmp_path: Path) -> None:
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        for _ in range(storewriter._FEW_SINGLES + 4):
+            result = store.put_message(MessageExtBrokerInner("t", b"x"), flush=False)
+    result.status = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+    again = replace(result, reason="late")
+    assert not result.is_ok and result.stored is again.stored is not None
+    assert (again.topic, again.queue_id, again.reason) == ("t", 0, "late")
+
+
+def test_threads_that_put_their_first_messages_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them gets the kernel's ways ready, whatever number the others count meanwhile."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        writer = store.writer
+        writer._singles = storewriter._FEW_SINGLES  # A number that nobody has seen.
+        assert store.put_message(MessageExtBrokerInner("t", b"x"), flush=False).is_ok
+        ways = writer._quick, writer._one_call
+        assert None not in ways
+        writer._make_quick()
+        assert ways == (writer._quick, writer._one_call)
+
+
+def test_who_is_interrupted_has_stored_nothing_that_no_flush_knows_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first put after a flush says that queue and index are dirty before they are."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    monkeypatch.setattr(storewriter, "_FEW_SINGLES", 1)
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        sent = MessageExtBrokerInner("t", b"x", properties={"KEYS": "k"})
+        for _ in range(4):
+            store.put_message(sent, flush=False)
+        store.flush()
+        end = store.max_offset
+
+        def interrupted(mapped: MappedFile, start: int, stop: int) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(MappedFile, "mark_dirty", interrupted)
+            store.put_message(sent, flush=False)
+        assert store.max_offset == end
+        assert store.put_message(sent, flush=False).is_ok
+        queue = store.consume_queue("t", 0)
+        assert queue is not None and queue.max_offset == 5
+        assert len(list(store.query_message("t", "k"))) == 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from formats import layouts
 from formats.constants import INT_MAX
@@ -35,6 +35,14 @@ class IndexHeader(NamedTuple):
         return 0 < self.begin_timestamp <= self.end_timestamp < _LATEST
 
 
+class LiveHeader(Protocol):
+    """The header of a file that somebody else stores items into."""
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """Those of the :class:`IndexHeader` as it is now."""
+
+
 class IndexItem(NamedTuple):
     """One item as stored."""
 
@@ -42,6 +50,19 @@ class IndexItem(NamedTuple):
     physical_offset: int
     time_diff_seconds: int
     prev_index_no: int
+
+
+class NewItems(NamedTuple):
+    """Items that a file gets: how many, physical offset and store time (ms) of the first one's
+    message and of the last one's; and what the file says: the number of the first, the time (ms)
+    from which it counts, and what the first one has in place of that."""
+
+    added: int
+    first: tuple[int, int]
+    last: tuple[int, int]
+    number: int = 0
+    begin_timestamp: int = 0
+    first_diff: int = 0
 
 
 def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:

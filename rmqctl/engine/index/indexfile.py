@@ -11,11 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.index.header import HEADER, ITEM, SLOT, IndexHeader, IndexItem, time_diff_seconds
+from rmqctl.engine.index.header import (
+    HEADER,
+    ITEM,
+    SLOT,
+    IndexHeader,
+    IndexItem,
+    LiveHeader,
+    NewItems,
+    time_diff_seconds,
+)
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
 if TYPE_CHECKING:
@@ -37,22 +46,11 @@ SHORTER = "it has become shorter while it was read"
 ITEMS_AT_ONCE = 1 << 20
 
 
-class _NewItems(NamedTuple):
-    """Items that a file gets: how many, physical offset and store time (ms) of the first one's
-    message and of the last one's; and what the file says: the number of the first, the time (ms)
-    from which it counts, and what the first one has in place of that."""
-
-    added: int
-    first: tuple[int, int]
-    last: tuple[int, int]
-    number: int = 0
-    begin_timestamp: int = 0
-    first_diff: int = 0
-
-
 class IndexFile:
-    """One index file of a known geometry. ``header`` is what the file's header says, with
-    ``index_count`` of at least 1 (``IndexHeader#load``)."""
+    """One index file of a known geometry. ``live`` has the header's fields while it is the compiled
+    kernel that stores items."""
+
+    live: LiveHeader | None = None
 
     def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
         """:raises FileLengthContradiction: the file has another length than its geometry."""
@@ -72,6 +70,17 @@ class IndexFile:
         if self.header.index_count <= 0:
             self.header = self.header._replace(index_count=1)
         self._has_slots = False
+
+    @property
+    def header(self) -> IndexHeader:
+        """What the file's header says, with ``index_count`` of at least 1 (``IndexHeader#load``).
+        Who stores another one has the kernel ask for it."""
+        live = self.live
+        return self._header if live is None else IndexHeader._make(live.fields)
+
+    @header.setter
+    def header(self, header: IndexHeader) -> None:
+        self._header, self.live = header, None
 
     def _stored_header(self) -> IndexHeader:
         return IndexHeader._make(self._unpacked(HEADER, 0))
@@ -197,14 +206,14 @@ class IndexFile:
         if not fits or not self._reserve_slots():
             return self.put_keys(key_hashes, physical_offset, store_timestamp)
 
-        def store(run: _NewItems) -> int:
+        def store(run: NewItems) -> int:
             diff = time_diff_seconds(store_timestamp, run.begin_timestamp)
             fresh: int = kernel.store_items(
                 *self._places(run), key_hashes, physical_offset, run.first_diff, diff
             )
             return fresh
 
-        self._put_items(_NewItems(added, stamp, stamp), store)
+        self._put_items(NewItems(added, stamp, stamp), store)
         return added
 
     def put_key_run(self, kernel: ModuleType, keys: KeyRun, start: int) -> int:
@@ -213,24 +222,24 @@ class IndexFile:
         if end <= start:
             return start
 
-        def store(run: _NewItems) -> int:
+        def store(run: NewItems) -> int:
             columns = keys, start, end - start
             fresh: int = kernel.store_item_run(
                 *self._places(run), *columns, run.begin_timestamp, run.first_diff
             )
             return fresh
 
-        self._put_items(_NewItems(end - start, keys.at(start), keys.at(end - 1)), store)
+        self._put_items(NewItems(end - start, keys.at(start), keys.at(end - 1)), store)
         return end
 
-    def _places(self, run: _NewItems) -> tuple[Any, int, int, int, int]:
+    def _places(self, run: NewItems) -> tuple[Any, int, int, int, int]:
         """What the kernel stores items into: the buffer, where slots begin, how many there are,
         where items begin, and the number of the next one."""
         geometry = self.geometry
         slots, items = geometry.slot_position(0), geometry.item_position(0)
         return self.mapped.buffer, slots, geometry.hash_slot_num, items, run.number
 
-    def _put_items(self, run: _NewItems, store: Callable[[_NewItems], int]) -> None:
+    def _put_items(self, run: NewItems, store: Callable[[NewItems], int]) -> None:
         """Adds items that fit, one at least: makes sure of disk space for them and for all slots,
         has ``store`` store both, items first, which says how many slots were empty, and stores the
         header.
@@ -310,10 +319,10 @@ class IndexFile:
         first, last = (
             (int(part.physical_offset[at]), int(part.store_timestamp[at])) for at in (0, -1)
         )
-        self._put_items(_NewItems(end - start, first, last), partial(self._store_batch, part))
+        self._put_items(NewItems(end - start, first, last), partial(self._store_batch, part))
         return end
 
-    def _store_batch(self, keys: KeyBatch, run: _NewItems) -> int:
+    def _store_batch(self, keys: KeyBatch, run: NewItems) -> int:
         """Stores a batch of items, then their slots; how many slots were empty."""
         import numpy as np
 

@@ -63,14 +63,15 @@ class IndexServiceWriter(IndexService):
         self.before_flush: Callable[[], object] = lambda: None
         #: Stores single messages' items, where somebody has asked for it.
         self.kernel: ModuleType | None = None
-        self._last: IndexFile | None = None
+        #: The newest file, where it is open.
+        self.newest: IndexFile | None = None
 
     def last(self) -> IndexFile | None:
         """The newest file, open for writing; None when there is none."""
-        if self._last is None and self.paths:
+        if self.newest is None and self.paths:
             mapped = MappedFile.open_writable(self.root, self.paths[-1])
-            self._last = IndexFile(mapped, self.geometry)
-        return self._last
+            self.newest = IndexFile(mapped, self.geometry)
+        return self.newest
 
     def open_writable(self, path: Path) -> IndexFile:
         """Opens one file for writing, which nobody else of this service has open; the caller closes
@@ -119,7 +120,7 @@ class IndexServiceWriter(IndexService):
         if last is not None:
             last.close()
         self.paths.append(path)
-        self._last = fresh
+        self.newest = fresh
         return fresh
 
     def _new_file(self, mapped: MappedFile) -> IndexFile:
@@ -167,7 +168,7 @@ class IndexServiceWriter(IndexService):
         """How many items the message at the end of the index has already, in however many files."""
         count, end = 0, self._end_phy_offset()
         for path in reversed(self.paths):
-            file = self._last if self._last is not None and self._last.path == path else None
+            file = self.newest if self.newest is not None and self.newest.path == path else None
             opened = file or self.open(path)
             try:
                 if opened.header.end_phy_offset != end:
@@ -226,16 +227,16 @@ class IndexServiceWriter(IndexService):
         return -1 if last is None else last.header.end_phy_offset
 
     def flush(self) -> None:
-        if self._last is not None:
-            self._last.flush()
+        if self.newest is not None:
+            self.newest.flush()
 
     def close(self) -> None:
         super().close()
-        if self._last is not None:
-            self._last.close()
-            self._last = None
+        if self.newest is not None:
+            self.newest.close()
+            self.newest = None
 
     def _header(self, path: Path) -> IndexHeader | None:
-        if self._last is not None and self._last.path == path:
-            return self._last.header
+        if self.newest is not None and self.newest.path == path:
+            return self.newest.header
         return super()._header(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from isal.isal_zlib import crc32
 
@@ -99,11 +99,21 @@ class AppendMessageResult:
         return self.status is AppendMessageStatus.PUT_OK
 
 
+class _Kept:
+    """Has what the compiled kernel knows of a put whose result nobody has looked at yet: ``(topic,
+    queue id)``, physical offset, size, store host, store time (ms), queue offset, milliseconds."""
+
+    __slots__ = ("_kept",)
+
+
 @dataclass(slots=True)
-class PutMessageResult:
+class PutMessageResult(_Kept):
     """What a put did. ``reason`` says more when the status is not PUT_OK; ``topic`` and
     ``queue_id`` are where the message went, which a delay changes. ``append`` is None where none
-    was tried."""
+    was tried.
+
+    The compiled kernel sets ``status`` only: all else is made when it is asked for.
+    """
 
     status: PutMessageStatus
     append: AppendMessageResult | None = None
@@ -119,6 +129,27 @@ class PutMessageResult:
     def stored(self) -> AppendMessageResult | None:
         """The append, when the log has the message, also where the status is a later failure."""
         return self.append if self.append is not None and self.append.is_ok else None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """A field that is not set."""
+            if name == "append":
+                _, offset, size, host, timestamp, queue_offset, millis = self._kept
+                msg_id, ok = offset_msg_id(*host, offset), AppendMessageStatus.PUT_OK
+                given = ok, offset, size, msg_id, timestamp, queue_offset, millis
+                self.append = AppendMessageResult(*given)
+                return self.append
+            if name == "topic":
+                self.topic = self._kept[0][0]
+                return self.topic
+            if name == "queue_id":
+                self.queue_id = self._kept[0][1]
+                return self.queue_id
+            if name == "reason":
+                self.reason = ""
+                return self.reason
+            raise AttributeError(name)
 
 
 def parse_host(text: str) -> Host:

@@ -14,14 +14,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats import constants
-from rmqctl.engine.index.header import IndexHeader
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE
-from rmqctl.engine.record.message import (
-    AppendMessageResult,
-    MessageExtBrokerInner,
-    PutMessageResult,
-)
-from rmqctl.engine.record.status import AppendMessageStatus, PutMessageStatus
+from rmqctl.engine.record.message import MessageExtBrokerInner, PutMessageResult
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.clock import system_clock
 from rmqctl.engine.write.bulk import PlainMessage, record_lengths, reserve_room
 from rmqctl.engine.write.compiled import Stop
@@ -44,19 +39,15 @@ class _Parts(NamedTuple):
     log: Any
     tail: Any
     table: Any
-    queues: Any
     derived: Any
-    index: Any
+    has_index: bool
 
 
 class _Answers(NamedTuple):
     """``Answers`` of src/pysingle.rs."""
 
-    put: Any
-    append: Any
+    new: Any
     put_ok: Any
-    append_ok: Any
-    header: Any
 
 
 def one_call_putter(
@@ -78,27 +69,22 @@ class OneCallPutter:
     ) -> None:
         self._putter = putter
         self._log, self._queues, self._index = context.log, context.queues, context.derived.index
+        self._tail = context.tail
         shortest, _, largest = record_lengths(context.config)
         counts = kernel.PutCounts([end for end in PUT_TIME_CLASSES.values() if end is not None])
         stats.counted_by(counts)
         clock = context.clock
-        table, derived = putter.topic_queue_table, context.derived
-        answers = _Answers(
-            PutMessageResult,
-            AppendMessageResult,
-            PutMessageStatus.PUT_OK,
-            AppendMessageStatus.PUT_OK,
-            partial(tuple.__new__, IndexHeader),
-        )
+        table, has_index = putter.topic_queue_table, self._index is not None
         self._kernel = kernel.SingleAppender(
             shortest_properties=shortest,
             largest_record=largest,
             classes=(MessageExtBrokerInner, PlainMessage),
-            parts=_Parts(context.log, context.tail, table, context.queues, derived, self._index),
-            answers=answers,
+            parts=_Parts(context.log, context.tail, table, context.derived, has_index),
+            answers=_Answers(partial(object.__new__, PutMessageResult), PutMessageStatus.PUT_OK),
             clock=None if clock is system_clock else clock,
             counts=counts,
         )
+        self._kernel_put = self._kernel.put
         #: The form of which is known that the kernel writes it.
         self._form: RecordForm | None = None
         self._reserved = (-1, -1)
@@ -110,12 +96,38 @@ class OneCallPutter:
             if not self._putter.has_plain_form:
                 return None
             self._form = self._putter.form
-        answer = self._kernel.put(message, waits)
+        answer = self._stored(message, waits)
         if type(answer) is int:
             with self._putter.locked():
                 return self._put_carefully(message, waits, answer)
         result: PutMessageResult = answer
         return result
+
+    def _stored(self, message: MessageExtBrokerInner, waits: bool) -> Any:
+        """``SingleAppender.put``."""
+        if type(message) is not MessageExtBrokerInner:
+            return Stop.UNSURE.value
+        index = self._index
+        newest = None if index is None else index.newest
+        return self._kernel_put(
+            message.topic,
+            message.body,
+            message.queue_id,
+            message.flag,
+            message.sys_flag,
+            message.properties,
+            message.properties_bytes,
+            message.born_timestamp,
+            message.born_host,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            self._log.write_offset,
+            self._tail.failed,
+            self._queues.generation,
+            None if newest is None else newest.live,
+            waits,
+        )
 
     def _put_carefully(
         self, message: MessageExtBrokerInner, waits: bool, stop: int
@@ -123,7 +135,7 @@ class OneCallPutter:
         for _ in range(_MOST_STEPS):
             if not self._prepare(message, stop):
                 return None
-            answer = self._kernel.put(message, waits)
+            answer = self._stored(message, waits)
             if type(answer) is not int:
                 result: PutMessageResult = answer
                 return result
@@ -161,7 +173,8 @@ class OneCallPutter:
             return False
         base = mapped.file_from_offset
         end = base + mapped.size - constants.END_FILE_MIN_BLANK_LENGTH
-        reserved = base, min(reserve_room(mapped, start, 0), end) - base
+        goes_on = self._reserved[0] >= 0
+        reserved = base, min(reserve_room(mapped, start, 0, goes_on=goes_on), end) - base
         if reserved == self._reserved or reserved[1] < start - base:
             # The next record does not fit, or there is no space.
             return False
@@ -175,8 +188,7 @@ class OneCallPutter:
             return False
         geometry, header, mapped = file.geometry, file.header, file.mapped
         limit = file.room_for(_ITEMS_AHEAD)
-        self._kernel.set_index(
-            file,
+        file.live = self._kernel.set_index(
             mapped,
             mapped.dirty,
             mapped.buffer,
@@ -184,7 +196,6 @@ class OneCallPutter:
             geometry.hash_slot_num,
             geometry.item_position(0),
             limit,
-            header,
             header,
         )
         return limit > header.index_count

@@ -50,6 +50,7 @@ class StoreWriter:
         self._tail = context.tail
         self._derived = context.derived
         self._singles = 0
+        self._is_quick_made = False
         self._quick: QuickPutter | None = None
         self._one_call: OneCallPutter | None = None
         self._batches: BatchPutter | None = None
@@ -102,8 +103,14 @@ class StoreWriter:
     def put_message(self, message: MessageExtBrokerInner, *, flush: bool) -> PutMessageResult:
         """``MessageStore.put_message``: by the kernel, where one puts message after message."""
         one_call = self._one_call
-        # Each call of Python's costs as much as storing the unit. Who has no services wakes none.
-        if one_call is None or self.flusher.has_services or self._is_special:
+        # Each call of Python's costs as much as storing the unit. Who has no services wakes none;
+        # of what :meth:`check_store_status` looks at, no slave has this way.
+        if (
+            one_call is None
+            or self.flusher.has_services
+            or self.running_flags.flag_bits is not NO_FLAG
+            or self._putter.begin_time_in_lock
+        ):
             return self._put_message(message, flush)
         if not flush and self.replica is None:
             with self._lock:
@@ -118,30 +125,31 @@ class StoreWriter:
         self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
         return result
 
-    @property
-    def _is_special(self) -> bool:
-        """Whether :meth:`check_store_status` has something to look at."""
-        return (
-            self.running_flags.flag_bits is not NO_FLAG
-            or self._putter.begin_time_in_lock != 0
-            or self.config.broker_role == "SLAVE"
-        )
-
     def _count(self) -> None:
         """One more is put singly; from a few on the kernel does that, where there is one."""
         self._singles += 1
-        if self._singles != _FEW_SINGLES or self.is_shutdown:
-            return
+        # Of threads that count at once one may step over the number.
+        if self._singles >= _FEW_SINGLES and not self._is_quick_made:
+            self._make_quick()
+
+    def _make_quick(self) -> None:
+        """Gets the kernel's ways ready, where there is one: once, whoever asks for it."""
         from rmqctl.engine.write.single import quick_putter
 
-        self._quick = quick_putter(self._putter, self._derived.index)
-        if self._quick is not None:
+        with self._putter.locked():
+            if self._is_quick_made or self.is_shutdown:
+                return
+            self._is_quick_made = True
+            self._quick = quick_putter(self._putter, self._derived.index)
+            if self._quick is None:
+                return
             from rmqctl.engine.write.batch import BatchPutter
             from rmqctl.engine.write.onecall import one_call_putter
 
             kernel = self._quick.kernel
             self._batches = BatchPutter(self._putter, kernel)
-            self._one_call = one_call_putter(kernel, self._context, self._putter, self.stats)
+            if self.config.broker_role != "SLAVE":
+                self._one_call = one_call_putter(kernel, self._context, self._putter, self.stats)
 
     def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """A message that is not put in one call."""

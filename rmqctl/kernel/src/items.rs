@@ -1,6 +1,8 @@
 //! The items of a message, or of many, stored into an index file: `IndexFile.put_keys` and
 //! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
 
+use std::hint::black_box;
+
 use crate::layouts::{
     INDEX_HEADER_BEGIN_PHY_OFFSET, INDEX_HEADER_BEGIN_TIMESTAMP, INDEX_HEADER_BYTES,
     INDEX_HEADER_END_PHY_OFFSET, INDEX_HEADER_END_TIMESTAMP, INDEX_HEADER_HASH_SLOT_COUNT,
@@ -8,6 +10,9 @@ use crate::layouts::{
     INDEX_ITEM_PREV_INDEX_NO, INDEX_ITEM_TIME_DIFF_SECONDS,
 };
 use crate::mapped::Room;
+
+/// Items of a run whose slots are looked at together.
+const AT_ONCE: usize = 32;
 
 /// Where slots and items of a file begin, how many slots there are, and the number of the next item.
 #[derive(Debug, Clone, Copy)]
@@ -30,14 +35,14 @@ pub struct Common {
 ///
 /// A slot that names no item before the new one is an empty one (`IndexFile#putKey`).
 pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common) -> i32 {
-    let slot_of = |hash: i32| places.slots + 4 * (hash.max(0) as u32 % places.slot_count) as usize;
+    let slot_of = |hash: i32| places.slot_of(hash);
     let mut fresh = 0;
     for (at, (number, &hash)) in (places.next..).zip(hashes).enumerate() {
         let slot = slot_of(hash);
         let own = hashes[..at].iter().rposition(|other| slot_of(*other) == slot);
         let previous = match own {
             Some(before) => places.next + before as i32,
-            None => Some(i32::from_be_bytes(room.read(slot)))
+            None => Some(i32::from_be_bytes(room.claim(slot)))
                 .filter(|stored| (1..=number).contains(stored))
                 .unwrap_or(0),
         };
@@ -63,18 +68,41 @@ pub fn store_run(
     first_diff: i32,
 ) -> i32 {
     let mut fresh = 0;
-    for (number, (hash, physical_offset, stamp)) in (places.next..).zip(keys) {
-        let slot = places.slots + 4 * (hash.max(0) as u32 % places.slot_count) as usize;
-        let stored = i32::from_be_bytes(room.read(slot));
-        let previous = if (1..=number).contains(&stored) { stored } else { 0 };
-        fresh += i32::from(previous == 0);
-        let is_first = number == places.next;
-        let diff = if is_first { first_diff } else { time_diff_seconds(stamp, begin_timestamp) };
-        let item = item_of(hash, physical_offset, diff, previous);
-        room.write(places.items + INDEX_ITEM_BYTES * number as usize, &item);
-        room.write(slot, &number.to_be_bytes());
+    let mut numbered = (places.next..).zip(keys);
+    let mut batch = [(0, (0, 0, 0)); AT_ONCE];
+    loop {
+        // Their slots first: these places lie far apart, and the machine fetches many of them at
+        // once as long as nothing else depends on them.
+        let mut count = 0;
+        for (place, next) in batch.iter_mut().zip(&mut numbered) {
+            black_box(room.read::<4>(places.slot_of(next.1.0)));
+            *place = next;
+            count += 1;
+        }
+        if count == 0 {
+            return fresh;
+        }
+        for &(number, (hash, physical_offset, stamp)) in &batch[..count] {
+            let slot = places.slot_of(hash);
+            let stored = i32::from_be_bytes(room.read(slot));
+            let previous = if (1..=number).contains(&stored) { stored } else { 0 };
+            fresh += i32::from(previous == 0);
+            let is_first = number == places.next;
+            let seconds = || time_diff_seconds(stamp, begin_timestamp);
+            let diff = if is_first { first_diff } else { seconds() };
+            let item = item_of(hash, physical_offset, diff, previous);
+            room.write(places.items + INDEX_ITEM_BYTES * number as usize, &item);
+            room.write(slot, &number.to_be_bytes());
+        }
     }
-    fresh
+}
+
+impl Places {
+    /// Where the slot of a hash lies.
+    #[inline]
+    fn slot_of(&self, hash: i32) -> usize {
+        self.slots + 4 * (hash.max(0) as u32 % self.slot_count) as usize
+    }
 }
 
 /// `time_diff_seconds` of `rmqctl/engine/index/header.py`.

@@ -9,7 +9,7 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// What is stored last of a record: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
@@ -64,6 +64,24 @@ impl<'a> Room<'a> {
         assert!(position.checked_add(N).is_some_and(|end| end <= self.length));
         // SAFETY: they lie in the room, which was checked, and any bytes are an array of them.
         unsafe { self.start.add(position).cast::<[u8; N]>().read_unaligned() }
+    }
+
+    /// A number of four bytes as it stands there, where another one is about to be stored: the
+    /// system is asked for a page once that can be written to, and not before for one to be read.
+    #[inline]
+    pub fn claim(&mut self, position: usize) -> [u8; 4] {
+        assert!(position.checked_add(4).is_some_and(|end| end <= self.length));
+        // SAFETY: it lies in the room, which was checked.
+        let place = unsafe { self.start.add(position).cast::<u32>() };
+        if !place.is_aligned() {
+            return self.read(position);
+        }
+        // SAFETY: it lies in the room and is aligned; others only look at it.
+        let number = unsafe { AtomicU32::from_ptr(place) };
+        // Stores what there is in any case, and so takes the page for writing.
+        let (Ok(found) | Err(found)) =
+            number.compare_exchange(u32::MAX, u32::MAX, Ordering::Relaxed, Ordering::Relaxed);
+        found.to_ne_bytes()
     }
 
     /// Stores bytes after everything that was stored before.

@@ -27,6 +27,9 @@ const NAMES: [&str; 12] = [
     "prepared_transaction_offset",
 ];
 
+/// Values of these fields.
+pub type Values<'a, 'py> = [&'a Bound<'py, PyAny>; NAMES.len()];
+
 /// Reads messages of two classes, and remembers the hosts that it has seen last.
 pub struct Reader {
     full: Py<PyType>,
@@ -88,11 +91,21 @@ impl Reader {
     }
 
     fn read_full<'py>(&mut self, message: &Bound<'py, PyAny>) -> Option<Fields<'py>> {
-        let get = |at: usize| message.getattr(&self.names[at]).ok();
-        if self.int(&get(4)?)? != 0 {
+        let get = |name: &Py<PyString>| message.getattr(name).ok();
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.names.each_ref().map(get);
+        let values = [a?, b?, c?, d?, e?, f?, g?, h?, i?, j?, k?, l?];
+        self.fields(values.each_ref())
+    }
+
+    /// The fields of a `MessageExtBrokerInner` with these values, in the order of [`NAMES`]; None
+    /// where it is no plain one.
+    pub fn fields<'py>(&mut self, values: Values<'_, 'py>) -> Option<Fields<'py>> {
+        let [topic, body, queue_id, flag, sys_flag, given, stored, born, ..] = values;
+        let [.., born_host, store_host, reconsume_times, prepared_transaction_offset] = values;
+        if self.int(sys_flag)? != 0 {
             return None;
         }
-        let (given, stored) = (get(5)?.cast_into_exact::<PyDict>().ok()?, get(6)?);
+        let given = given.cast_exact::<PyDict>().ok()?;
         let properties = if stored.is_none() {
             let mut pairs = Vec::with_capacity(given.len());
             for (name, value) in given.iter() {
@@ -102,21 +115,21 @@ impl Reader {
         } else if self.special.iter().any(|name| given.contains(name).unwrap_or(true)) {
             return None;
         } else {
-            Properties::Stored(stored.cast_into_exact().ok()?)
+            Properties::Stored(stored.cast_exact().ok()?.clone())
         };
         Some(Fields {
-            topic: get(0)?.cast_into_exact().ok()?,
-            body: get(1)?.cast_into_exact().ok()?,
-            queue_id: self.int(&get(2)?)?,
+            topic: topic.cast_exact().ok()?.clone(),
+            body: body.cast_exact().ok()?.clone(),
+            queue_id: self.int(queue_id)?,
             properties,
             origin: (
-                self.int(&get(3)?)?,
-                self.long(&get(7)?)?,
-                self.int(&get(10)?)?,
-                self.long(&get(11)?)?,
+                self.int(flag)?,
+                self.long(born)?,
+                self.int(reconsume_times)?,
+                self.long(prepared_transaction_offset)?,
             ),
-            born_host: self.born.host(get(8)?)?,
-            store_host: self.store.host(get(9)?)?,
+            born_host: self.born.host(born_host)?,
+            store_host: self.store.host(store_host)?,
         })
     }
 
@@ -133,8 +146,8 @@ impl Reader {
                 self.int(&get(8)?)?,
                 self.long(&get(9)?)?,
             ),
-            born_host: self.born.host(get(6)?)?,
-            store_host: self.store.host(get(7)?)?,
+            born_host: self.born.host(&get(6)?)?,
+            store_host: self.store.host(&get(7)?)?,
         })
     }
 
@@ -152,7 +165,7 @@ impl Reader {
 
 impl Seen {
     #[inline]
-    fn host(&mut self, host: Bound<'_, PyAny>) -> Option<Host> {
+    fn host(&mut self, host: &Bound<'_, PyAny>) -> Option<Host> {
         if let Some((seen, parsed)) = &self.0 {
             if host.is(seen) {
                 return Some(*parsed);
@@ -163,7 +176,7 @@ impl Seen {
         let address = pair.get_item(0).ok()?.cast_into_exact::<PyBytes>().ok()?;
         let address = <[u8; 4]>::try_from(address.as_bytes()).ok()?;
         let parsed = (address, pair.get_item(1).ok()?.extract().ok()?);
-        self.0 = Some((host.unbind(), parsed));
+        self.0 = Some((host.clone().unbind(), parsed));
         Some(parsed)
     }
 }

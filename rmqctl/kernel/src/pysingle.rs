@@ -2,8 +2,10 @@
 //! items, and says so to those who keep the ends of them.
 //!
 //! What is true is in the Python objects: log, table of queue offsets, queue, index file. They are
-//! asked each time, and told afterwards. Kept here are buffers of their files, and disk space that
-//! was made sure of: so nothing can go wrong when the first byte is stored.
+//! told of each message. They are asked again whenever the log's end is not the very object that
+//! they were told last: until then nobody else has appended anything. Kept here are buffers of their
+//! files, and disk space that was made sure of: so nothing can go wrong when the first byte is
+//! stored.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -14,10 +16,10 @@ use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::append::{self, Place, Stop};
 use crate::items::{self, Common, Places};
-use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
 use crate::newunits;
 use crate::pyappend::{fixed_of, room_of, system_clock};
-use crate::pymessage::{Fields, Reader};
+use crate::pymessage::{Reader, Values};
 use crate::python::guarded;
 use crate::units::{self, Unit};
 
@@ -27,15 +29,14 @@ const MOST_QUEUES: usize = 96;
 const INDEX: u8 = 7;
 
 /// Those who keep the ends of what is written: the log, what of it is dispatched, the queue offsets
-/// by `(topic, queue id)`, the queues, what is derived, the index (None: none is written).
+/// by `(topic, queue id)`, what is derived; and whether an index is written.
 #[derive(FromPyObject)]
 struct Parts {
     log: Py<PyAny>,
     tail: Py<PyAny>,
     table: Py<PyDict>,
-    queues: Py<PyAny>,
     derived: Py<PyAny>,
-    index: Option<Py<PyAny>>,
+    has_index: bool,
 }
 
 /// A file of the log: where it begins, and up to where there is disk space for records.
@@ -56,33 +57,45 @@ struct Queue {
     first: i64,
     limit: i64,
     counter: usize,
+    /// The offset of its next message, as of an era of [`SingleAppender`].
+    era: u64,
+    next: i64,
+    next_object: Py<PyAny>,
 }
 
-/// The newest index file, whose header is this object as long as nobody else writes to it; `limit` is
-/// the number of the first item without disk space, or which fills the file.
+/// The newest index file; `limit` is the number of the first item without disk space, or which fills
+/// the file. What its header says is `header`'s as long as the file refers to that.
 struct IndexFile {
-    file: Py<PyAny>,
     mapped: Py<PyAny>,
     dirty: Py<PyAny>,
     buffer: PyBuffer<u8>,
     places: Places,
     limit: i32,
-    header: Py<PyAny>,
+    header: Py<LiveHeader>,
     fields: Header,
+}
+
+/// The header of an index file that single messages are stored into.
+#[pyclass]
+pub struct LiveHeader(Header);
+
+#[pymethods]
+impl LiveHeader {
+    /// The fields of an `IndexHeader`.
+    #[getter]
+    fn fields(&self) -> Header {
+        self.0
+    }
 }
 
 /// `IndexHeader`: times and physical offsets of the first and the last message, and counts.
 type Header = (i64, i64, i64, i64, i32, i32);
 
-/// Classes and values of answers: `PutMessageResult`, `AppendMessageResult`, their PUT_OK, and
-/// `IndexHeader._make`.
+/// Answers: what makes a `PutMessageResult` without any field, and the status of all.
 #[derive(FromPyObject)]
 struct Answers {
-    put: Py<PyType>,
-    append: Py<PyType>,
+    new: Py<PyAny>,
     put_ok: Py<PyAny>,
-    append_ok: Py<PyAny>,
-    header: Py<PyAny>,
 }
 
 /// Names of attributes.
@@ -91,15 +104,13 @@ struct Names {
     store_timestamp: Py<PyString>,
     stale_end: Py<PyString>,
     done: Py<PyString>,
-    failed: Py<PyString>,
-    generation: Py<PyString>,
     wrote: Py<PyString>,
     max_physical_offset: Py<PyString>,
-    last: Py<PyString>,
-    header: Py<PyString>,
     logics_msg_timestamp: Py<PyString>,
     end: Py<PyString>,
     mark_dirty: Py<PyString>,
+    status: Py<PyString>,
+    kept: Py<PyString>,
 }
 
 /// What was put, until somebody asks: messages and bytes of topics, how many puts took how long, by
@@ -129,6 +140,11 @@ pub struct SingleAppender {
     index: Option<IndexFile>,
     key: Vec<u8>,
     hashes: Vec<i32>,
+    /// What the log and the derived were told last: the log's end, and the store time (ms).
+    behind: Option<(i64, Py<PyAny>)>,
+    time: (i64, Py<PyAny>),
+    /// So often somebody else has appended something between two messages, or may have.
+    era: u64,
 }
 
 /// Why a message was not stored: a stop of the append, or what Python has raised.
@@ -224,15 +240,13 @@ impl SingleAppender {
                 store_timestamp: name("store_timestamp"),
                 stale_end: name("stale_end"),
                 done: name("done"),
-                failed: name("failed"),
-                generation: name("generation"),
                 wrote: name("_wrote"),
                 max_physical_offset: name("max_physical_offset"),
-                last: name("_last"),
-                header: name("header"),
                 logics_msg_timestamp: name("logics_msg_timestamp"),
                 end: name("end"),
                 mark_dirty: name("mark_dirty"),
+                status: name("status"),
+                kept: name("_kept"),
             },
             clock,
             counts,
@@ -242,6 +256,9 @@ impl SingleAppender {
             index: None,
             key: Vec::new(),
             hashes: Vec::new(),
+            behind: None,
+            time: (-1, py.None()),
+            era: 0,
         })
     }
 
@@ -271,17 +288,30 @@ impl SingleAppender {
         }
         let counter = self.counts.borrow_mut(py).number_of(topic);
         let key = (topic, queue_id).into_pyobject(py)?.unbind();
-        let held = Queue { queue, key, mapped, dirty, buffer, first, limit, counter };
+        let (era, next, next_object) = (0, 0, py.None());
+        let held = Queue {
+            queue,
+            key,
+            mapped,
+            dirty,
+            buffer,
+            first,
+            limit,
+            counter,
+            era,
+            next,
+            next_object,
+        };
         self.queues.insert(append::key(&mut self.key, topic.as_bytes(), queue_id).into(), held);
         Ok(())
     }
 
-    /// The newest index file, with this header; `limit` is the number of the first item that it
-    /// cannot take so.
+    /// The newest index file, with a header of these fields; `limit` is the number of the first item
+    /// that it cannot take so. Answers what is to be the file's `live`.
     #[expect(clippy::too_many_arguments, reason = "a file, and where what stands in it")]
     fn set_index(
         &mut self,
-        file: Py<PyAny>,
+        py: Python<'_>,
         mapped: Py<PyAny>,
         dirty: Py<PyAny>,
         buffer: PyBuffer<u8>,
@@ -289,22 +319,58 @@ impl SingleAppender {
         slot_count: u32,
         items: usize,
         limit: i32,
-        header: Py<PyAny>,
         fields: Header,
-    ) {
+    ) -> PyResult<Py<LiveHeader>> {
         let places = Places { slots, slot_count, items, next: fields.5 };
-        self.index = Some(IndexFile { file, mapped, dirty, buffer, places, limit, header, fields });
+        let header = Py::new(py, LiveHeader(fields))?;
+        let live = header.clone_ref(py);
+        self.index = Some(IndexFile { mapped, dirty, buffer, places, limit, header, fields });
+        Ok(live)
     }
 
     /// Stores a message, its unit and its index items; the answer, or the number of a stop: what has
-    /// to be said before. With `waits` the put goes on behind this one's answer.
+    /// to be said before. The message comes as the values of a `MessageExtBrokerInner`, for Python
+    /// has them sooner than anybody else; and so do the things that may have changed: the log's end,
+    /// whether a dispatch has failed, the generation of queues, the header of the newest index file
+    /// where that is its `live`. With `waits` the put goes on behind this one's answer.
+    #[expect(clippy::too_many_arguments, reason = "a message, and what there is")]
     fn put<'py>(
         &mut self,
         py: Python<'py>,
-        message: &Bound<'py, PyAny>,
+        topic: &Bound<'py, PyAny>,
+        body: &Bound<'py, PyAny>,
+        queue_id: &Bound<'py, PyAny>,
+        flag: &Bound<'py, PyAny>,
+        sys_flag: &Bound<'py, PyAny>,
+        properties: &Bound<'py, PyAny>,
+        properties_bytes: &Bound<'py, PyAny>,
+        born_timestamp: &Bound<'py, PyAny>,
+        born_host: &Bound<'py, PyAny>,
+        store_host: &Bound<'py, PyAny>,
+        reconsume_times: &Bound<'py, PyAny>,
+        prepared_transaction_offset: &Bound<'py, PyAny>,
+        write_offset: &Bound<'py, PyAny>,
+        failed: bool,
+        generation: i64,
+        live: &Bound<'py, PyAny>,
         waits: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        match guarded(|| Ok(self.store(message, waits)))? {
+        let values = [
+            topic,
+            body,
+            queue_id,
+            flag,
+            sys_flag,
+            properties,
+            properties_bytes,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+        ];
+        let now = Now { write_offset, failed, generation, live };
+        match guarded(|| Ok(self.store(values, now, waits)))? {
             Ok(answer) => Ok(answer),
             Err(Refused::Stopped(stop)) => Ok(stop.into_pyobject(py)?.into_any()),
             Err(Refused::Raised(error)) => Err(error),
@@ -312,44 +378,67 @@ impl SingleAppender {
     }
 }
 
+/// What may have changed since the last message.
+struct Now<'a, 'py> {
+    write_offset: &'a Bound<'py, PyAny>,
+    failed: bool,
+    generation: i64,
+    live: &'a Bound<'py, PyAny>,
+}
+
 impl SingleAppender {
-    fn store<'py>(
-        &mut self,
-        message: &Bound<'py, PyAny>,
-        waits: bool,
-    ) -> Result<Bound<'py, PyAny>> {
-        let (py, begin) = (message.py(), Instant::now());
-        let names = &self.names;
-        let Some(fields) = self.reader.read(message) else { return stopped(Stop::Unsure) };
-        let Some(mut plain) = fields.message() else { return stopped(Stop::Unsure) };
-        let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
-        let start: i64 = log.getattr(&names.write_offset)?.extract()?;
-        if tail.getattr(&names.done)?.extract::<i64>()? != start
-            || tail.getattr(&names.failed)?.is_truthy()?
-            || log.getattr(&names.stale_end)?.extract::<i64>()? > start
-        {
+    /// Where the log ends; whoever has appended something since this did begins an era.
+    fn start(&mut self, now: &Now<'_, '_>) -> Result<i64> {
+        if now.failed {
             return stopped(Stop::Unsure);
         }
-        let generation = self.parts.queues.bind(py).getattr(&names.generation)?.extract()?;
-        if generation != self.generation {
+        let known = self.behind.as_ref().filter(|(_, behind)| now.write_offset.is(behind));
+        let start = match known {
+            Some((start, _)) => *start,
+            None => {
+                let (py, names) = (now.write_offset.py(), &self.names);
+                let start: i64 = now.write_offset.extract()?;
+                let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
+                self.behind = None;
+                self.time = (-1, py.None());
+                self.era += 1;
+                if tail.getattr(&names.done)?.extract::<i64>()? != start
+                    || log.getattr(&names.stale_end)?.extract::<i64>()? > start
+                {
+                    return stopped(Stop::Unsure);
+                }
+                start
+            }
+        };
+        if now.generation != self.generation {
             self.queues.clear();
-            self.generation = generation;
+            self.generation = now.generation;
         }
+        Ok(start)
+    }
+
+    fn store<'py>(
+        &mut self,
+        values: Values<'_, 'py>,
+        now: Now<'_, 'py>,
+        waits: bool,
+    ) -> Result<Bound<'py, PyAny>> {
+        let (py, begin) = (now.write_offset.py(), Instant::now());
+        let start = self.start(&now)?;
+        let names = &self.names;
+        let Some(fields) = self.reader.fields(values) else { return stopped(Stop::Unsure) };
+        let Some(mut plain) = fields.message() else { return stopped(Stop::Unsure) };
 
         // Where the unit goes.
         let key = append::key(&mut self.key, plain.topic.as_bytes(), plain.queue_id);
-        let Some(queue) = self.queues.get(key) else { return stopped(Stop::Queue) };
-        let (table, of_queue) = (self.parts.table.bind(py), queue.queue.bind(py));
-        let Some(queue_offset) = table.get_item(&queue.key)? else { return stopped(Stop::Queue) };
-        let queue_offset: i64 = queue_offset.extract()?;
-        let wrote: i64 = of_queue.getattr(&names.wrote)?.extract()?;
-        let before: i64 = of_queue.getattr(&names.max_physical_offset)?.extract()?;
-        let goes_on = wrote == queue_offset * QUEUE_UNIT_BYTES as i64;
-        if !goes_on || queue_offset >= queue.limit || queue_offset < queue.first {
-            return stopped(Stop::Queue);
+        let Some(queue) = self.queues.get_mut(key) else { return stopped(Stop::Queue) };
+        if queue.era != self.era {
+            queue.ask(py, names, self.parts.table.bind(py), start)?;
+            queue.era = self.era;
         }
-        if before < 0 || before > start {
-            return stopped(Stop::Unsure);
+        let queue_offset = queue.next;
+        if queue_offset >= queue.limit {
+            return stopped(Stop::Queue);
         }
 
         // Where the record goes.
@@ -369,25 +458,32 @@ impl SingleAppender {
         let hashes = &mut self.hashes;
         let tags_code = self.records.derive(plain.topic, &found, hashes);
         let mut index = None;
-        if let Some(service) = &self.parts.index {
-            let newest = service.bind(py).getattr(&names.last)?;
-            let known = self.index.as_mut().filter(|known| newest.is(&known.file));
-            let Some(known) = known else { return Err(Refused::Stopped(INDEX)) };
-            let header = known.file.bind(py).getattr(&names.header)?;
-            let count = i64::from(known.fields.5) + hashes.len() as i64;
-            if !header.is(&known.header) || count >= i64::from(known.limit) {
+        if self.parts.has_index {
+            let known = self.index.as_mut().filter(|known| now.live.is(&known.header));
+            let fits = |known: &IndexFile| {
+                i64::from(known.fields.5) + (hashes.len() as i64) < i64::from(known.limit)
+            };
+            let Some(known) = known.filter(|known| fits(known)) else {
                 return Err(Refused::Stopped(INDEX));
-            }
+            };
             if known.fields.3 >= start {
                 return stopped(Stop::Unsure);
             }
-            index = Some(known);
+            index = Some(known).filter(|_| !hashes.is_empty());
         }
 
         let timestamp = match &self.clock {
             Some(clock) => clock.bind(py).call0()?.extract()?,
             None => system_clock()?,
         };
+        // First, for who is interrupted there has stored nothing yet.
+        let at = (queue_offset - queue.first) as usize * QUEUE_UNIT_BYTES;
+        let ahead = (queue.limit - queue.first) as usize * QUEUE_UNIT_BYTES;
+        mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, ahead)?;
+        if let Some(index) = &index {
+            let ahead = index.places.items + INDEX_ITEM_BYTES * index.limit as usize;
+            mark_dirty(names, &index.mapped, index.dirty.bind(py), 0, ahead)?;
+        }
         let (mut room, mut units) = (room_of(&file.buffer)?, room_of(&queue.buffer)?);
         self.records.store(&mut room, position, timestamp);
         let mut unit = [0; QUEUE_UNIT_BYTES];
@@ -400,41 +496,76 @@ impl SingleAppender {
             tags_code,
         };
         units::store(&of_record, &mut unit);
-        let at = (queue_offset - queue.first) as usize * QUEUE_UNIT_BYTES;
         newunits::store_all(&mut units, at, &unit);
 
         // The log and the queue have it.
-        let behind = (start + size as i64).into_pyobject(py).map_err(PyErr::from)?;
-        let time = timestamp.into_pyobject(py).map_err(PyErr::from)?;
+        let end = start + size as i64;
+        let behind = end.into_pyobject(py).map_err(PyErr::from)?.into_any();
+        let (log, tail) = (self.parts.log.bind(py), self.parts.tail.bind(py));
         log.setattr(&names.write_offset, &behind)?;
-        log.setattr(&names.store_timestamp, &time)?;
-        table.set_item(&queue.key, queue_offset + 1)?;
-        of_queue.setattr(&names.wrote, wrote + QUEUE_UNIT_BYTES as i64)?;
+        let is_new_time = self.time.0 != timestamp;
+        if is_new_time {
+            let time = timestamp.into_pyobject(py).map_err(PyErr::from)?.into_any();
+            log.setattr(&names.store_timestamp, &time)?;
+            self.time = (timestamp, time.unbind());
+        }
+        let next = (queue_offset + 1).into_pyobject(py).map_err(PyErr::from)?.into_any();
+        self.parts.table.bind(py).set_item(&queue.key, &next)?;
+        let of_queue = queue.queue.bind(py);
+        of_queue.setattr(&names.wrote, (queue_offset + 1) * QUEUE_UNIT_BYTES as i64)?;
         of_queue.setattr(&names.max_physical_offset, &behind)?;
-        mark_dirty(names, &queue.mapped, queue.dirty.bind(py), at, at + QUEUE_UNIT_BYTES)?;
-        if let Some(index) = index.filter(|_| !hashes.is_empty()) {
-            index.put(py, names, &self.answers.header, hashes, start, timestamp)?;
+        queue.next += 1;
+        let of_message = std::mem::replace(&mut queue.next_object, next.unbind());
+        if let Some(index) = index {
+            index.put(py, hashes, start, timestamp)?;
         }
         tail.setattr(&names.done, &behind)?;
-        self.parts.derived.bind(py).setattr(&names.logics_msg_timestamp, &time)?;
+        if is_new_time {
+            self.parts.derived.bind(py).setattr(&names.logics_msg_timestamp, &self.time.1)?;
+        }
+        self.behind = Some((end, behind.unbind()));
 
-        // Not while Python is at work below, when somebody may ask for them.
-        self.counts.borrow_mut(py).stored(queue.counter, size);
-        let answers = &self.answers;
-        let msg_id = msg_id(&fields, start);
-        let ok = &answers.append_ok;
         // Where a put takes a millisecond, it is the pages that it waits for.
         let elapsed = begin.elapsed();
-        let page_cache_rt = elapsed.as_millis() as i64;
-        let appended = (ok, start, size, msg_id, time, queue_offset, page_cache_rt);
-        let appended = answers.append.bind(py).call1(appended)?;
-        let topic_and_queue = queue.key.bind(py);
-        let (topic, queue_id) = (topic_and_queue.get_item(0)?, topic_and_queue.get_item(1)?);
-        let answer = answers.put.bind(py).call1((&answers.put_ok, appended, topic, queue_id))?;
+        let mut counts = self.counts.borrow_mut(py);
+        counts.stored(queue.counter, size);
         if !waits {
-            self.counts.borrow_mut(py).put_ended(elapsed.as_secs_f64() * 1000.0);
+            counts.put_ended(elapsed.as_secs_f64() * 1000.0);
         }
+        let [.., host, _, _] = values;
+        let page_cache_rt = elapsed.as_millis() as i64;
+        let (key, time) = (&queue.key, &self.time.1);
+        let kept = (key, now.write_offset, size, host, time, of_message, page_cache_rt);
+        let answer = self.answers.new.bind(py).call0()?;
+        answer.setattr(&names.status, &self.answers.put_ok)?;
+        answer.setattr(&names.kept, kept)?;
         Ok(answer)
+    }
+}
+
+impl Queue {
+    /// Asks for the offset of the next message, which stands at the queue's end; or says what is
+    /// unusual about it, or about a record that begins at `start`.
+    fn ask(
+        &mut self,
+        py: Python<'_>,
+        names: &Names,
+        table: &Bound<'_, PyDict>,
+        start: i64,
+    ) -> Result<()> {
+        let of_queue = self.queue.bind(py);
+        let Some(next) = table.get_item(&self.key)? else { return stopped(Stop::Queue) };
+        self.next = next.extract()?;
+        self.next_object = next.unbind();
+        let wrote: i64 = of_queue.getattr(&names.wrote)?.extract()?;
+        let before: i64 = of_queue.getattr(&names.max_physical_offset)?.extract()?;
+        if wrote != self.next * QUEUE_UNIT_BYTES as i64 || self.next < self.first {
+            return stopped(Stop::Queue);
+        }
+        if before < 0 || before > start {
+            return stopped(Stop::Unsure);
+        }
+        Ok(())
     }
 }
 
@@ -443,8 +574,6 @@ impl IndexFile {
     fn put(
         &mut self,
         py: Python<'_>,
-        names: &Names,
-        make: &Py<PyAny>,
         hashes: &[i32],
         physical_offset: i64,
         stamp: i64,
@@ -462,15 +591,13 @@ impl IndexFile {
         let count = count + hashes.len() as i32;
         self.fields = (begin, stamp, begin_offset, physical_offset, slots, count);
         items::store_header(&mut room, self.fields);
-        let header = make.bind(py).call1((self.fields,))?;
-        self.file.bind(py).setattr(&names.header, &header)?;
-        self.header = header.unbind();
-        let end = self.places.items + crate::layouts::INDEX_ITEM_BYTES * count as usize;
-        mark_dirty(names, &self.mapped, self.dirty.bind(py), 0, end)
+        self.header.borrow_mut(py).0 = self.fields;
+        Ok(())
     }
 }
 
-/// `MappedFile.mark_dirty`, where the file is dirty already without it.
+/// `MappedFile.mark_dirty` of a range, at the end of which nothing may stand yet, where the file
+/// counts as clean.
 fn mark_dirty(
     names: &Names,
     mapped: &Py<PyAny>,
@@ -481,21 +608,6 @@ fn mark_dirty(
     let known: usize = dirty.getattr(&names.end)?.extract()?;
     if known == 0 {
         mapped.bind(dirty.py()).call_method1(&names.mark_dirty, (start, end))?;
-    } else if known < end {
-        dirty.setattr(&names.end, end)?;
     }
     Ok(())
-}
-
-/// `offset_msg_id` of a message's store host.
-fn msg_id(fields: &Fields<'_>, physical_offset: i64) -> String {
-    let (address, port) = fields.store_host;
-    let head = u64::from(u32::from_be_bytes(address)) << 32 | u64::from(port);
-    let mut text = String::with_capacity(32);
-    for number in [head, physical_offset as u64] {
-        for shift in (0..16).rev() {
-            text.push(char::from(b"0123456789ABCDEF"[(number >> (4 * shift)) as usize & 15]));
-        }
-    }
-    text
 }

@@ -24,7 +24,7 @@ use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
 use crate::pyrecords::{Rows, pull_records, record_at};
-use crate::pysingle::{PutCounts, SingleAppender};
+use crate::pysingle::{LiveHeader, PutCounts, SingleAppender};
 use crate::pystored::pull_stored;
 use crate::rows::COLUMNS;
 use crate::scan::{Stop, Wanted, Window};
@@ -306,6 +306,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(property_maps, module)?)?;
     module.add_class::<SingleAppender>()?;
     module.add_class::<PutCounts>()?;
+    module.add_class::<LiveHeader>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
     module.add_function(wrap_pyfunction!(store_item_run, module)?)?;
