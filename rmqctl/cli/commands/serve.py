@@ -198,7 +198,6 @@ def command(
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
     with settings.open(writable=not read_only) as store:
-        _check_access_log(settings, access_log)
         served = Served.of(
             store,
             broker_name=broker_name or conf.get("brokerName"),
@@ -236,6 +235,7 @@ async def _serve(
     from rmqctl.serve.scrape import Scraped
     from rmqctl.serve.sockets import Server, make_room
 
+    _check_access_log(settings, place.access_log)
     served = broker.served
     sys.setswitchinterval(_SWITCH_INTERVAL)
     server = Server(
