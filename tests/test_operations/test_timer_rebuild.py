@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +197,14 @@ def test_a_full_disk_leaves_the_old_one(root: Path, monkeypatch: pytest.MonkeyPa
     left = tree_content(root)
     left.pop("lock", None)
     assert left == before
+
+
+def test_what_is_left_of_a_log_file_is_no_size_for_new_ones(root: Path) -> None:
+    before = states(root)
+    shutil.rmtree(root / TIMER_LOG)
+    (root / TIMER_LOG).mkdir()
+    (root / TIMER_LOG / f"{0:020d}").write_bytes(b"x" * 10)
+    config = replace(CONFIG, explicit=frozenset())
+    rebuild_timer(root, config, END, consent=True, dry_run=False)
+    assert {path.stat().st_size for path in (root / TIMER_LOG).iterdir()} == {520}
+    assert states(root) == before

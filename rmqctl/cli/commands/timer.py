@@ -72,7 +72,7 @@ def _note_losses(settings: Settings, summary: Row) -> None:
     if summary["overdue"]:
         settings.note(
             f"note: {summary['overdue']} messages are overdue: a broker that starts now passes over"
-            " their slots, and never delivers them."
+            " their slots, and never delivers them. `rmqctl timer rebuild` has it deliver them."
         )
     if summary["gone"]:
         settings.note(

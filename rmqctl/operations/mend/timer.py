@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rmqctl.rows.timers import TimerRebuildSummary
 
 _STAGING = "rmqctl-timer"
+_LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
 _PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
 
 
@@ -119,7 +120,10 @@ def _write(store: Store, timer: Timer, waiting: TimerSet, output: Path) -> None:
     most = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
     if not 2 <= window <= most:
         window = most
-    made = NewTimer(output, timer.log.files.file_size, precision, window * precision, waiting.clock)
+    size = timer.log.files.file_size
+    if size < _LEAST_FILE_SIZE:  # What is left of a file is no size for new ones.
+        size = config.mapped_file_size_timer_log
+    made = NewTimer(output, size, precision, window * precision, waiting.clock)
     try:
         last = -1
         for one in waiting.messages():
