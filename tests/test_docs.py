@@ -281,6 +281,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("config check")
     yield from rows("simulate-start", "--now 9999999999999")
     yield from rows("checkpoint show")
+    yield from one_of_several_copies(rows, store)
     yield from rows("lint")
     yield from rows("corrupt", f"--kind bit-flip --kind crash --output {root}/damaged")
     yield from backed_up(root, rows, capsys)
@@ -462,6 +463,31 @@ def a_changed_body(
     yield from rows("find", "k --body-as hex", code=1)
     yield from rows("walk commitlog", "--body-as hex", code=1)
     yield from rows("walk commitlog --follow", "--limit 1 --body-as hex", code=1)
+
+
+def one_of_several_copies(
+    rows: Callable[..., Iterator[tuple[str, Any]]], store: Path
+) -> Iterator[tuple[str, Any]]:
+    """What is told of a store of 5.x in controller mode, and of a member of a DLedger group."""
+    files = {
+        "epochFileCheckpoint": "1\n0\n1-0\n",
+        "brokerIdentity": "cluster#broker#1",
+        "dledger-n0/checkpoint": "endIndex=1\ncommittedIndex=0\n",
+        "dledger-n0/currterm": "currTerm=2\n",
+    }
+    checkpoint = (store / "checkpoint").read_bytes()
+    (store / "checkpoint").write_bytes(checkpoint[:24] + b"\0\0\0\0\0\0\0\1" * 2 + checkpoint[40:])
+    (store / "dledger-n0/data").mkdir(parents=True)
+    (store / "compaction").mkdir()
+    for name, text in files.items():
+        (store / name).write_text(text)
+    yield from rows("info")
+    for name in files:
+        (store / name).unlink()
+    for name in ("dledger-n0/data", "dledger-n0", "compaction"):
+        (store / name).rmdir()
+    yield from rows("checkpoint show")
+    (store / "checkpoint").write_bytes(checkpoint)
 
 
 def scheduled_and_half_messages(
