@@ -19,7 +19,7 @@ from rmqctl.cli.types import Time
     ],
 )
 def command() -> None:
-    """Messages that consumers of 5.x have popped: who has them, until when."""
+    """Messages popped by consumers of 5.x."""
 
 
 @make(
@@ -50,7 +50,7 @@ def ls(
     everything: bool,
     limit: int | None,
 ) -> int:
-    """List what was popped and not acknowledged: the answer to "where is my message?".
+    """List what was popped and not acknowledged.
 
     Prints a row of type pop_check_point for each pop that the broker has still to deal with,
     pop_order for each queue that is popped in order, pop_queue for each queue of the revive topic,
