@@ -7,7 +7,7 @@ the same bytes and answers, but for what makes a message special: that goes thei
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import constants
 from rmqctl.engine.derive.writer import PlainRecord
@@ -25,18 +25,40 @@ from rmqctl.kernel import module as compiled
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from rmqctl.engine.index.indexwriter import IndexServiceWriter
+    from rmqctl.engine.write.batch import BatchPutter
+    from rmqctl.engine.write.context import WriteContext
+    from rmqctl.engine.write.onecall import OneCallPutter
     from rmqctl.engine.write.put import MessagePutter
+    from rmqctl.engine.write.stats import StoreStats
 
 
-def quick_putter(putter: MessagePutter, index: IndexServiceWriter | None) -> QuickPutter | None:
-    """One for a store; None without a kernel."""
+class KernelWays(NamedTuple):
+    """What the kernel does of puts that are no stream. A slave, which puts nothing itself, has no
+    ``one_call``."""
+
+    quick: QuickPutter
+    batches: BatchPutter
+    one_call: OneCallPutter | None
+
+
+def kernel_ways(
+    putter: MessagePutter, context: WriteContext, stats: StoreStats
+) -> KernelWays | None:
+    """Those of a store; None without a kernel."""
+    from rmqctl.engine.write.batch import BatchPutter
+    from rmqctl.engine.write.onecall import one_call_putter
+
     kernel = compiled()
     if kernel is None:
         return None
-    if index is not None:
-        index.kernel = kernel
-    return QuickPutter(putter, kernel)
+    if context.derived.index is not None:
+        context.derived.index.kernel = kernel
+    is_slave = context.config.broker_role == "SLAVE"
+    return KernelWays(
+        QuickPutter(putter, kernel),
+        BatchPutter(putter, kernel),
+        None if is_slave else one_call_putter(kernel, context, putter, stats),
+    )
 
 
 class QuickPutter:
@@ -44,7 +66,6 @@ class QuickPutter:
 
     def __init__(self, putter: MessagePutter, kernel: ModuleType) -> None:
         self._putter = putter
-        self.kernel = kernel
         self._kernel = kernel_appender(putter, kernel)
         #: Queue offsets before which units have disk space.
         self._limits: dict[tuple[str, int], int] = {}

@@ -134,22 +134,15 @@ class StoreWriter:
 
     def _make_quick(self) -> None:
         """Gets the kernel's ways ready, where there is one: once, whoever asks for it."""
-        from rmqctl.engine.write.single import quick_putter
+        from rmqctl.engine.write.single import kernel_ways
 
         with self._putter.locked():
             if self._is_quick_made or self.is_shutdown:
                 return
             self._is_quick_made = True
-            self._quick = quick_putter(self._putter, self._derived.index)
-            if self._quick is None:
-                return
-            from rmqctl.engine.write.batch import BatchPutter
-            from rmqctl.engine.write.onecall import one_call_putter
-
-            kernel = self._quick.kernel
-            self._batches = BatchPutter(self._putter, kernel)
-            if self.config.broker_role != "SLAVE":
-                self._one_call = one_call_putter(kernel, self._context, self._putter, self.stats)
+            ways = kernel_ways(self._putter, self._context, self.stats)
+            if ways is not None:
+                self._quick, self._batches, self._one_call = ways
 
     def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """A message that is not put in one call."""
