@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 from construct import Bytes, SizeofError, Struct
 
 from formats import (
-    batchconsumequeue,
     checkpoint,
     commitlog,
     consumequeue,
     consumequeue_ext,
-    dledger,
     indexfile,
     properties,
 )
@@ -30,6 +28,7 @@ from formats.constants import (
 from formats.declare import Chosen, Field, resolve
 from formats.derive import struct_code
 from formats.geometry import Geometry
+from formats.laterpages import batch_queue_unit_page, dledger_page
 from formats.text import encode_properties, index_key_hash, tags_code
 from formats.timerpages import timer_page
 
@@ -67,10 +66,10 @@ def pages() -> dict[str, str]:
         "properties.md": _properties_page(),
         "queue-unit.md": _queue_unit_page(),
         "queue-ext-unit.md": _queue_ext_unit_page(),
-        "batch-queue-unit.md": _batch_queue_unit_page(),
+        "batch-queue-unit.md": batch_queue_unit_page(_table, _example, _RECORD),
         "index-file.md": _index_file_page(),
         "checkpoint.md": _checkpoint_page(),
-        "dledger-entry.md": _dledger_page(),
+        "dledger-entry.md": dledger_page(_table, _example, _RECORD),
         "timer.md": timer_page(_table, _example),
     }
     links = "".join(f"- [{text.splitlines()[0][2:]}]({name})\n" for name, text in texts.items())
@@ -308,32 +307,6 @@ def _queue_ext_unit_page() -> str:
     )
 
 
-def _batch_queue_unit_page() -> str:
-    values = {
-        "physical_offset": 4096,
-        "size": len(commitlog.RECORD.build(dict(_RECORD))),
-        "tags_code": tags_code(_TAGS),
-        "store_timestamp": _RECORD["store_timestamp"],
-        "base_offset": 10,
-        "batch_size": 3,
-        "compacted_offset": -1,
-        "reserved": 0,
-    }
-    return (
-        "# Unit of a batch queue (5.x)\n\n"
-        "Topics with the attribute `queue.type=BatchCQ` have their queues in `batchconsumequeue/`."
-        " One unit stands for a record, which may hold several messages: so its place does not tell"
-        " a queue offset, and who looks for one searches for the greatest `base_offset` that is not"
-        " larger. Written by `BatchConsumeQueue#putBatchMessagePositionInfo`; `base_offset` and"
-        " `batch_size` are the record's properties `INNER_BASE` and `INNER_NUM`, and without them"
-        " its queue offset and 1.\n\n"
-        + _table(batchconsumequeue.UNIT)
-        + "\nA unit never written is all zeros. A file has 300,000 units"
-        " (`mapperFileSizeBatchConsumeQueue`).\n\n## Example\n\n"
-        + _example(batchconsumequeue.UNIT, values)
-    )
-
-
 def _index_file_page() -> str:
     geometry = Geometry()
     parts = (indexfile.HEADER, indexfile.SLOT, indexfile.ITEM)
@@ -396,25 +369,4 @@ def _checkpoint_page() -> str:
         + _table(checkpoint.CHECKPOINT)
         + "\n## Example\n\nA store that has not finished an index file:\n\n"
         + _example(checkpoint.CHECKPOINT, values)
-    )
-
-
-def _dledger_page() -> str:
-    record = len(commitlog.RECORD.build(dict(_RECORD)))
-    entry = {"size": dledger.ENTRY_HEADER.sizeof() + record, "index": 7, "term": 2, "pos": 4048}
-    return (
-        "# Entry of a DLedger log\n\n"
-        "What a broker of a DLedger group (`enableDLegerCommitLog`) writes before each record, in"
-        " `dledger-<dLegerSelfId>/data`. The [record](record.md) follows; its `physical_offset` is"
-        " `pos` + 48, and so is what queues and index say. Written by `DLedgerEntryCoder#encode`."
-        "\n\n"
-        + _table(dledger.ENTRY_HEADER)
-        + "\n## Blank\n\nWhat closes a file when the next entry would not leave 8 bytes of it free;"
-        " zeros follow. Written by `MmapFileList#preAppend`.\n\n"
-        + _table(dledger.BLANK)
-        + "\n## Index\n\nEntry n has the unit at 32 · n of the files in"
-        " `dledger-<dLegerSelfId>/index`.\n\n"
-        + _table(dledger.INDEX_UNIT)
-        + "\n## Example\n\nThe header of the [record page](record.md)'s record, as entry 7:\n\n"
-        + _example(dledger.ENTRY_HEADER, {**entry, "body_length": record})
     )

@@ -375,16 +375,6 @@ class OffsetsBeyondEnd(NeedsConsent):
     command_step = "With `--offsets-beyond-end end` these groups go on at the end."
 
 
-class CannotListen(RmqctlError):
-    """``option`` is that of the command line which says where."""
-
-    template = "cannot listen on {address}: {reason}."
-    command_step = "Give another place with {option}."
-
-    def __init__(self, *, option: str = "--listen", **values: object) -> None:
-        super().__init__(option=option, **values)
-
-
 class OutputExists(RmqctlError):
     template = "{path} exists already and is not empty. Give a new place."
     exit_code = 6

@@ -1,6 +1,6 @@
 """What keeps a server from starting."""
 
-from rmqctl.errors import UsageError
+from rmqctl.errors import RmqctlError, UsageError
 
 
 class AccountsUnreadable(UsageError):
@@ -13,3 +13,13 @@ class TlsUnusable(UsageError):
     """A certificate or a key that TLS cannot be spoken with."""
 
     template = "{path}: {reason}. Give a certificate and its key as PEM files, without a password."
+
+
+class CannotListen(RmqctlError):
+    """``option`` is that of the command line which says where."""
+
+    template = "cannot listen on {address}: {reason}."
+    command_step = "Give another place with {option}."
+
+    def __init__(self, *, option: str = "--listen", **values: object) -> None:
+        super().__init__(option=option, **values)

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rmqctl.errors import CannotListen, RmqctlError
+from rmqctl.errors import RmqctlError
+from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.events import Append
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import LogRange, Master, Network

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from rmqctl.errors import CannotListen, RmqctlError
+from rmqctl.errors import RmqctlError
+from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.metrics import numbers_of, text_of
 from rmqctl.serve.sockets import Server, address_text
 

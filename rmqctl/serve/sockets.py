@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from rmqctl.errors import CannotListen
 from rmqctl.serve.broker import Broker
+from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.events import (
     Accessed,
     Append,

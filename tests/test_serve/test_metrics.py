@@ -11,8 +11,9 @@ import pytest
 
 from formats.remotingcodes import CommandFlag, RequestCode
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.errors import CannotListen, CannotRead
+from rmqctl.errors import CannotRead
 from rmqctl.serve.broker import Broker
+from rmqctl.serve.errors import CannotListen
 from rmqctl.serve.metrics import numbers_of, text_of
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.scrape import Scraped

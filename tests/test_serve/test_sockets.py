@@ -17,10 +17,9 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import CannotListen
 from rmqctl.serve import sockets
 from rmqctl.serve.broker import Broker
-from rmqctl.serve.errors import TlsUnusable
+from rmqctl.serve.errors import CannotListen, TlsUnusable
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.sockets import Server
