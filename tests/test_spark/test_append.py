@@ -35,7 +35,7 @@ from tests.test_spark.conftest import engine_rows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = pytest.mark.xdist_group("spark-writes")
 
 CONF = (
     "mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=1000\n"

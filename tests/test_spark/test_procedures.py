@@ -27,6 +27,8 @@ from tests.golden_data import tree_content
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.xdist_group("spark-writes")
+
 Golden = Callable[[str], Path]
 CONFIG = MessageStoreConfig()
 
