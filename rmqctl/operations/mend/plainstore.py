@@ -29,8 +29,6 @@ from rmqctl.engine.files.newdirectory import free_place, new_directory
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.queue.consumequeue import is_ext_addr
-from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, CRC_HEAD
 from rmqctl.engine.record.message import property_crc
 from rmqctl.engine.record.record import BLANK, HOSTS_V6_MASK, Damage
@@ -39,6 +37,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.operations.mend.endedqueues import ended_queues, write_last_units
 from rmqctl.operations.mend.rebuild import MOST_FILLED, plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvage import config_of_output
 from rmqctl.operations.mend.salvagefiles import copy_config
@@ -106,24 +105,10 @@ def write_plain_store(
 def _keep_numbers(
     root: Path, config: MessageStoreConfig, building: Path, plain: MessageStoreConfig
 ) -> None:
-    """Queues whose messages have all expired go on where they were: their last unit, which leads to
-    a place before the log, is in the new store, too."""
-    size = plain.mapped_file_size_consume_queue
-    new = building / paths.CONSUME_QUEUE
+    """Queues whose messages have all expired go on where they were."""
     with MessageStore(root, config) as store:
-        table = ConsumeQueueTableWriter(new, size, building)
-        for where in paths.queue_directories(root / paths.CONSUME_QUEUE):
-            if (new / where.topic / str(where.queue_id)).is_dir():
-                continue
-            queue = store.consume_queue(where.topic, where.queue_id)
-            last = None if queue is None else queue.unit(queue.max_offset - 1)
-            if queue is None or last is None or last.is_pre_blank or is_ext_addr(last.tags_code):
-                continue
-            if last.size > 0 and last.physical_offset + last.size <= store.min_offset:
-                own = table.find_or_create(where.topic, where.queue_id)
-                own.put_message_position_info(*last[:3], queue.max_offset - 1)
-        table.flush()
-        table.close()
+        ends = ended_queues(root, store.queues.file_size, store.min_offset)
+        write_last_units(building, ends, plain.mapped_file_size_consume_queue)
 
 
 def _write_log(log: CommitLog, directory: Path, progress: Progress) -> Exported:

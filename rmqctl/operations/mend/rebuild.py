@@ -35,6 +35,7 @@ from rmqctl.errors import (
     FileLengthContradiction,
     FileLengthUnproven,
 )
+from rmqctl.operations.mend.endedqueues import keep_ended_queues
 from rmqctl.operations.mend.rebuildplan import (
     RebuildPlan,
     ask_consent,
@@ -98,7 +99,7 @@ class RebuildSummary:
 Build = Callable[[RebuildPlan, Path, Progress | None], RebuildSummary]
 
 
-#: Of a store whose log a DLedger group keeps: only its broker ends what a crash has left.
+#: Of a DLedger member's store: only its broker ends what a crash has left.
 _AFTER_A_CRASH = (
     "its broker's next start throws away index files that are newer than the checkpoint. Start and "
     "stop it once before you rebuild the index."
@@ -129,7 +130,13 @@ def rebuild_to(
 
 def one_pass(jobs: int) -> Build:
     """One pass in this process, by so many threads; the directory is there, and empty."""
-    return lambda plan, output, progress: _Builder(plan, output, jobs).run(progress)
+
+    def build(plan: RebuildPlan, output: Path, progress: Progress | None) -> RebuildSummary:
+        summary = _Builder(plan, output, jobs).run(progress)
+        summary.queues += keep_ended_queues(plan, output)
+        return summary
+
+    return build
 
 
 def rebuild_in_place(
@@ -145,8 +152,7 @@ def rebuild_in_place(
     it.
 
     The former files are kept in ``rmqctl-old-<time>/`` (see :func:`purge`). A killed run leaves
-    each directory old or new; the next one removes what it had built. A failed one removes that
-    itself: on a full disk it would be in the way.
+    each directory old or new, and the next one removes what it had built; a failed one does itself.
 
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CommitLogMissing: the log is not there; nothing was changed.

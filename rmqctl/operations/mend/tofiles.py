@@ -10,18 +10,14 @@ still takes for one with RocksDB, or one that this command finishes.
 
 from __future__ import annotations
 
-import os
 import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from formats.constants import LONG_MAX, PRE_BLANK_UNIT
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
-from rmqctl.engine.queue.consumequeue import UNIT
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
@@ -33,6 +29,7 @@ from rmqctl.errors import (
     FileLengthUnproven,
     NeedsConsent,
 )
+from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
 from rmqctl.operations.mend.rebuildplan import RebuildPlan, plan_rebuild
 from rmqctl.operations.mend.recovery import bring_in_order
@@ -43,8 +40,6 @@ if TYPE_CHECKING:
     from rmqctl.operations.progress import Progress
 
 _STAGING = "rmqctl-new"
-#: The size in a unit whose record is gone, and whose own size nobody knows: any positive one.
-_UNKNOWN_SIZE = 1
 
 
 @dataclass(slots=True)
@@ -157,30 +152,7 @@ def convert(
 
 
 def _write_ends(conversion: Conversion, staging: Path) -> int:
-    """Queues whose last message has expired, with their last unit alone, as a broker's own
-    retention leaves them (``ConsumeQueue#deleteExpiredFile`` keeps the last file): their next
-    message gets the number that consumers wait for. How many there are."""
-    written = 0
-    for end in conversion.ends:
-        place = (end.queue_offset + 1) * UNIT.size
-        if end.physical_offset >= conversion.plan.log_min_offset or place > LONG_MAX:
-            continue
-        if paths.topic_directory_problem(end.topic) is not None:
-            continue
-        directory = staging / paths.CONSUME_QUEUE / end.topic / str(end.queue_id)
-        if directory.exists():
-            continue
-        _write_last_unit(staging, directory, end, conversion.plan.consume_queue_file_size)
-        written += 1
-    return written
-
-
-def _write_last_unit(root: Path, directory: Path, end: QueueEnd, file_size: int) -> None:
-    """One file: pre-blank units up to the last one (``ConsumeQueue#fillPreBlank``)."""
-    position = end.queue_offset * UNIT.size
-    start = position - position % file_size
-    size = end.size if end.size is not None and end.size > 0 else _UNKNOWN_SIZE
-    before = UNIT.pack(*PRE_BLANK_UNIT) * ((position - start) // UNIT.size)
-    unit = UNIT.pack(end.physical_offset, size, end.tags_code or 0)
-    path = directory / f"{start:0{FILE_NAME_DIGITS}d}"
-    os.close(paths.create_file(root, path, file_size, before + unit))
+    """Queues whose last message has expired; how many there are."""
+    start = conversion.plan.log_min_offset
+    ends = (LastUnit(*end) for end in conversion.ends if end.physical_offset < start)
+    return write_last_units(staging, ends, conversion.plan.consume_queue_file_size)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.operations.mend import rebuild
+from rmqctl.operations.mend.endedqueues import keep_ended_queues
 from rmqctl.spark.mend import rebuild as on_spark
 from rmqctl.spark.session.failures import failures_told
 from rmqctl.spark.session.staging import noted_if_given_up
@@ -26,7 +27,9 @@ def run(spark: SparkSession, plan: RebuildPlan, output: Path | None) -> rebuild.
 
     def build(plan: RebuildPlan, target: Path, _: object = None) -> rebuild.RebuildSummary:
         with failures_told():
-            return rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
+            summary = rebuild.RebuildSummary(**vars(on_spark.build(spark, plan, target)))
+        summary.queues += keep_ended_queues(plan, target)
+        return summary
 
     def build_aside(plan: RebuildPlan, target: Path, _: object) -> rebuild.RebuildSummary:
         with noted_if_given_up(target):
