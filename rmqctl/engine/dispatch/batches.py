@@ -102,7 +102,7 @@ def unit_batch(batch: Batch, dispatcher: Dispatcher) -> UnitBatch:
 
 
 def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:
-    """Which rows are of one of these topics."""
+    """Which rows are of one of these topics: (n,) bool, in the order of the batch."""
     import numpy as np
 
     numbers = [number for number, name in enumerate(batch.topics.names) if name in topics]

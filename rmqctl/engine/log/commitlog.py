@@ -232,7 +232,9 @@ class CommitLog:
             gap = Damage(start, length, "commitlog-file-missing", f"{start:020d}", "no file")
             return Step(gap, number, 0)
         for _ in range(_LOOKS):
-            entry = read_entry_of(self.files.file(number), position)
+            mapped = self.files.file(number)
+            read = read_entry_of if mapped.framed else read_plain_entry_of
+            entry = read(mapped, position)
             if isinstance(entry, Record):
                 # Behind the record, which in a log of DLedger does not begin where its entry does.
                 start = entry.physical_offset - self.files.entries[number].file_from_offset

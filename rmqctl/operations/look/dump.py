@@ -51,11 +51,12 @@ _MAGIC_NAMES = {
     for magic_code, tail in layouts.TAIL.items()
 } | {BLANK_MAGIC_CODE: "blank"}
 
-#: By their first four bytes, what stands between the records of a DLedger log.
+#: By the magic that both begin with, what stands between the records of a DLedger log.
 _FRAMING = {
-    constants.DLEDGER_MAGIC_CODE.to_bytes(4, "big"): ("entry header", dledger.ENTRY_HEADER),
-    constants.DLEDGER_BLANK_MAGIC_CODE.to_bytes(4, "big", signed=True): ("blank", dledger.BLANK),
+    constants.DLEDGER_MAGIC_CODE: ("entry header", dledger.ENTRY_HEADER),
+    constants.DLEDGER_BLANK_MAGIC_CODE: ("blank", dledger.BLANK),
 }
+_FRAMING_MAGIC = layouts.DLEDGER_ENTRY.fields[0]
 
 
 def dump_record(
@@ -73,7 +74,8 @@ def dump_record(
     is_blank = code == BLANK_MAGIC_CODE.to_bytes(magic.size, "big")
     schema = commitlog.BLANK if is_blank else commitlog.RECORD
     problems: list[str] = []
-    framing = _FRAMING.get(data[:4]) if mapped.framed else None
+    first = int.from_bytes(data[: _FRAMING_MAGIC.size], "big", signed=True)
+    framing = _FRAMING.get(first) if mapped.framed else None
     if framing is not None and int.from_bytes(code, "big") not in layouts.TAIL:
         yield from _fields(framing[1], data, problems)
         problems += _entry_problems(mapped, position)
