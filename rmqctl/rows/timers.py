@@ -78,7 +78,7 @@ class TimerRebuildSummary(TypedDict):
     ]
     done: Annotated[int, MESSAGES, "messages that the timer was through with"]
     delivered_before: Annotated[
-        int, MESSAGES, "messages that are due, and have a copy in their topic: left out"
+        int, MESSAGES, "messages of which a copy stands in their topic: left out"
     ]
     superseded: Annotated[int, MESSAGES, "records of which there is a later one, rolled: left out"]
     gone: Annotated[int, MESSAGES, "units of the queue whose record is not there: lost"]

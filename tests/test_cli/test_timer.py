@@ -186,3 +186,19 @@ def test_times_that_no_broker_has_are_refused(
     assert done.code == 2 and "--delay-level" in done.err
     done = cli("put", "--from", "-", "--delay", "1h", store=store)
     assert done.code == 2 and "--from" in done.err
+
+
+def test_what_was_delivered_before_its_time_does_not_come_back(
+    cli: Cli, copy_store: Callable[[str], Path]
+) -> None:
+    root = copy_store("timer")
+    where = "--store", root, "--broker-conf", conf_of(root)
+    later = str(END + 3 * HOUR)
+    assert cli("timer", "deliver", *where, "--until", later).code == 0
+    left, _ = states(cli, root, END)
+    assert "more-0" not in left and "pending-2" in left
+    for lost in ((), (TIMER_WHEEL, TIMER_LOG)):
+        for name in lost:
+            shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
+        assert cli("timer", "rebuild", *where, "--now", str(END), "--yes").code == 0
+        assert states(cli, root, END)[0] == left

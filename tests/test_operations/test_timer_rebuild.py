@@ -208,3 +208,18 @@ def test_what_is_left_of_a_log_file_is_no_size_for_new_ones(root: Path) -> None:
     rebuild_timer(root, config, END, consent=True, dry_run=False)
     assert {path.stat().st_size for path in (root / TIMER_LOG).iterdir()} == {520}
     assert states(root) == before
+
+
+@pytest.mark.parametrize(("lost", "late"), [((), 9 * DAY), ((TIMER_CHECKPOINT,), 0)])
+def test_what_is_due_waits_still_when_the_timer_is_made_anew_again(
+    root: Path, lost: tuple[str, ...], late: int
+) -> None:
+    """The first one's check point says later than when they were to be delivered."""
+    lose(root, *lost)
+    first = rebuilt(root, END + late)
+    assert first["read_timestamp"] > END - 60_000 and first["due"]
+    before = states(root, END + late + 1000)
+    again = rebuilt(root, END + late + 5000)
+    names = "messages", "recalls"
+    assert [again[name] for name in names] == [first[name] for name in names]
+    assert states(root, END + late + 6000) == before

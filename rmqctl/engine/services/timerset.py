@@ -1,14 +1,19 @@
 """The messages that a store's timer has still to deliver, by the log: what a new wheel is made of.
 
 Whether a message was delivered is written nowhere. Those whose time is before the read clock, and
-which the timer had in its wheel, are done; of others that are due a copy in their topic tells.
+which the timer had in its wheel, are done, but for those that still stand in a slot to come: a
+wheel that was made anew has them there when they were due. Of others that are due a copy in their
+topic tells.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from formats import constants
 from formats.constants import TIMER_TOPIC
@@ -16,6 +21,8 @@ from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.timer import Timer, copy_of, java_long, out_timestamp, recalled_key
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from rmqctl.engine.store import Store
 
 _UNITS_AT_ONCE = 4096
@@ -76,6 +83,8 @@ class TimerSet:
         self.clock = read // precision * precision if is_kept else floor
         self.end = 0 if timer.queue is None else timer.queue.max_offset
         self.counts = Counts()
+        #: Physical offsets of what the wheel has in slots to come, sorted; None: not looked at.
+        self._to_come: NDArray[np.int64] | None = None
 
     def last_unit(self) -> tuple[int, int] | None:
         """Physical offset and size of the last message of the timer's queue; None without any."""
@@ -99,7 +108,7 @@ class TimerSet:
                 self.counts.superseded += 1
             elif self._is_done(record, queue_offset, out, is_recall=is_recall):
                 self.counts.done += 1
-            elif not is_recall and out <= self._now and self._is_delivered(record):
+            elif not is_recall and self._may_be_delivered(record, out) and self._has_copy(record):
                 self.counts.delivered_before += 1
             else:
                 self._count(record, out, is_recall=is_recall)
@@ -111,9 +120,27 @@ class TimerSet:
         if not self._is_known:
             return is_recall and out < self.clock
         was_in_wheel = queue_offset < self._timer.checkpoint.queue_offset
-        return out < self._read and (was_in_wheel or is_recall)
+        is_past = out < self._read and (was_in_wheel or is_recall)
+        return is_past and not self._is_to_come(record)
 
-    def _is_delivered(self, record: Record) -> bool:
+    def _is_to_come(self, record: Record) -> bool:
+        """Whether the wheel that is there has it in a slot from the read clock on."""
+        if self._to_come is None:
+            log, precision = self._timer.log, self._timer.precision
+            offsets = array("q")
+            for time, last in self._timer.heads(self._read // precision):
+                units = log.units_at(log.chain(last, time, precision).positions)
+                offsets.extend(unit.physical_offset for unit in units)
+            self._to_come = np.sort(np.frombuffer(offsets, np.int64))
+        at = int(np.searchsorted(self._to_come, record.physical_offset))
+        return at < len(self._to_come) and bool(self._to_come[at] == record.physical_offset)
+
+    def _may_be_delivered(self, record: Record, out: int) -> bool:
+        """Whether to look for a copy: of what is due, and of what the wheel does not have, for
+        ``timer deliver --until`` delivers before the time, too."""
+        return out <= self._now or not self._is_to_come(record)
+
+    def _has_copy(self, record: Record) -> bool:
         if record.physical_offset in self._delivered:
             return True
         return copy_of(self._store, record) is not None
