@@ -143,3 +143,15 @@ def test_a_start_gives_their_topics_no_consume_queue(cli: Cli, root: Path) -> No
     (root / "checkpoint").unlink()
     assert call(cli, root, "put", "--topic", "Plain", "--body", "x").code == 0
     assert queue_topics(root) == {"Plain"}
+
+
+@pytest.mark.parametrize("line", ["salvage", "export --format store"])
+def test_a_new_store_has_them_too(cli: Cli, root: Path, tmp_path: Path, line: str) -> None:
+    conf = "--broker-conf", tmp_path / "conf"
+    output = tmp_path / "new"
+    assert cli(*line.split(), "--store", root, *conf, "--output", output).code == 0
+    assert queue_topics(output) == {"Plain"}
+    made, had = (golden_data.tree_content(one / "batchconsumequeue") for one in (output, root))
+    assert made == had
+    assert not list(output.glob("rmqctl-*"))
+    assert cli("verify", "--store", output, *conf).code == 0

@@ -18,6 +18,9 @@ from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
 from rmqctl.errors import CannotWrite, NeedsConsent, StoreInUse
 from rmqctl.operations.look.timer import timer_messages
+from rmqctl.operations.mend import timer
+from rmqctl.operations.mend.plainstore import write_plain_store
+from rmqctl.operations.mend.salvage import Salvage, plan_salvage, write_salvage
 from rmqctl.operations.mend.timer import rebuild_timer
 from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.timer import check_timer
@@ -223,3 +226,20 @@ def test_what_is_due_waits_still_when_the_timer_is_made_anew_again(
     names = "messages", "recalls"
     assert [again[name] for name in names] == [first[name] for name in names]
     assert states(root, END + late + 6000) == before
+
+
+@pytest.mark.parametrize("makes", ["salvage", "export"])
+def test_a_new_store_gets_a_timer_of_what_waits(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, makes: str
+) -> None:
+    monkeypatch.setattr(timer, "system_clock", lambda: END)
+    output = tmp_path / "new"
+    if makes == "salvage":
+        plan = plan_salvage(Salvage(root, CONFIG, output))
+        write_salvage(plan)
+        plan.close()
+    else:
+        write_plain_store(root, CONFIG, output)
+    assert states(output) == states(root)
+    assert list(check_timer(output, CONFIG)) == []
+    assert not [one.name for one in output.iterdir() if one.name.startswith("rmqctl-")]

@@ -10,6 +10,7 @@ message ids. Queue offsets, and with them the progress of consumers, stay.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +41,8 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.mend.endedqueues import ended_queues, write_last_units
 from rmqctl.operations.mend.rebuild import MOST_FILLED, plan_rebuild, rebuild_in_place
 from rmqctl.operations.mend.salvage import config_of_output
-from rmqctl.operations.mend.salvagefiles import copy_config
+from rmqctl.operations.mend.salvagefiles import copy_config, name_batch_topics
+from rmqctl.operations.mend.timer import carry_timer
 from rmqctl.operations.progress import Progress
 from rmqctl.rows.exported import Exported
 
@@ -91,11 +93,14 @@ def write_plain_store(
         finally:
             log.close()
         copy_config(root, building)
+        name_batch_topics(root, building)
         rebuild = plan_rebuild(building, plain, "all")
         if done.damages:
             rebuild = replace(rebuild, spare_gap=MOST_FILLED)
-        rebuild_in_place(rebuild)
+        for kept in rebuild_in_place(rebuild).kept:
+            shutil.rmtree(kept)
         _keep_numbers(root, config, building, plain)
+        carry_timer(root, config, building, plain)
         # Its close writes the checkpoint, and takes the lock and abort away.
         MessageStore(building, plain, writable=True).close()
         paths.sync_directories(building)

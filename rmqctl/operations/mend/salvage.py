@@ -8,6 +8,7 @@ checkpoint as by a clean stop. The store that is salvaged, and the other one, ar
 
 from __future__ import annotations
 
+import shutil
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,6 +27,7 @@ from rmqctl.engine.record.filler import LEAST_FILLER, MOST_FILLER
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import (
+    batch_queue_file_size,
     commit_log_file_size,
     consume_queue_ext_file_size,
     consume_queue_file_size,
@@ -42,6 +44,7 @@ from rmqctl.operations.mend.salvagefiles import (
     copy_config,
     copy_of_controller,
     identity,
+    name_batch_topics,
     write_files,
 )
 from rmqctl.operations.mend.salvageheader import mended_by_unit
@@ -49,6 +52,7 @@ from rmqctl.operations.mend.salvagelog import Gap, Reading, give_up, read_log
 from rmqctl.operations.mend.salvageother import OtherLog
 from rmqctl.operations.mend.salvagepieces import Filling, Piece
 from rmqctl.operations.mend.salvageunits import LostUnit, by_place, units_in_gaps, units_in_ranges
+from rmqctl.operations.mend.timer import carry_timer
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -173,6 +177,8 @@ def config_of_output(root: Path, config: MessageStoreConfig, file_size: int) -> 
         "max_index_num": geometry.index_num,
         "enable_consume_queue_ext": config.enable_consume_queue_ext or (has_ext and not is_said),
     }
+    if batch_topics(root):
+        sizes["mapper_file_size_batch_consume_queue"] = batch_queue_file_size(root, config)
     if has_ext:
         sizes["mapped_file_size_consume_queue_ext"] = consume_queue_ext_file_size(root, config)
     return replace(
@@ -313,11 +319,15 @@ def write_salvage(plan: SalvagePlan, progress: Progress | None = None) -> Rebuil
         begin(building, identity(plan.pieces, logs.values()))
         write_files(building, plan.pieces, logs, plan.log.file_size, progress)
         copy_config(plan.wanted.root, building)
+        name_batch_topics(plan.wanted.root, building)
         rebuild = replace(plan_rebuild(building, plan.config, "all"), spare_gap=_SPARE_GAP)
         summary = rebuild_in_place(rebuild, jobs=plan.wanted.jobs)
+        for kept in summary.kept:
+            shutil.rmtree(kept)
         # Its close writes the checkpoint, and takes the lock and abort away.
         with MessageStore(building, plan.config, writable=True) as store:
             end = store.max_offset
+        carry_timer(plan.wanted.root, plan.wanted.config, building, plan.config)
         # With its epochs nobody writes to a store.
         copy_of_controller(plan.wanted.root, building, end)
         (building / JOURNAL).unlink()

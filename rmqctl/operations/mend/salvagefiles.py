@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.state import controller
+from rmqctl.engine.state.laterversions import batch_topics
 from rmqctl.operations.progress import Progress
 
 if TYPE_CHECKING:
@@ -133,6 +134,14 @@ def copy_config(root: Path, building: Path) -> None:
     for name in paths.scan_names(source):
         if (source / name).is_file() and not (source / name).is_symlink():
             shutil.copyfile(source / name, target / name)
+
+
+def name_batch_topics(root: Path, building: Path) -> None:
+    """Gives a new store directories of the topics whose queues are batch queues (5.x), so that they
+    get no others, with which their broker does not start."""
+    for topic in batch_topics(root):
+        if paths.topic_directory_problem(topic) is None:
+            (building / paths.BATCH_CONSUME_QUEUE / topic).mkdir(parents=True)
 
 
 def copy_of_controller(root: Path, building: Path, end: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from formats.text import string_hash_code
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -87,6 +88,39 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
         if not staging.is_symlink():
             shutil.rmtree(staging, ignore_errors=True)
     return [kept.name] if kept.exists() else []
+
+
+def carry_timer(
+    root: Path, config: MessageStoreConfig, building: Path, made: MessageStoreConfig
+) -> None:
+    """Gives a new store with the messages of ``root`` a timer of what waits, where that one has a
+    timer: its units name places of its own log. Without wheel and timer log, beside the check point
+    that comes with ``config/``, a broker would never deliver what was in them.
+
+    :param made: the new store's configuration. Errors as of :func:`rebuild_timer`.
+    """
+    if not _has_timer(root):
+        return
+    with Store(root, config) as store:
+        timer = Timer(store)
+        precision, size = timer.precision, timer.log.files.file_size
+        timer.close()
+    known = {"timer_precision_ms": precision, "mapped_file_size_timer_log": size}
+    made = replace(made, **known, explicit=made.explicit | frozenset(known))  # type: ignore[arg-type]
+    with Store(building, made) as store:
+        timer = Timer(store)
+        try:
+            kept = replace_timer(store, timer, TimerSet(store, timer, system_clock()))
+        finally:
+            timer.close()
+    for name in kept:
+        shutil.rmtree(building / name)
+
+
+def _has_timer(root: Path) -> bool:
+    """Whether there is a part of a timer, or a message for one."""
+    queue = Path(paths.CONSUME_QUEUE) / constants.TIMER_TOPIC
+    return any(os.path.lexists(root / name) for name in (*_PARTS, queue))
 
 
 def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
