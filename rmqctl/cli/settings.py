@@ -143,6 +143,13 @@ class Settings(NamedTuple):
                 "what the JSON files of config/ say may be long out of date."
             )
 
+    def note_version(self, store: MessageStore, instead: str) -> None:
+        """Of what only 5.x has, and was not found: says when no broker of 5.x has run."""
+        from rmqctl.engine.state.laterversions import is_of_5
+
+        if not is_of_5(store.root):
+            self.note(f"note: no broker of 5.x has run on this store: {instead}")
+
     def note_index(self, store: MessageStore) -> bool:
         """Says which index files are passed over; whether there are any."""
         files = [f"{path.name} ({size} bytes)" for path, size in store.index.irregular.items()]

@@ -16,7 +16,7 @@ from rmqctl.engine.files.paths import TIMER_CHECKPOINT, TIMER_LOG, TIMER_WHEEL
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
-from rmqctl.errors import CannotWrite, NeedsConsent, StoreInUse
+from rmqctl.errors import CannotWrite, NeedsConsent, StoreInUse, UsageError
 from rmqctl.operations.look.timer import timer_messages
 from rmqctl.operations.mend import timer
 from rmqctl.operations.mend.plainstore import write_plain_store
@@ -243,3 +243,12 @@ def test_a_new_store_gets_a_timer_of_what_waits(
     assert states(output) == states(root)
     assert list(check_timer(output, CONFIG)) == []
     assert not [one.name for one in output.iterdir() if one.name.startswith("rmqctl-")]
+
+
+def test_a_store_without_a_timer_gets_none(copy_store: Callable[[str], Path]) -> None:
+    """With a wheel it would be one of 5.x, to which messages for a time are put."""
+    root = copy_store("basic")
+    before = tree_content(root)
+    with pytest.raises(UsageError, match=r"no broker of 5\.x"):
+        rebuild_timer(root, broker_conf("basic"), END, consent=True, dry_run=False)
+    assert tree_content(root) == before

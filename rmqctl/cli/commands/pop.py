@@ -38,7 +38,9 @@ def command() -> None:
     help="Only of this consumer group.",
 )
 @topic_option()
-@click.option("--now", "at", metavar="TIME", type=Time(), help="Judge by this time.")
+@click.option(
+    "--now", "at", metavar="TIME", type=Time(), help="As if it were this time.  [default: now]"
+)
 @click.option("--all", "everything", is_flag=True, help="What is acknowledged, too.")
 @limit_option
 @common
@@ -64,6 +66,8 @@ def ls(
     chosen = Chosen(group, topic, limit, everything)
     with settings.open() as store, settings.writer("pop_check_point") as writer:
         summary = writer.rows(pops(store, system_clock() if at is None else at, chosen))
+        if not (summary["check_points"] or summary["ordered_queues"]):
+            settings.note_version(store, "only its consumers pop.")
     if summary["lost"]:
         settings.note(
             f"note: {summary['lost']} of these messages are no longer in their queue, or their "

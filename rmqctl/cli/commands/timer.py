@@ -59,12 +59,15 @@ def ls(settings: Settings, topic: str | None, now: int | None, limit: int | None
     moment = system_clock() if now is None else now
     with settings.open() as store, settings.writer("timer_message") as writer:
         summary = writer.rows(timer_messages(store, moment, topic, limit))
+        found = sum(summary[state] for state in _STATES)
+        if not found:
+            settings.note_version(store, _BY_LEVEL.format("ls"))
     _note_losses(settings, summary)
-    found = sum(summary[state] for state in _STATES)
     lost = summary["overdue"] + summary["gone"]
     return int(bool(lost) or (topic is not None and not found))
 
 
+_BY_LEVEL = "what waits by a delay level is of `rmqctl schedule {}`."
 _STATES = ("pending", "due", "overdue", "rolled", "recalled", "gone")
 
 
@@ -112,6 +115,8 @@ def deliver(settings: Settings, until: int | None, dry_run: bool) -> int:
         if dry_run:
             settings.planned_recovery(store, writer)
         summary = writer.rows(run.rows())
+        if not summary["due"]:
+            settings.note_version(store, _BY_LEVEL.format("deliver"))
     if run.refused is not None:
         return refused(settings, "", run.refused.status.value, run.refused.reason)
     return int(summary["delivered"] + summary["delivered_before"] != summary["due"])

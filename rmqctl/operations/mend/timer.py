@@ -22,10 +22,10 @@ from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import TimerSet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import check_understood
+from rmqctl.engine.state.laterversions import check_understood, is_of_5
 from rmqctl.engine.store import Store
 from rmqctl.engine.timer.newtimer import NewTimer, Place
-from rmqctl.errors import CannotWrite, NeedsConsent
+from rmqctl.errors import CannotWrite, NeedsConsent, UsageError
 from rmqctl.operations.mend.swap import kept_name, refuse_links, swap
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def rebuild_timer(
     """Makes the timer's files anew, under the store's lock; with ``dry_run`` they are built and
     thrown away. What stood there before is kept in ``rmqctl-old-<time>/``.
 
+    :raises UsageError: there never was a timer: a wheel would make a store of 5.x of it.
     :raises NeedsConsent: neither ``consent`` nor ``dry_run``; nothing was changed.
     :raises StoreInUse: a broker, or another rmqctl, holds the lock; nothing was changed.
     :raises CannotWrite, StoreReadOnly, SymbolicLinkRefused: what the system says.
@@ -58,6 +59,11 @@ def rebuild_timer(
     check_not_amid_repair(root)
     lock = StoreLock(root)
     try:
+        if not (is_of_5(root) or _has_timer(root)):
+            raise UsageError(
+                reason="no broker of 5.x has run on this store: it has no timer, and needs none. "
+                "`rmqctl schedule ls` lists what waits by a delay level."
+            )
         with Store(root, config) as store:
             timer = Timer(store)
             try:
