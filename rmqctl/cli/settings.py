@@ -143,6 +143,17 @@ class Settings(NamedTuple):
                 "what the JSON files of config/ say may be long out of date."
             )
 
+    def note_queues(self, store: MessageStore) -> None:
+        """Says when the queues are none that are read, so that nothing is found in them."""
+        from rmqctl.engine.state.laterversions import queues_not_understood
+
+        if queues_not_understood(store.root)(None):
+            self.note(
+                "note: this broker keeps its queues in RocksDB, which are not read: what is in "
+                "them does not count here. `rmqctl walk commitlog` shows every message, and "
+                "`rmqctl rebuild queues --to-file-queues --in-place` makes files of them."
+            )
+
     def note_version(self, store: MessageStore, instead: str) -> None:
         """Of what only 5.x has, and was not found: says when no broker of 5.x has run."""
         from rmqctl.engine.state.laterversions import is_of_5
@@ -213,8 +224,12 @@ class Settings(NamedTuple):
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """A note when the store has no such queue, mostly because a name is mistyped, and when its
         files have wrong lengths."""
+        from rmqctl.engine.state.laterversions import queues_not_understood
+
         queue = store.consume_queue(topic, queue_id)
-        if queue is None:
+        if queue is None and queues_not_understood(store.root)(None):
+            self.note_queues(store)
+        elif queue is None:
             self.note(
                 f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
             )

@@ -105,6 +105,22 @@ def test_without_consent_nothing_changes(
         assert summary["dry_run"] and (summary["topics"], summary["offsets"]) == (15, 1)
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("queues", 0),
+        ("pop ls", 0),
+        ("timer ls", 0),
+        ("pull --topic orders --queue-id 0", 1),
+    ],
+)
+def test_what_looks_into_queues_says_that_they_are_not_read(
+    cli: Cli, root: Path, line: str, code: int
+) -> None:
+    done = call(cli, root, *line.split())
+    assert done.code == code and "queues in RocksDB" in done.err and "--to-file-queues" in done.err
+
+
 def test_from_the_log_alone(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the library: refused, or by the log and what stands in JSON files."""
     find = util.find_spec

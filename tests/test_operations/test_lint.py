@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.operations.doctor.lint import Limits, Summary, lint
 from rmqctl.operations.verify import Finding
+from tests import golden_data
 from tests.conftest import Golden
 from tests.golden_data import DLEDGER_STORES, STORES, broker_conf, copy_tree, state
 
@@ -41,6 +43,13 @@ def test_a_store_of_the_engine_is_in_order(golden: Golden, name: str) -> None:
     assert summary.is_clean, findings
     assert summary.log_files and summary.queues
     assert ("unclean-shutdown" in {one.code for one in findings}) == (name == "crash")
+
+
+def test_databases_of_queues_are_no_strangers(golden_directory: Path) -> None:
+    summary = Summary()
+    root = golden_data.unpacked("rocksdb", golden_directory, golden_data.LATER)
+    findings = list(lint(root, MessageStoreConfig(), summary, ENOUGH))
+    assert summary.is_clean and {one.code for one in findings} == {"not-understood"}
 
 
 Damage = Callable[[Path], object]

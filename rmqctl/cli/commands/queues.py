@@ -23,6 +23,7 @@ def command(settings: Settings, topic: str | None, queue_id: int | None) -> int:
     from rmqctl.operations.look.queues import queues
 
     with settings.open() as store, settings.writer("queue") as writer:
+        settings.note_queues(store)
         summary = writer.rows(queues(store, topic, queue_id))
     filtered = topic is not None or queue_id is not None
     return int(filtered and not summary["queues"])

@@ -58,6 +58,7 @@ def ls(settings: Settings, topic: str | None, now: int | None, limit: int | None
 
     moment = system_clock() if now is None else now
     with settings.open() as store, settings.writer("timer_message") as writer:
+        settings.note_queues(store)
         summary = writer.rows(timer_messages(store, moment, topic, limit))
         found = sum(summary[state] for state in _STATES)
         if not found:
