@@ -309,20 +309,24 @@ class ToFileQueuesSummary(TypedDict):
     """Of `rebuild queues --to-file-queues`."""
 
     type: Literal["summary"]
-    dry_run: Annotated[bool, "nothing was changed, and nothing is counted that the log would tell"]
+    dry_run: Annotated[
+        bool, "nothing was changed, and what the log would tell is null: it is not read"
+    ]
     databases: Annotated[list[str], "databases of the store that files replace"]
-    records: Annotated[int, "records read"]
-    queues: Annotated[int, QUEUES, "queues written"]
-    units: Annotated[int, UNITS, "units written that the log has records of"]
+    records: Annotated[int | None, "records read"]
+    queues: Annotated[int | None, QUEUES, "queues written"]
+    units: Annotated[int | None, UNITS, "units written that the log has records of"]
     ended_queues: Annotated[
-        int, QUEUES, "of the queues, those that have their last unit alone: the log has expired"
+        int | None,
+        QUEUES,
+        "of the queues, those that have their last unit alone: the log has expired",
     ]
     topics: Annotated[int | None, TOPICS, "topics in `topics.json`; null: no database was read"]
     groups: Annotated[int | None, "groups in `subscriptionGroup.json`; null likewise"]
     offsets: Annotated[
         int | None, "topics of groups that have offsets in `consumerOffset.json`; null likewise"
     ]
-    damages: Annotated[int, "parts of the log that were left out"]
+    damages: Annotated[int | None, "parts of the log that were left out"]
     kept: Annotated[list[str], "directories with what was replaced"]
 
 

@@ -103,6 +103,8 @@ def test_without_consent_nothing_changes(
     if not code:
         (summary,) = done.rows
         assert summary["dry_run"] and (summary["topics"], summary["offsets"]) == (15, 1)
+        # The log was not read.
+        assert {summary[name] for name in ("records", "queues", "ended_queues")} == {None}
 
 
 @pytest.mark.parametrize(

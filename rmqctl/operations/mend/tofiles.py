@@ -60,18 +60,22 @@ class Conversion:
     def row(self, *, dry_run: bool) -> dict[str, object]:
         """The summary's fields."""
         done = self.summary
+
+        def told(count: int) -> int | None:
+            return None if dry_run else count
+
         counted = {name: len(table) for name, table in self._tables().items()}
         return {
             "dry_run": dry_run,
             "databases": self.databases,
-            "records": done.records,
-            "queues": done.queues + self.ended,
-            "units": done.units,
-            "ended_queues": self.ended,
+            "records": told(done.records),
+            "queues": told(done.queues + self.ended),
+            "units": told(done.units),
+            "ended_queues": told(self.ended),
             "topics": counted.get(brokerjson.TOPICS),
             "groups": counted.get(brokerjson.SUBSCRIPTION_GROUP),
             "offsets": counted.get(brokerjson.CONSUMER_OFFSET),
-            "damages": len(done.damage) + len(done.refused_topics),
+            "damages": told(len(done.damage) + len(done.refused_topics)),
             "kept": [path.name for path in done.kept],
         }
 
