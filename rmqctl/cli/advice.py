@@ -274,13 +274,13 @@ def command_line(found: Finding, store: str, broker_conf: str | None) -> str | N
 
 
 #: Commands that append to a log or change what goes with it: a DLedger group's is its own.
-_REFUSED_BY_A_MEMBER = ("flush", "group", "repair", "salvage")
+_REFUSED_BY_A_MEMBER = (("flush",), ("group",), ("repair",), ("salvage",), ("timer", "rebuild"))
 
 
 def _for_a_member(command: Command) -> Command | None:
     """What is next in a store whose log a DLedger group keeps: queues and index are made anew, and
     nothing is added to them."""
-    if command.words[0] in _REFUSED_BY_A_MEMBER:
+    if any(command.words[: len(words)] == words for words in _REFUSED_BY_A_MEMBER):
         return None
     anew = ("--in-place" if word == "--missing" else word for word in command.words)
     return command._replace(words=tuple(anew))

@@ -188,6 +188,14 @@ def test_times_that_no_broker_has_are_refused(
     assert done.code == 2 and "--from" in done.err
 
 
+@pytest.mark.parametrize("line", ["timer ls", "timer deliver --dry-run", "pop ls"])
+def test_of_4_9_3_it_is_said_that_nothing_can_be_there(cli: Cli, golden: Golden, line: str) -> None:
+    done = cli(*line.split(), "--store", golden("delay"))
+    assert done.code == 0 and "no broker of 5.x has run" in done.err
+    done = cli(*line.split(), "--store", golden("timer"))
+    assert done.code in (0, 1) and "no broker of 5.x" not in done.err
+
+
 def test_what_was_delivered_before_its_time_does_not_come_back(
     cli: Cli, copy_store: Callable[[str], Path]
 ) -> None:
@@ -202,11 +210,3 @@ def test_what_was_delivered_before_its_time_does_not_come_back(
             shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
         assert cli("timer", "rebuild", *where, "--now", str(END), "--yes").code == 0
         assert states(cli, root, END)[0] == left
-
-
-@pytest.mark.parametrize("line", ["timer ls", "timer deliver --dry-run", "pop ls"])
-def test_of_4_9_3_it_is_said_that_nothing_can_be_there(cli: Cli, golden: Golden, line: str) -> None:
-    done = cli(*line.split(), "--store", golden("delay"))
-    assert done.code == 0 and "no broker of 5.x has run" in done.err
-    done = cli(*line.split(), "--store", golden("timer"))
-    assert done.code in (0, 1) and "no broker of 5.x" not in done.err

@@ -53,6 +53,10 @@ _PASSED_OVER = {
 #: What a broker writes in controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
 _CONTROLLER = ("epochFileCheckpoint", "brokerIdentity")
 _READING = "reading commands, and `rmqctl rebuild --output`, work on it"
+_READING_A_MEMBER = (
+    "reading commands, and `rmqctl rebuild` of queues and index, work on it, and `rmqctl export "
+    "--format store` makes a store of its messages that is in no group"
+)
 #: Where 5.x keeps offsets, topics and groups when told to; the JSON files are old then, or none.
 _OFFSETS_IN_ROCKSDB = {
     "config/consumerOffsets": "offsets in RocksDB (5.x)",
@@ -160,7 +164,7 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
             path=str(root / name),
             reason="a DLedger group keeps this store's log there, and would never serve what is "
             "written beside it",
-            advice=_READING,
+            advice=_READING_A_MEMBER,
         )
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:

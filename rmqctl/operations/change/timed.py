@@ -41,7 +41,10 @@ def timed_message(
         )
     kind = message.sys_flag & constants.TRANSACTION_TYPE_MASK
     if message.delay_time_level or kind:
-        raise UsageError(reason="a message with a delay level, or of a transaction, has no time.")
+        raise UsageError(
+            reason="a message with a delay level, or of a transaction, has no time: leave one "
+            "of the two out."
+        )
     properties = dict(message.properties)
     properties.setdefault(constants.PROPERTY_UNIQ_KEY, _unique_key(now))
     if delay is not None:
