@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from copy import copy
 from dataclasses import asdict, replace
 from functools import partial
@@ -385,3 +386,24 @@ def test_who_is_interrupted_has_stored_nothing_that_no_flush_knows_of(
         queue = store.consume_queue("t", 0)
         assert queue is not None and queue.max_offset == 5
         assert len(list(store.query_message("t", "k"))) == 5
+
+
+def test_room_for_records_is_made_as_batches_need_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However large a message may be: of a broker that takes 256 MiB most have a few KiB."""
+    monkeypatch.setenv(kernel.VARIABLE, "compiled")
+    config = parse_broker_conf("maxMessageSize=268435456")
+    tracemalloc.start()
+    try:
+        with MessageStore(tmp_path / "store", config, writable=True, create=True) as store:
+            for size in (1, *[1000] * storewriter._FEW_SINGLES, 1 << 16, 40_000):
+                plain = MessageExtBrokerInner("t", b"x" * size)
+                assert store.put_batch([plain] * 3, flush=False).is_ok
+            queue = store.consume_queue("t", 0)
+            assert queue is not None and queue.max_offset == 3 * (storewriter._FEW_SINGLES + 3)
+            writer = store.writer
+            assert writer._batches is not None and len(writer._batches._records) < 1 << 20
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from rmqctl.engine.files.mappedfile import MappedFile
     from rmqctl.engine.write.put import MessagePutter
 
+#: Bytes of records for which there is room from the first batch on.
+_FIRST_ROOM = 1 << 16
+
 
 def batch_result(results: list[PutMessageResult]) -> PutMessageResult:
     """The one answer to a batch, of those to its messages: the first of them was refused, or all
@@ -54,17 +57,20 @@ class BatchPutter:
         self._putter = putter
         self._kernel = kernel_appender(putter, kernel)
         self._most = putter.config.max_message_size
-        #: Where records are made; the system gives it memory as it is used.
-        self._records = bytearray(self._most)
+        #: Where records are made: room for those of the largest batch so far.
+        self._records = bytearray(min(self._most, _FIRST_ROOM))
 
     def append(self, messages: Sequence[Message]) -> tuple[PutMessageResult, Run] | None:
         """Stores a batch in the log; its answer, and what is to be dispatched. None: nothing was
         done, for something is not usual."""
         first, log = messages[0], self._putter.log
         mapped = self._file()
-        if mapped is None or not self._has_units((first.topic, first.queue_id), len(messages)):
+        if mapped is None:
             return None
-        run = self._made(messages, log.write_offset, min(self._most, room_of(mapped.size)))
+        units = self._units((first.topic, first.queue_id), len(messages))
+        if units is None:
+            return None
+        run = self._made(messages, units, log.write_offset, min(self._most, room_of(mapped.size)))
         if run is None:
             return None
         start, size = run.start, run.end - run.start
@@ -88,43 +94,48 @@ class BatchPutter:
         is_usual = putter.tail.done == start and not putter.tail.failed and putter.has_plain_form
         return log.files.find(start) if is_usual and start >= log.stale_end else None
 
-    def _has_units(self, key: tuple[str, int], count: int) -> bool:
-        """Whether a queue that was put to has disk space for so many units more; the kernel stores
-        into it then."""
+    def _units(self, key: tuple[str, int], count: int) -> tuple[int, int] | None:
+        """The next queue offset of a queue that was put to, and the one before which there is disk
+        space; None where that is not so for so many units more."""
         next_offset = limit = self._putter.topic_queue_table.get(key, -1)
         if next_offset < 0:
-            return False
+            return None
         while limit < next_offset + count:
             before, limit = limit, self._putter.reserve_units(key, limit)
             if limit <= before:
-                return False
-        self._kernel.forget()
-        self._kernel.admit(*key, next_offset, limit)
-        return True
+                return None
+        return next_offset, limit
 
-    def _made(self, messages: Sequence[Message], start: int, most: int) -> Run | None:
+    def _made(
+        self, messages: Sequence[Message], units: tuple[int, int], start: int, most: int
+    ) -> Run | None:
         """The records of a batch that goes to ``start``, in ``_records``; None where one of them is
         not plain, or they have more than ``most`` bytes."""
         timestamp = self._putter.clock()
         self._putter.before_append(timestamp)
-        try:
-            _, _, stop, _ = self._kernel.append_messages(
-                self._records,
-                iter(messages),
-                None,
-                position=0,
-                end=most,
-                file_from_offset=start,
-                most=len(messages) + 1,
-                enough=most + 1,
-                clock=lambda: timestamp,
-            )
-        finally:
-            # Whatever became of it, the next batch begins without it.
-            columns, totals, keys, host = self._kernel.taken()
+        key, stop, needed = (messages[0].topic, messages[0].queue_id), Stop.ROOM, 0
+        while stop == Stop.ROOM and needed <= most:
+            if needed > len(self._records):
+                self._records = bytearray(min(2 * needed, most))
+            self._kernel.forget()
+            self._kernel.admit(*key, *units)
+            try:
+                _, _, stop, needed = self._kernel.append_messages(
+                    self._records,
+                    iter(messages),
+                    None,
+                    position=0,
+                    end=min(len(self._records), most),
+                    file_from_offset=start,
+                    most=len(messages) + 1,
+                    enough=most + 1,
+                    clock=lambda: timestamp,
+                )
+            finally:
+                # Whatever became of it, the next batch begins without it.
+                columns, totals, keys, host = self._kernel.taken()
         if stop != Stop.END or len(totals) != 1:
             return None
-        key = messages[0].topic, messages[0].queue_id
         queue = OfQueue(*key, *totals[0][1:])
         return Run([key], host, start, start, columns, [queue], KeyRun(*keys))
 
