@@ -17,6 +17,7 @@ import pytest
 
 from formats import constants
 from rmqctl.engine.files import filequeuewriter, mappedfile, paths
+from rmqctl.engine.log.logwriter import CommitLogWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import (
@@ -30,6 +31,7 @@ from rmqctl.engine.record.message import (
 from rmqctl.engine.record.status import AppendMessageStatus, GetMessageStatus, PutMessageStatus
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.write import storewriter
 from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.engine.write.flags import RunningFlag, RunningFlags
 from rmqctl.engine.write.stats import StoreStats
@@ -805,3 +807,50 @@ def test_only_a_synchronous_master_waits_for_slaves(tmp_path: Path) -> None:
         store.writer.replica = slaves
         assert store.put_message(Message("T", b"x")).is_ok
         assert slaves.asked == []
+
+
+# --- interrupts --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["map", "pool"])
+def test_a_put_behind_an_interrupted_one_has_a_place_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: bool
+) -> None:
+    """The log has a message, and nobody has counted it: so the queue is asked again."""
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path / "store", transient_store_pool_enable=pool) as store:
+        assert store.put_message(Message("T", b"0")).is_ok
+        for body in (b"1", b"3"):
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(EncodedMessage, "msg_id", interrupted)
+                store.put_message(Message("T", body))
+            last = store.put_message(Message("T", b"x" + body)).append
+            assert last is not None and last.queue_offset == int(body) + 1
+        found = store.get_message("T", 0, 0)
+        assert [one.queue_offset for one in found.records] == [0, 1, 2, 3, 4]
+        assert last is not None and found.records[-1].physical_offset == last.wrote_offset
+
+
+def test_nothing_of_an_interrupted_batch_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records stand behind the log's end, and the next one ends where its second begins."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path / "store") as store:
+        for _ in range(storewriter._FEW_SINGLES + 1):
+            assert store.put_batch([Message("T", b"a")]).is_ok
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(CommitLogWriter, "advance", interrupted)
+            store.put_batch([Message("T", b"b")] * 3)
+        assert store.put_message(Message("T", b"c")).is_ok
+        end = store.max_offset
+    with opened(tmp_path / "store") as store:
+        assert store.max_offset == end
+        queue = store.consume_queue("T", 0)
+        assert queue is not None and queue.max_offset == storewriter._FEW_SINGLES + 2

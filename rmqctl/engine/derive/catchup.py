@@ -111,6 +111,9 @@ class CatchUp:
         :raises OSError, CannotWrite: it cannot be done; doing it again completes it.
         """
         was_failed, self.failed = self.failed, True
+        if was_failed:
+            # Queues that lack what a buffer still has would give its offsets away again.
+            self._log.commit_all()
         end = self._log.read_offset
         if was_failed:
             self._derived.flush()
@@ -120,6 +123,14 @@ class CatchUp:
             self._index.recover(self._store_timestamp_at)
         self._dispatch(self.done, end, restoring=was_failed)
         self.done, self.failed = end, False
+
+    def doubt(self) -> bool:
+        """Told when an append did not end, by an error or an interrupt: whether the log may have a
+        message that nobody has counted. :meth:`complete` does then what is left to do."""
+        self._log.clear_behind()
+        if self.done != self._log.write_offset and not self.is_due:
+            self.failed = True
+        return self.failed
 
     def _store_timestamp_at(self, physical_offset: int) -> int | None:
         record = self._log.find_record(physical_offset)

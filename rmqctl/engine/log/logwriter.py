@@ -121,6 +121,14 @@ class CommitLogWriter(CommitLog):
             if mapped.first_nonzero(position, near) < near:
                 self.stale_end = mapped.file_from_offset + mapped.end_of_data(position)
 
+    def clear_behind(self) -> None:
+        """Takes away what an append that did not end has stored behind the end."""
+        mapped = self.files.find(self.write_offset)
+        if mapped is not None and self.stale_end <= self.write_offset:
+            position = self.write_offset - mapped.file_from_offset
+            if mapped.first_nonzero(position, position + NEAR) < position + NEAR:
+                mapped.clear(position)
+
     def doubt_flushed(self, timestamp: int) -> None:
         """After a stop that was not clean: only what is older than a checkpoint's store time counts
         as on disk, file by file, as a recovery searches for its start."""

@@ -126,8 +126,7 @@ class MessagePutter:
         #: Next queue offset of each queue that was put to, light queues included.
         self.topic_queue_table: dict[tuple[str, int], int] = {}
         self._dispatcher = context.derived.dispatcher
-        self._tail = context.tail
-        self._lock = context.lock
+        self._tail, self._lock = context.tail, context.lock
         self.before_append = before_append
         #: Since when a put holds the lock; 0: none does, for all that is known.
         self.begin_time_in_lock = 0.0
@@ -145,9 +144,13 @@ class MessagePutter:
             raise RuntimeError(_AMID_A_BULK)
         self.begin_time_in_lock = perf_counter()
 
-    def __exit__(self, *_: object) -> None:
-        self.begin_time_in_lock = 0.0
-        self._lock.release()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None and self._tail.doubt():
+                self.topic_queue_table.clear()  # The queues know, when all is dispatched.
+        finally:
+            self.begin_time_in_lock = 0.0
+            self._lock.release()
 
     @property
     def tail(self) -> CatchUp:
@@ -228,8 +231,7 @@ class MessagePutter:
     def append(self, encoded: EncodedMessage) -> PutMessageResult:
         """One message: place, queue offsets, store."""
         message = encoded.message
-        key = message.topic, message.queue_id
-        counts = _has_unit(encoded)
+        key, counts = (message.topic, message.queue_id), _has_unit(encoded)
         start, queue_offset = self.log.write_offset, 0
         try:
             if self._tail.failed:
