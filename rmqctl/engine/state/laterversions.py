@@ -174,14 +174,7 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
             path=str(root / CONSUME_QUEUE),
             reason=f"storeType={config.store_type}: its broker keeps queues in RocksDB (5.x)",
         )
-    epochs = [name for name in _CONTROLLER if _holds_something(root / name)]
-    for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:
-        raise WrittenByItsBrokers(
-            path=str(root),
-            reason=f"it is one of several copies that a controller keeps alike ({name}), and one "
-            "that is changed by itself is cut back or differs from the others",
-            advice=_READING,
-        )
+    _check_no_controller(root, config)
     said = config.config_manager_version.lower() == "v2"
     for name in config_in_rocksdb(root) or ["configManagerVersion=v2"] * said:
         raise WrittenByItsBrokers(
@@ -192,13 +185,26 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
         )
 
 
-def rocksdb_to_convert(root: Path) -> list[str]:
+def _check_no_controller(root: Path, config: MessageStoreConfig) -> None:
+    epochs = [name for name in _CONTROLLER if _holds_something(root / name)]
+    for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:
+        raise WrittenByItsBrokers(
+            path=str(root),
+            reason=f"it is one of several copies that a controller keeps alike ({name}), and one "
+            "that is changed by itself is cut back or differs from the others",
+            advice=_READING,
+        )
+
+
+def rocksdb_to_convert(root: Path, config: MessageStoreConfig) -> list[str]:
     """The databases of a store that becomes one with file queues (``rebuild --to-file-queues``),
     those of queues first.
 
     :raises UsageError: there is none.
     :raises UnsupportedStore: it has others, or is nobody's to change for another reason.
+    :raises WrittenByItsBrokers: a controller has its copies in step.
     """
+    _check_no_controller(root, config)
     for name in dledger_logs(root):
         raise UnsupportedStore(path=str(root / name), reason="a DLedger group keeps its log there")
     known = {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB, *_GO_WITH_QUEUES}
@@ -206,7 +212,7 @@ def rocksdb_to_convert(root: Path) -> list[str]:
     for name, what in not_understood(root):
         if name in known:
             found.append(name)
-        elif name in _CONTROLLER or name in _CONFIG_IN_ROCKSDB:
+        elif name in _CONFIG_IN_ROCKSDB:
             raise UnsupportedStore(path=str(root / name), reason=f"the store has {what}")
     if not found:
         raise UsageError(reason=f"{root} has no queues in RocksDB: leave --to-file-queues out.")

@@ -115,19 +115,30 @@ class Database:
         shutil.rmtree(self._links, ignore_errors=True)
 
     def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a column family in the order of keys; none when there is no such."""
+        """Keys and values of a column family in the order of keys; none when there is no such.
+
+        :raises RocksDBUnreadable: not all of them can be read. Only the iterator's status says so:
+            where a block is damaged it ends, as behind the last key.
+        """
         if family not in self._families:
             return
-        items = iter(self._families[family].items())
-        while True:
-            try:
-                key, value = next(items)
-            except StopIteration:
-                return
-            except Exception as error:
-                raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
-            if len(value) <= _LARGEST_VALUE:
-                yield key, value
+        iterator = self._families[family].iter()
+        iterator.seek_to_first()
+        while (item := self._next(iterator)) is not None:
+            yield item
+
+    def _next(self, iterator: Any) -> tuple[bytes, bytes] | None:
+        """The next item that is no larger than any is; None: it was the last."""
+        try:
+            while iterator.valid():
+                key, value = iterator.key(), iterator.value()
+                iterator.next()
+                if len(value) <= _LARGEST_VALUE:
+                    return key, value
+            iterator.status()
+        except Exception as error:
+            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+        return None
 
     def get(self, family: str, key: bytes) -> bytes | None:
         try:

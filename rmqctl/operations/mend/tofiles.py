@@ -95,9 +95,10 @@ def plan_conversion(
     :raises UsageError: there is nothing to convert.
     :raises UnsupportedStore: it has more than queues and configuration in RocksDB, or a database
         cannot be read.
+    :raises WrittenByItsBrokers: it is one of several copies that a controller keeps alike.
     """
     paths.check_store(root)
-    databases = rocksdb_to_convert(root)
+    databases = rocksdb_to_convert(root, config)
     plan = plan_rebuild(root, replace(config, store_type="default"), "queues")
     of_queues = [name for name in databases if not name.startswith(brokerjson.CONFIG)]
     conversion = Conversion(plan, databases, makes_queues=bool(of_queues))
