@@ -18,11 +18,13 @@ from typing import Any
 import pytest
 
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import TIMER_CHECKPOINT
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.queue.extension import ext_offset
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.timer.timercheck import TimerCheckpoint, encode, read_timer_checkpoint
 from rmqctl.errors import CannotWrite
 from rmqctl.operations.backup import archive as archives
 from rmqctl.operations.backup import content as contents
@@ -315,6 +317,34 @@ def test_messages_come_while_it_is_copied(
     assert number > 10_000 and made.manifest.head.physical_offset is not None
     assert before <= made.manifest.head.physical_offset < broker.max_offset
     judge(broker, made, restored(tmp_path / kind, output=tmp_path / "new"))
+
+
+@pytest.mark.parametrize("name", ["dledger", "dledger-converted"])
+def test_the_log_of_a_dledger_group_stays_its_own(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    root, config = golden(name), golden_data.broker_conf(name)
+    create(Wanted(root, config, str(tmp_path / "full")))
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    assert content(new) == content(root)
+
+
+def test_the_clock_of_the_timer_is_not_ahead_of_the_log(
+    store: Path, broker: WritableStore, tmp_path: Path
+) -> None:
+    """What a broker of 5.x delivered between the two would be in no log, and never be delivered."""
+    path = store / TIMER_CHECKPOINT
+
+    def happens() -> None:
+        assert broker.put_message(message(0)).is_ok
+        path.write_bytes(encode(TimerCheckpoint(broker.max_offset)))
+
+    happens()
+    made = live(store, tmp_path / "full", happens, 1)
+    new = restored(tmp_path / "full", output=tmp_path / "new")
+    found = read_timer_checkpoint(new / TIMER_CHECKPOINT)
+    end = made.manifest.head.physical_offset
+    assert found is not None and end is not None and found.read_timestamp <= end
 
 
 @pytest.mark.parametrize("where", ["queues", "index"])

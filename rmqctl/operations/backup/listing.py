@@ -49,7 +49,9 @@ class Listing:
         """:raises StoreNotFound, NotAStore, AmbiguousLog: there is no store, or no one log."""
         paths.check_store(root)
         self.root = root
-        self._log = log_directories(root, config).all
+        directories = log_directories(root, config)
+        # The log of a DLedger group is in the member's directory, also where it is restored.
+        self._log = tuple(one for one in directories.all if one != directories.dledger)
         self.left_out: set[str] = set()
         self.empty: set[str] = set()
 

@@ -1,14 +1,15 @@
 """What is copied of a store, file by file: of one that stands still all, of one that is being
 written what agrees with itself.
 
-While a broker writes, the order makes the copy. The offsets of consumers and of delayed messages
-and the checkpoint come first: they may say less than the rest, and never more. Then the end of the
-log is named (``physical_offset``), and the log copied up to there, from its newest file back, for
-retention takes the oldest. Queues and index are copied when all before that has been dispatched,
-into the last queue (:mod:`~rmqctl.operations.backup.derived`), and cut there. Where the dispatch
-stands still before it, they are cut where it stands (``dispatched_offset``): a start dispatches
-the rest again (``DefaultMessageStore#start``) and adds nothing twice; one of 5.x does so after a
-crash only, and leaves out the first message at any other time (``CommitLog#recoverNormally``).
+While a broker writes, the order makes the copy. The offsets of consumers and of delayed messages,
+how far the timer of 5.x has delivered, and the checkpoint come first: they may say less than the
+rest, and never more. Then the end of the log is named (``physical_offset``), and the log copied up
+to there, from its newest file back, for retention takes the oldest. Queues and index are copied
+when all before that has been dispatched, into the last queue
+(:mod:`~rmqctl.operations.backup.derived`), and cut there. Where the dispatch stands still before
+it, they are cut where it stands (``dispatched_offset``): a start dispatches the rest again
+(``DefaultMessageStore#start``) and adds nothing twice; one of 5.x does so after a crash only, and
+leaves out the first message at any other time (``CommitLog#recoverNormally``).
 What else is in ``config/`` comes last.
 """
 
@@ -36,7 +37,7 @@ from rmqctl.operations.verify.snapshot import newest_unit_end
 _CONFIG = "config/"
 _BACKUP, _TEMPORARY = ".bak", ".tmp"
 #: What may say less than log and queues, and never more.
-_FIRST = ("config/consumerOffset.json", "config/delayOffset.json")
+_FIRST = ("config/consumerOffset.json", "config/delayOffset.json", paths.TIMER_CHECKPOINT)
 #: Directories that keep what a repair, or a rebuild, has replaced.
 _KEPT = ("rmqctl-backup-", "rmqctl-old-")
 #: Times that a file of ``config/`` is looked for, and seconds between: a broker deletes it before
