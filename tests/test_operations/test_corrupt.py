@@ -137,3 +137,12 @@ def test_a_fault_finds_what_another_has_left(golden: Golden, tmp_path: Path, kin
         except NothingToDamage:
             continue
         assert [name for name, _ in done.faults] == kinds
+
+
+def test_the_log_of_a_dledger_group_stays_its_own(golden: Golden, tmp_path: Path) -> None:
+    root, config = golden("dledger"), broker_conf("dledger")
+    done = corrupt(root, config, tmp_path / "damaged", ["lost-checkpoint"], 1)
+    old, new = tree_content(root), tree_content(done.output)
+    assert old.keys() - new.keys() == {"checkpoint", "lock"} and new.items() <= old.items()
+    with pytest.raises(NothingToDamage):
+        corrupt(root, config, tmp_path / "other", ["bit-flip"], 1)

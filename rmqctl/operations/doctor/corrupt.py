@@ -56,7 +56,9 @@ def corrupt(
     if output.resolve().is_relative_to(root.resolve()):
         raise CannotWriteThere(path=str(output), reason="it lies inside the store")
     file_size = commit_log_file_size(root, config)
-    directories = log_directories(root, config).all
+    log_at = log_directories(root, config)
+    # What a DLedger group keeps is copied where it lies, and is not damaged.
+    directories = [one for one in log_at.all if one != log_at.dledger]
     chance = random.Random(f"{' '.join(kinds)} {seed}")
     chosen = list(kinds) or [chance.choice(list(KINDS))]
     size = 0
