@@ -210,3 +210,14 @@ def test_what_was_delivered_before_its_time_does_not_come_back(
             shutil.rmtree(root / name) if (root / name).is_dir() else (root / name).unlink()
         assert cli("timer", "rebuild", *where, "--now", str(END), "--yes").code == 0
         assert states(cli, root, END)[0] == left
+
+
+def test_a_timer_is_not_made_of_a_time_to_come(
+    cli: Cli, copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = copy_store("timer")
+    monkeypatch.setattr("rmqctl.engine.messagestore.system_clock", lambda: END)
+    before, line = tree_content(root), ("timer", "rebuild", "--now", str(END + 1))
+    done = cli(*line, "--yes", "--store", root)
+    assert done.code == 2 and "--dry-run" in done.err and tree_content(root) == before
+    assert cli(*line, "--dry-run", "--store", root).code == 0

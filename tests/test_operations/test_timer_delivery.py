@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
+from rmqctl.engine.files.paths import TIMER_CHECKPOINT
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.services.schedule import Undeliverable
+from rmqctl.engine.timer.timercheck import read_timer_checkpoint
 from rmqctl.engine.write.bulk import PropertyEncoder
 from rmqctl.operations.change import timerdelivery
 from rmqctl.operations.change.timerdelivery import TimerDelivery, delivered_message
 from rmqctl.operations.look.timer import timer_messages
+from rmqctl.operations.mend.timer import rebuild_timer
 from rmqctl.operations.verify.timer import check_timer
 from tests.conftest import Golden
 from tests.golden_data import broker_conf, expected, tree_content
@@ -98,3 +102,38 @@ def test_a_kill_before_the_timer_is_made_anew_delivers_nothing_twice(
     assert (summary["due"], summary["delivered"], summary["delivered_before"]) == (4, 0, 4)
     found = Counter(one.properties["KEYS"] for one in log_records(root, "orders"))
     assert {name: found[name] for name in DUE} == dict.fromkeys(DUE, 1)
+    # And no broker that starts then delivers them once more.
+    assert summary["kept"] and not DUE & waiting(root, until).keys()
+
+
+def test_what_cannot_be_delivered_stays_in_the_timer(
+    copy_store: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its time is before the clock of a timer that was made anew."""
+    root, now = copy_store("timer"), END + 8 * 24 * HOUR
+    rebuild_timer(root, CONFIG, now, consent=True, dry_run=False)
+    before = waiting(root, now)
+    real = timerdelivery.delivered_message
+
+    def refused(record: Record, *arguments: Any) -> Any:
+        if record.properties["KEYS"] == "pending-1":
+            return Undeliverable("body-crc-mismatch", False, "")
+        return real(record, *arguments)
+
+    monkeypatch.setattr(timerdelivery, "delivered_message", refused)
+    with MessageStore(root, CONFIG, writable=True) as store:
+        rows: list[Any] = list(TimerDelivery(store, now, now, dry_run=False).rows())
+    row, summary = rows
+    assert row["type"] == "timer_undelivered" and summary["delivered"] == 12
+    assert waiting(root, now) == {
+        name: state for name, state in before.items() if name in ("pending-1", "recalled")
+    }
+
+
+def test_the_clock_of_the_new_timer_is_none_to_come(copy_store: Callable[[str], Path]) -> None:
+    """With one, what is put until then, and is due before, would never be delivered."""
+    root = copy_store("timer")
+    (root / TIMER_CHECKPOINT).unlink()
+    deliver(root, END + HOUR)
+    found = read_timer_checkpoint(root / TIMER_CHECKPOINT)
+    assert found is not None and END - 1000 <= found.read_timestamp <= END

@@ -97,6 +97,29 @@ def test_what_a_start_would_pass_over_is_due(root: Path) -> None:
     assert summary["due"] == 14 and summary["doubtful"] == 0 and found["recalled"] == "recalled"
 
 
+def test_what_is_late_still_waits_after_another_run(root: Path) -> None:
+    """It is in a slot behind its time, and the clock of the new timer is behind that time, too."""
+    now = END + 8 * DAY
+    summary, found = rebuilt(root, now), states(root, now)
+    assert {**rebuilt(root, now), "kept": []} == {**summary, "kept": []}
+    assert states(root, now) == found
+    # Nor does it matter how much later that is.
+    assert rebuilt(root, now + 8 * DAY)["messages"] == summary["messages"] == 14
+    assert states(root, now + 8 * DAY) == found
+
+
+def test_a_clock_that_is_ahead_of_the_time_tells_nothing(root: Path) -> None:
+    """No broker has one. In the new wheel it would hide all that comes in until then."""
+    before = states(root)
+    path = root / TIMER_CHECKPOINT
+    path.write_bytes(encode(TimerCheckpoint(END + 30 * DAY, 1144, 20, 20)))
+    summary = rebuilt(root)
+    assert summary["read_timestamp"] <= END and summary["delivered_before"] == 3
+    found = states(root)
+    assert {name: found[name] for name in before} == before
+    assert set(found) - set(before) == {"recalled-before"} and summary["doubtful"] == 1
+
+
 def test_without_a_check_point_copies_tell(root: Path) -> None:
     lose(root, TIMER_WHEEL, TIMER_LOG, TIMER_CHECKPOINT)
     summary = rebuilt(root)

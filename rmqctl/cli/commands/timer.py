@@ -151,7 +151,11 @@ def rebuild(settings: Settings, now: int | None, yes: bool, dry_run: bool) -> in
 
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes exclude each other.")
-    moment = system_clock() if now is None else now
+    clock = system_clock()
+    if now is not None and now > clock and not dry_run:
+        # What comes in until then, and is due by then, would be behind the wheel's clock: lost.
+        raise click.UsageError("--now lies in the future, which goes with --dry-run only.")
+    moment = clock if now is None else now
     row = rebuild_timer(settings.root, settings.config, moment, consent=yes, dry_run=dry_run)
     with settings.writer(None) as writer:
         writer.rows([row])

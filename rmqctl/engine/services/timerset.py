@@ -19,6 +19,7 @@ from formats import constants
 from formats.constants import TIMER_TOPIC
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.services.timer import Timer, copy_of, java_long, out_timestamp, recalled_key
+from rmqctl.engine.timer.timerlog import DTYPE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _UNITS_AT_ONCE = 4096
 #: Days of the wheel; a start passes over what is older.
 _HALF_RING = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
+#: A read clock never overtakes the time. One that is so far ahead of it (milliseconds) tells
+#: nothing: the check point is damaged, or the clock was wrong.
+_MOST_AHEAD = 60_000
 
 
 class Waiting(NamedTuple):
@@ -63,24 +67,32 @@ class Counts:
 class TimerSet:
     """The messages of a store that wait at ``now`` (ms).
 
-    ``clock`` is the first slot of a wheel for them: the timer's own, or, where that is so old that
-    a start would pass over it, or nothing tells it, now.
+    ``clock`` is the first slot of a wheel for them, never one to come: the timer's own, or, where
+    that is so old that a start would pass over it, or nothing tells it, now.
     """
 
     def __init__(
-        self, store: Store, timer: Timer, now: int, delivered: Collection[int] = ()
+        self,
+        store: Store,
+        timer: Timer,
+        now: int,
+        *,
+        until: int | None = None,
+        delivered: Collection[int] = (),
     ) -> None:
-        """:param delivered: physical offsets of records that were, whatever else tells."""
+        """:param until: what was due then (ms) may have been delivered, too.
+        :param delivered: physical offsets of records that were, whatever else tells."""
         self._delivered = delivered
         self._store = store
         self._timer = timer
         self._now = now
+        self._until = now if until is None else max(now, until)
         precision, read = timer.precision, timer.checkpoint.read_timestamp
-        self._is_known = read > 0
+        self._is_known = 0 < read <= now + _MOST_AHEAD
         floor = now // precision * precision
         self._read = read if self._is_known else 0
         is_kept = self._is_known and read > floor - _HALF_RING * precision
-        self.clock = read // precision * precision if is_kept else floor
+        self.clock = min(read // precision * precision, floor) if is_kept else floor
         self.end = 0 if timer.queue is None else timer.queue.max_offset
         self.counts = Counts()
         #: Physical offsets of what the wheel has in slots to come, sorted; None: not looked at.
@@ -95,6 +107,7 @@ class TimerSet:
     def messages(self) -> Iterator[Waiting]:
         """In the order of the queue; :attr:`counts` are whole behind the last."""
         rolls = self._rolled()
+        late = self._in_next_slot()
         for queue_offset, record in self._records():
             if record is None:
                 self.counts.gone += 1
@@ -106,9 +119,13 @@ class TimerSet:
             is_recall = recalled_key(record) is not None
             if _rolls(record) < rolls.get(_identity(record), 0):
                 self.counts.superseded += 1
-            elif self._is_done(record, queue_offset, out, is_recall=is_recall):
+            elif record.physical_offset not in late and self._is_done(
+                record, queue_offset, out, is_recall=is_recall
+            ):
                 self.counts.done += 1
-            elif not is_recall and self._may_be_delivered(record, out) and self._has_copy(record):
+            elif (
+                not is_recall and self._may_be_delivered(record, out) and self._is_delivered(record)
+            ):
                 self.counts.delivered_before += 1
             else:
                 self._count(record, out, is_recall=is_recall)
@@ -138,9 +155,20 @@ class TimerSet:
     def _may_be_delivered(self, record: Record, out: int) -> bool:
         """Whether to look for a copy: of what is due, and of what the wheel does not have, for
         ``timer deliver --until`` delivers before the time, too."""
-        return out <= self._now or not self._is_to_come(record)
+        return out <= self._until or not self._is_to_come(record)
 
-    def _has_copy(self, record: Record) -> bool:
+    def _in_next_slot(self) -> set[int]:
+        """Physical offsets of what the timer log has for the slot that is delivered next."""
+        found: set[int] = set()
+        precision = self._timer.precision
+        for _, data in self._timer.log.pieces() if self._is_known else ():
+            units = np.frombuffer(data, DTYPE)
+            delay = units["delay_milliseconds"].astype(np.int64)
+            times = (units["write_timestamp"].astype(np.int64) + delay) // precision
+            found.update(units["physical_offset"][times == self._read // precision].tolist())
+        return found
+
+    def _is_delivered(self, record: Record) -> bool:
         if record.physical_offset in self._delivered:
             return True
         return copy_of(self._store, record) is not None

@@ -2,7 +2,7 @@
 what waits.
 
 A kill in between leaves copies that no timer knows of: the next run finds them by the index, as
-``timer rebuild`` does, and counts them as delivered before.
+``timer rebuild`` does, counts them as delivered before, and leaves them out of the timer.
 """
 
 from __future__ import annotations
@@ -81,8 +81,14 @@ class TimerDelivery:
             else:
                 self._put(timer)
             yield from self._undelivered
-            if self._done and not self._dry_run:
-                waiting = TimerSet(self._store, timer, self._until, frozenset(self._done))
+            if (self._done or self._before) and not self._dry_run:
+                waiting = TimerSet(
+                    self._store,
+                    timer,
+                    self._now,
+                    until=self._until,
+                    delivered=frozenset(self._done),
+                )
                 kept = replace_timer(self._store, timer, waiting)
         finally:
             timer.close()
