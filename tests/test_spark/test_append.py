@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ from rmqctl.spark.sink.appender import (
     stream_name,
 )
 from rmqctl.spark.sink.newstore import WriteRefused
+from rmqctl.spark.source.datasource import RocketMQDataSource
 from tests.test_spark.conftest import engine_rows
 
 if TYPE_CHECKING:
@@ -161,7 +164,9 @@ def stop_at_note(patch: pytest.MonkeyPatch, after: int) -> None:
     patch.setattr(Appending, "_write_note", stopping(after)(Appending._write_note))
 
 
-BATCHES = [[batch("a", "b"), batch("c")], [batch("d", DELAY="2"), batch("a", "b")]]
+#: The put of one says something else of it than the row: its real topic, and no empty value.
+DELAYED = batch("d", DELAY="2", REAL_TOPIC="another", nothing="")
+BATCHES = [[batch("a", "b"), batch("c")], [DELAYED, batch("a", "b")]]
 NEW = ["a", "b", "c", "d", "a", "b"]
 
 
@@ -235,6 +240,8 @@ def test_a_failing_put_says_how_far_it_came(root: Path, monkeypatch: pytest.Monk
         patch.setattr(Appending, "_messages", messages)
         with pytest.raises(AppendStopped, match=r"has 2 of the 6 messages.*No space left"):
             writer.commit(list(told), 0)
+    # As Spark does after each error.
+    appender(root).abort(list(told), 0)
     writer = appender(root)
     writer.commit(list(written(writer, *BATCHES)), 0)
     assert bodies(root) == [*OLD, *NEW]
@@ -268,6 +275,102 @@ def test_a_note_that_is_none_stops_it(root: Path) -> None:
         with pytest.raises(AppendNoteUnreadable):
             appender(root)
     assert bodies(root) == OLD
+
+
+def test_a_log_that_a_power_loss_has_cut_gets_each_message_once(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the place where the job began, and the next run is killed as well."""
+
+    def run(stop: Callable[[pytest.MonkeyPatch, int], None], after: int) -> None:
+        writer = appender(root)
+        told = written(writer, *BATCHES)
+        with monkeypatch.context() as patch:
+            stop(patch, after)
+            with suppress(Killed):
+                writer.commit(list(told), 0)
+
+    run(stop_amid_messages, 0)
+    (root / APPEND).rename(tmp_path / APPEND)
+    shutil.rmtree(root)
+    with MessageStore(root, CONFIG, writable=True, create=True) as store:
+        store.put_message(MessageExtBrokerInner("t", b"older"))
+    (tmp_path / APPEND).rename(root / APPEND)
+    run(stop_amid_messages, 3)
+    run(stop_at_note, 9)
+    assert bodies(root) == ["older", *NEW]
+
+
+def test_what_is_gone_since_a_kill_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = appender(root)
+    told = written(writer, *BATCHES)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        stop_amid_messages(patch, 1)
+        writer.commit(list(told), 0)
+    before = (root / "commitlog" / f"{0:020d}").read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(AppendNoteUnreadable, match="begins later"):
+        patch.setattr(MessageStore, "min_offset", 4096)
+        appender(root).commit(list(told), 0)
+    aside = root / APPEND / writer._appender.appending.name / told[0].told.name
+    aside.write_bytes(b"none")
+    with pytest.raises(AppendNoteUnreadable):
+        appender(root).commit(list(told), 0)
+    aside.unlink()
+    with pytest.raises(AppendNoteUnreadable, match=r"\.arrow, which it names, is gone"):
+        later = appender(root)
+        later.commit(list(written(later, *BATCHES)), 0)
+    assert (root / "commitlog" / f"{0:020d}").read_bytes() == before
+
+
+def test_what_the_store_does_not_take_is_refused_before_any_is_put(root: Path) -> None:
+    """Its files tell their size, which tasks do not know."""
+    config = parse_broker_conf(CONF.partition("\n")[2])
+    writer = RocketMQStreamAppender(root, config, SCHEMA, "stream")
+    told = written(writer, [batch("a"), batch("b" * 5000)])
+    with pytest.raises(WriteRefused, match="a commit log file holds 4088"):
+        writer.commit(list(told), 0)
+    writer.abort(list(told), 0)
+    assert bodies(root) == OLD and not list((root / APPEND).rglob("*.arrow"))
+
+
+def test_files_are_removed_under_the_lock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another run of the name may note its own as soon as it has it."""
+    from rmqctl.spark.sink.append import Appending
+
+    usual = Appending._clear
+
+    def clear(self: Appending) -> None:
+        with pytest.raises(StoreInUse):
+            StoreLock(root)
+        usual(self)
+
+    monkeypatch.setattr(Appending, "_clear", clear)
+    writer = appender(root)
+    writer.commit(list(written(writer, *BATCHES)), 0)
+    assert bodies(root) == [*OLD, *NEW]
+
+
+def test_a_store_is_known_by_what_it_has(root: Path, tmp_path: Path) -> None:
+    def writer(path: Path | str, conf: str = CONF, **options: str) -> object:
+        given = {"path": str(path), "brokerConf": conf, **options}
+        return RocketMQDataSource(given).writer(SCHEMA, False)
+
+    spread = f"{CONF}storePathCommitLog={tmp_path / 'a'},{tmp_path / 'b'}\n"
+    other = tmp_path / "other"
+    with MessageStore(other, parse_broker_conf(spread), writable=True, create=True) as store:
+        store.put_message(MessageExtBrokerInner("t", b"old"))
+    assert isinstance(writer(other, spread), RocketMQAppender)
+    assert isinstance(writer(root), RocketMQAppender)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "lock").write_text("lock")
+    assert isinstance(writer(begun, txnAppId="a", txnVersion="0"), RocketMQAppender)
+    with pytest.raises(ValueError, match="txnVersion is a number from 0 on"):
+        writer(root, txnAppId="a", txnVersion="-1")
+    with pytest.raises(ValueError, match="give its directory"):
+        writer("s3://bucket/store")
+    with pytest.raises(WriteRefused, match="give its directory"):
+        writer("", txnAppId="a", txnVersion="0")
 
 
 def test_a_stream_needs_a_name(tmp_path: Path) -> None:

@@ -25,18 +25,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from isal.isal_zlib import crc32
 
 from formats import constants
+from formats.text import decode_properties
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore, WritableStore
-from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.record.form import FORM_OF_4_9_3
+from rmqctl.engine.record.message import (
+    EncodedMessage,
+    MessageExtBrokerInner,
+    PutMessageResult,
+)
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import ConfigFileUnreadable, RmqctlError
 from rmqctl.spark.session.staging import NotShared
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
+from rmqctl.spark.sink.newstore import WriteRefused
 
 #: Below the store: what tasks set aside, and a note of each name.
 APPEND = "rmqctl-append"
@@ -47,8 +53,12 @@ NAMELESS = "batch-"
 _SUFFIX = ".arrow"
 _FILE = r"[0-9a-f]{32}-[0-9]+-[0-9]+\.arrow"
 _NO_NOTE = "it is none of rmqctl's notes"
-#: A put may lower the level.
-_DELAY = constants.PROPERTY_DELAY_TIME_LEVEL
+#: Properties that an append sets, or leaves out, by the place of the record.
+_OF_PLACE = {
+    constants.PROPERTY_CRC32,
+    constants.PROPERTY_INNER_MULTI_QUEUE_OFFSET,
+    constants.PROPERTY_WAIT_STORE_MSG_OK,
+}
 
 
 class AppendStopped(RmqctlError):
@@ -170,7 +180,8 @@ class Appending:
         """Puts what tasks have set aside, in their order, once; how many messages that was now.
 
         :raises StoreInUse, DamagedStore: as every open for writing; nothing was put.
-        :raises SetAsideGone: nothing was put.
+        :raises SetAsideGone, AppendNoteUnreadable: nothing was put.
+        :raises WriteRefused: the store does not take a message; none of the job was put.
         :raises AppendStopped: some were put.
         """
         settings = self.settings
@@ -179,27 +190,31 @@ class Appending:
             if not all((self._place / name).exists() for name, _ in files):
                 raise SetAsideGone(path=self.root)
             before, pending = self._note()
-            stored = self._rest_of(store, pending) if pending is not None else 0
+            stored = self._rest_of(store, before, pending) if pending is not None else 0
             done = max(before, pending.version if pending is not None else -1)
             if transaction is None or transaction.version > done:
                 number = transaction.version if transaction is not None else done
                 job = Pending(
                     number, store.max_offset, settings.timestamp, settings.as_stored, files
                 )
+                self._check(store, job)
                 if transaction is not None:
                     self._write_note(done, job)
                 stored += self._put(store, job, 0)
                 done = number
             if transaction is not None or pending is not None:
                 self._write_note(done, None)
-        self._clear()
+            # Under the lock: another run of the name may note its own files as soon as it has it.
+            self._clear()
         return stored
 
     def abandon(self, told: Iterable[Aside]) -> None:
-        """Removes what tasks have set aside for a job that is not put."""
+        """Removes what tasks have set aside for a job that is not put. What the note names stays:
+        Spark aborts a job, too, whose put has stopped, and a later run goes on with that."""
+        kept = self._noted()
         for one in told:
-            with suppress(FileNotFoundError):
-                (self._place / one.name).unlink()
+            if one.name not in kept:
+                (self._place / one.name).unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Removes all of the job, which has no name that another could go on under."""
@@ -228,17 +243,55 @@ class Appending:
             raise stopped(str(error)) from error
         return stored - first
 
-    def _rest_of(self, store: WritableStore, job: Pending) -> int:
+    def _check(self, store: WritableStore, job: Pending) -> None:
+        """Tasks have checked the messages by the configuration, and know no more of the store.
+
+        :raises WriteRefused: it does not take one of them.
+        """
+        is_known = store.form == FORM_OF_4_9_3 and not store.dispatcher.batch_topics
+        if is_known and store.commit_log.file_size == store.config.mapped_file_size_commit_log:
+            return
+        for message in self._messages(job, 0):
+            checked = store.check_message(message)
+            if isinstance(checked, PutMessageResult):
+                reason = f"a message of topic {message.topic} is refused: {checked.reason}"
+                raise WriteRefused(path=self.root, reason=reason)
+
+    def _rest_of(self, store: WritableStore, done: int, job: Pending) -> int:
         """What a killed run has not put of a job: it put them in their order, and others may have
-        put theirs between and behind."""
-        wanted = self._messages(job, 0)
+        put theirs between and behind.
+
+        :raises AppendNoteUnreadable: what it notes is gone: from the log, or what was set aside.
+        """
+        note = str(self._place / _NOTE)
+        if job.begin < store.min_offset:
+            begin = f"the job began at physical offset {job.begin}, and the log begins later"
+            raise AppendNoteUnreadable(path=note, reason=begin)
+        for name, _ in job.files:
+            if not (self._place / name).exists():
+                raise AppendNoteUnreadable(path=note, reason=f"{name}, which it names, is gone")
+        try:
+            found = self._found(store, job)
+        except (OSError, ValueError) as error:
+            raise AppendNoteUnreadable(path=note, reason=str(error)) from error
+        if not found:
+            # A power loss may have cut the log before the noted place: nothing of it lies there.
+            job = job._replace(begin=store.max_offset)
+            self._write_note(done, job)
+        return self._put(store, job, found)
+
+    def _found(self, store: WritableStore, job: Pending) -> int:
+        """How many messages of a job the log has."""
+        if job.begin >= store.max_offset:
+            return 0
+        wanted = map(store.check_message, self._messages(job, 0))
         one, found = next(wanted, None), 0
-        for entry in store.commit_log.walk(job.begin) if job.begin < store.max_offset else ():
-            if one is None:
+        for entry in store.commit_log.walk(job.begin):
+            if not isinstance(one, EncodedMessage):
                 break
             if isinstance(entry, Record) and _is_same(entry, one):
                 one, found = next(wanted, None), found + 1
-        return self._put(store, job, found)
+        return found
 
     def _messages(self, job: Pending, first: int) -> Iterator[MessageExtBrokerInner]:
         encoder = RowEncoder(EncodeSettings(self.settings.config, job.timestamp, job.as_stored))
@@ -276,10 +329,14 @@ class Appending:
         value = {"done": done, "pending": None if pending is None else pending._asdict()}
         paths.write_whole(self._place / _NOTE, json.dumps(value).encode())
 
+    def _noted(self) -> set[str]:
+        """The files that the note names."""
+        _, pending = self._note()
+        return set() if pending is None else {name for name, _ in pending.files}
+
     def _clear(self) -> None:
         """Removes files that no note names."""
-        _, pending = self._note()
-        kept = {name for name, _ in pending.files} if pending is not None else set()
+        kept = self._noted()
         for entry in list(self._place.iterdir()):
             if entry.suffix == _SUFFIX and entry.name not in kept:
                 entry.unlink(missing_ok=True)
@@ -309,20 +366,20 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _is_same(record: Record, message: MessageExtBrokerInner) -> bool:
-    """Whether a record is the message: a put adds properties, and a delay moves it aside."""
-    properties = record.properties
-    topic, queue_id = record.topic, record.queue_id
-    if topic == constants.RMQ_SYS_SCHEDULE_TOPIC and topic != message.topic:
-        topic = properties.get(constants.PROPERTY_REAL_TOPIC, "")
-        queue_id = message.queue_id
-    wanted = {k: v for k, v in message.properties.items() if k != _DELAY}
+def _is_same(record: Record, encoded: EncodedMessage) -> bool:
+    """Whether a record is the message, as a put stores it."""
+    message = encoded.message
     return (
-        (topic, queue_id) == (message.topic, message.queue_id)
+        (record.topic, record.queue_id) == (message.topic, message.queue_id)
         and record.born_timestamp == message.born_timestamp
         and (record.born_address, record.born_port) == message.born_host
         and record.flag == message.flag
         and record.body_length == len(message.body)
-        and record.body_crc == crc32(message.body) & 0x7FFFFFFF
-        and wanted.items() <= properties.items()
+        and record.body_crc == encoded.body_crc
+        and _kept(record.properties_bytes) == _kept(message.properties_data())
     )
+
+
+def _kept(properties: bytes) -> dict[str, str]:
+    """Properties but those of a record's place."""
+    return {k: v for k, v in decode_properties(properties).items() if k not in _OF_PLACE}

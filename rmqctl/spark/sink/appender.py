@@ -53,7 +53,9 @@ class _Appender:
             files.
         """
         check_columns(str(path), schema)
-        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        # A job that was killed when it made the store has left a lock, and perhaps an abort.
+        left = {paths.LOCK, paths.ABORT}
+        if not path.exists() or (path.is_dir() and {one.name for one in path.iterdir()} <= left):
             MessageStore(path, config, writable=True, create=True).close()
         paths.check_store(path)
         self.run = uuid.uuid4().hex
@@ -165,8 +167,8 @@ def stream_name(options: Mapping[str, str]) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path holds a store already, to which is appended."""
-    return (path / paths.COMMIT_LOG).is_dir()
+    """Whether a path holds a store already, to which is appended. Its log may lie elsewhere."""
+    return any((path / name).exists() for name in (paths.COMMIT_LOG, paths.CHECKPOINT))
 
 
 def _told(messages: list[WriterCommitMessage | None]) -> list[Aside]:

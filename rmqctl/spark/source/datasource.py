@@ -172,9 +172,13 @@ class RocketMQDataSource(DataSource):
         app_id = self.options.get(APP_ID, "")
         if bool(app_id) != (VERSION in self.options):
             raise ValueError(f"a job that is to be put once needs both, {APP_ID} and {VERSION}")
-        if not (path and is_there(place)) and not app_id:
+        if is_remote(path):
+            raise ValueError("a store is files that are mapped: give its directory to save()")
+        if not path or not (app_id or is_there(place)):
             return RocketMQWriter(place, config, schema, as_stored=as_stored)
         version = options.number(self.options, VERSION, -1) if app_id else None
+        if version is not None and version < 0:
+            raise ValueError(f"option {VERSION} is a number from 0 on: others count as put already")
         return RocketMQAppender(
             place, config, schema, as_stored=as_stored, app_id=app_id, version=version
         )
