@@ -84,6 +84,8 @@ def test_a_store_goes_out_and_in_again(spark: SparkSession, golden: Golden, tmp_
     exported = held.export(out)
     assert exported.damages == 0
     assert import_messages(out, new, spark=spark) == exported.messages
+    # The session is the caller's.
+    assert spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled") == "true"
     copy = store(new, spark=spark)
     assert copy.scan("body").exceptAll(held.scan("body")).count() == 0
     with pytest.raises(UsageError, match="Syntax error"):
@@ -108,6 +110,8 @@ def test_a_rebuild_goes_where_it_is_told(
     (kept,) = held.rebuild("queues", in_place=True).kept
     assert tree_content(root / "consumequeue") == queues
     assert tree_content(kept / "consumequeue") == queues
+    with pytest.raises(UsageError, match="queues, index or all, not 'queue'"):
+        held.rebuild("queue", in_place=True)
     with pytest.raises(UsageError, match="either output=DIRECTORY or in_place=True"):
         held.rebuild()
     with pytest.raises(UsageError, match="either output=DIRECTORY or in_place=True"):

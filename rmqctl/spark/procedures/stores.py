@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.operations.mend.rebuild import RebuildSummary
     from rmqctl.operations.verify import Finding, Summary
 
+_INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 _SECTIONS: dict[str, type] = {
     kind.heading.partition(" ")[0]: kind.row
     for kind in onspark.KINDS
@@ -80,15 +81,20 @@ def import_messages(
     :raises UsageError: they have no topic, or a column is none of a message.
     """
     session = _session(spark)
-    with failures_told():
-        rows = importer.read(
-            session,
-            source,
-            _known(format),
-            ignore_body_crc=ignore_body_crc,
-            ignore_unknown=ignore_unknown,
-        )
-        return importer.load(rows, to, broker_config(broker_conf))
+    # Reading sets it, and the session is the caller's.
+    usual = session.conf.get(_INFERENCE)
+    try:
+        with failures_told():
+            rows = importer.read(
+                session,
+                source,
+                _known(format),
+                ignore_body_crc=ignore_body_crc,
+                ignore_unknown=ignore_unknown,
+            )
+            return importer.load(rows, to, broker_config(broker_conf))
+    finally:
+        session.conf.set(_INFERENCE, usual)
 
 
 class Verified(NamedTuple):
@@ -177,7 +183,7 @@ class Stores:
         """Builds ``queues``, ``index`` or ``all`` of one store from its log, into a new directory
         or in place; the former files are kept beside the store's then.
 
-        :raises UsageError: there are several stores, or it is not said where to.
+        :raises UsageError: there are several stores, or it is not said what, or where to.
         :raises OutputExists: there is something. :raises StoreLocked: somebody writes the store.
         """
         from rmqctl.operations.mend.rebuildplan import plan_rebuild
@@ -186,6 +192,8 @@ class Stores:
             raise UsageError(reason="rebuild takes one store: name them one by one.")
         if (output is None) != in_place:
             raise UsageError(reason="a rebuild needs either output=DIRECTORY or in_place=True.")
+        if what not in ("queues", "index", "all"):
+            raise UsageError(reason=f"rebuild makes queues, index or all, not {what!r}.")
         (root,) = self._roots("rebuild")
         plan = plan_rebuild(root, self._config, what)
         return rebuilding.run(self.spark, plan, None if output is None else Path(output))
