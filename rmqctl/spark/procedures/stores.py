@@ -82,7 +82,7 @@ def import_messages(
     """
     session = _session(spark)
     # Reading sets it, and the session is the caller's.
-    usual = session.conf.get(_INFERENCE)
+    usual = session.conf.get(_INFERENCE) or "true"
     try:
         with failures_told():
             rows = importer.read(
