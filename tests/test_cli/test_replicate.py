@@ -210,11 +210,14 @@ def test_a_master_that_gives_no_topics_is_told(
 
     with live(tmp_path / "master") as master:
         master.put(5)
-        monkeypatch.setitem(table.PROCESSORS, RequestCode.GET_ALL_TOPIC_CONFIG, refuses)
-        done = cli(
-            *("replicate", f"127.0.0.1:{master.ha_port}", "--broker", f"127.0.0.1:{master.port}"),
-            *("--to", tmp_path / "copy", "--until-caught-up"),
-        )
+        # Undone within: the master has put its own into the table, which it takes out again.
+        with monkeypatch.context() as patch:
+            patch.setitem(table.PROCESSORS, RequestCode.GET_ALL_TOPIC_CONFIG, refuses)
+            done = cli(
+                *("replicate", f"127.0.0.1:{master.ha_port}"),
+                *("--broker", f"127.0.0.1:{master.port}"),
+                *("--to", tmp_path / "copy", "--until-caught-up"),
+            )
     assert done.code == 5 and "not for you" in done.err
     assert not (tmp_path / "copy" / "abort").exists()
 
@@ -235,8 +238,9 @@ def test_a_master_that_has_just_started_is_waited_for(
 
     with live(tmp_path / "master") as master:
         master.put(5)
-        monkeypatch.setitem(table.PROCESSORS, RequestCode.GET_BROKER_RUNTIME_INFO, early)
-        assert replicate(cli, master, tmp_path / "copy")[-1]["caught_up"]
+        with monkeypatch.context() as patch:
+            patch.setitem(table.PROCESSORS, RequestCode.GET_BROKER_RUNTIME_INFO, early)
+            assert replicate(cli, master, tmp_path / "copy")[-1]["caught_up"]
 
 
 def test_a_sync_master_wants_consent(tmp_path: Path, cli: Cli) -> None:

@@ -83,9 +83,11 @@ def test_a_store_goes_out_and_in_again(spark: SparkSession, golden: Golden, tmp_
     out, new = str(tmp_path / "out"), str(tmp_path / "new")
     exported = held.export(out)
     assert exported.damages == 0
+    setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    spark.conf.set(setting, "true")
     assert import_messages(out, new, spark=spark) == exported.messages
     # The session is the caller's.
-    assert spark.conf.get("spark.sql.sources.partitionColumnTypeInference.enabled") == "true"
+    assert spark.conf.get(setting) == "true"
     copy = store(new, spark=spark)
     assert copy.scan("body").exceptAll(held.scan("body")).count() == 0
     with pytest.raises(UsageError, match="Syntax error"):
