@@ -4,6 +4,7 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import io.openmessaging.storage.dledger.DLedgerServer;
+import io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.lang.reflect.Field;
@@ -238,8 +239,7 @@ abstract class Engine {
     /** Waits until the group's only member leads it, and all that it holds is committed. */
     private static void awaitLeader(DLedgerServer server) throws InterruptedException {
         long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
-        while (!server.getMemberState().isLeader()
-            || server.getdLedgerStore().getCommittedIndex() < server.getdLedgerStore().getLedgerEndIndex()) {
+        while (!server.getMemberState().isLeader() || isCommitting(server)) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the member does not become the group's leader");
             }
@@ -248,12 +248,30 @@ abstract class Engine {
     }
 
     /**
-     * Waits until every record has its unit and its index items, the log its next files, and a full
-     * index file its header: what lies on disk then does not depend on who has come how far.
+     * Whether entries wait to be committed. A member that is alone answers a put before that, and its
+     * store has no end and no dispatch behind what is committed. The position is set after the index, and
+     * is -1 while there is no entry at all.
+     */
+    private static boolean isCommitting(DLedgerServer server) {
+        DLedgerMmapFileStore entries = (DLedgerMmapFileStore) server.getdLedgerStore();
+        return entries.getCommittedIndex() < entries.getLedgerEndIndex()
+            || entries.getLedgerEndIndex() >= 0
+                && entries.getCommittedPos() < entries.getDataFileList().getMaxWrotePosition();
+    }
+
+    private boolean isCommitting() {
+        return store.getCommitLog() instanceof DLedgerCommitLog
+            && isCommitting(((DLedgerCommitLog) store.getCommitLog()).getdLedgerServer());
+    }
+
+    /**
+     * Waits until every entry is committed, every record has its unit and its index items, the log its
+     * next files, and a full index file its header: what lies on disk then does not depend on who has
+     * come how far.
      */
     void settle() throws Exception {
         long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
-        while (store.dispatchBehindBytes() > 0 || isMakingFiles() || isFlushingIndex()) {
+        while (isCommitting() || store.dispatchBehindBytes() > 0 || isMakingFiles() || isFlushingIndex()) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the engine does not get on with its dispatch");
             }
