@@ -131,7 +131,8 @@ def test_from_the_log_alone(cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatc
     )
     before = golden_data.tree_content(root)
     done = call(cli, root, *CONVERT, "--yes")
-    assert done.code == 5 and "rocksdb" in done.err and "--from-log-alone" in done.err
+    assert done.code == 5 and "rocksdb" in done.err
+    assert "--from-log-alone" in done.err and "--min-offset TOPIC:QUEUE=N" in done.err
     assert golden_data.tree_content(root) == before
     done = call(cli, root, *CONVERT, "--yes", "--from-log-alone")
     assert done.code == 0 and "those of the JSON files" in done.err
@@ -247,3 +248,62 @@ def test_keys_are_read_as_they_are_made() -> None:
     key = layout.unit_key("Orders", 3, 42)
     assert key.hex() == "00000006014f72646572730100000003" + "01000000000000002a"
     assert layout.topic_and_rest(key) == ("Orders", key[12:])
+
+
+@pytest.mark.parametrize("form", ["options", "file"])
+def test_where_an_expired_queue_goes_on_may_be_said(cli: Cli, root: Path, form: str) -> None:
+    """Without the databases only an operator knows; what the log has messages of it tells."""
+    line: tuple[object, ...] = ("--min-offset", "bills:0=5", "--min-offset", "orders:0=7")
+    if form == "file":
+        said = root.parent / "offsets.json"
+        said.write_text('{"bills": {"0": 4}, "orders": {"0": 7}}')
+        line = ("--min-offsets", said, "--min-offset", "bills:0=5")
+    done = cli(
+        *CONVERT, "--yes", "--from-log-alone", *line,
+        "--store", root, "--broker-conf", root.parent / "conf", "--format", "ndjson",
+    )  # fmt: skip
+    assert done.code == 0 and done.rows[-1]["ended_queues"] == 1
+    assert "log has messages of orders:0" in done.err and "of bills:0" not in done.err
+    found = ends(root)
+    assert found["bills", 0] == (5, 5)
+    assert {place: next_one for place, (_, next_one) in found.items()} == SENT
+    assert call(cli, root, "verify").code == 0
+    assert call(cli, root, "put", "--topic", "bills", "--queue-id", "0", "--body", "x").code == 0
+    assert ends(root)["bills", 0] == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("bills=5", "TOPIC:QUEUE=N"),
+        ("bills:x=5", "TOPIC:QUEUE=N"),
+        ("bills:0=-5", "TOPIC:QUEUE=N"),
+        ("../x:0=5", "cannot be a queue directory"),
+        ("bills:0=9223372036854775807", "no queue is as long"),
+    ],
+)
+def test_a_minimum_that_is_none(cli: Cli, root: Path, text: str, told: str) -> None:
+    before = golden_data.tree_content(root)
+    done = call(cli, root, *CONVERT, "--yes", "--from-log-alone", "--min-offset", text)
+    assert done.code == 2 and told in done.err
+    assert golden_data.tree_content(root) == before
+
+
+@pytest.mark.parametrize("text", ["[", "[]", '{"bills": 5}', '{"bills": {"0": true}}', "[" * 99999])
+def test_a_file_of_minimum_offsets_that_is_none(cli: Cli, root: Path, text: str) -> None:
+    said = root.parent / "offsets.json"
+    said.write_text(text)
+    done = call(cli, root, *CONVERT, "--yes", "--from-log-alone", "--min-offsets", str(said))
+    assert done.code == 2 and "--min-offsets" in done.err
+
+
+def test_minimum_offsets_of_a_whole_log(cli: Cli, root: Path) -> None:
+    """Nothing of it has expired; and what the databases say is not to be said again."""
+    option = ("--min-offset", "bills:0=5")
+    assert call(cli, root, *CONVERT, "--yes", *option).code == 2
+    first = min((root / "commitlog").iterdir())
+    first.rename(first.with_name("0" * 20))
+    for other in sorted((root / "commitlog").iterdir())[1:]:
+        other.unlink()
+    done = call(cli, root, *CONVERT, "--yes", "--from-log-alone", *option)
+    assert done.code == 2 and "begins at 0" in done.err

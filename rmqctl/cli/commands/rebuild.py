@@ -61,14 +61,7 @@ _EXITS = {1: "done, but damage was left out, or no queue matched"} | {
 @dry_run_option
 @click.option("--purge", is_flag=True, help="Remove the old files that rebuilds have kept.")
 @click.option("--missing", is_flag=True, help="Add to the store what is missing, and no more.")
-@click.option(
-    "--to-file-queues",
-    is_flag=True,
-    help="Of a store with queues in RocksDB (5.x) make one with files; needs --yes.",
-)
-@click.option(
-    "--from-log-alone", is_flag=True, help="With --to-file-queues: do not read the databases."
-)
+@tofiles.conversion_options
 @jobs_option
 @spark_options()
 @output_options
@@ -87,7 +80,8 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
 
     With --to-file-queues a store of storeType=defaultRocksDB gets file queues, made of the log, and
     the JSON files of config/, made of its databases of topics, groups and offsets; the databases go
-    to rmqctl-old-<time>/. Reading them needs the extra rocksdb; --from-log-alone goes without.
+    to rmqctl-old-<time>/. Reading them needs the extra rocksdb; --from-log-alone goes without, and
+    --min-offset says then where queues go on of which the log has no message left.
 
     Prints rows of type damage for parts of the log that cannot be read, then a summary. With
     --master there may be several stores: each is built below a directory of its broker's name in

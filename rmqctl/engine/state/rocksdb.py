@@ -35,8 +35,9 @@ class RocksDBMissing(UnsupportedStore):
     template = "{path} is a RocksDB database, which needs the package rocksdict."
     step = "Nothing was changed. Install it with `{install}`."
     command_step = (
-        "Nothing was changed. Install it with `{install}`, or give --from-log-alone, which leaves "
-        "out what only the database knows."
+        "Nothing was changed. Install it with `{install}`. `rmqctl rebuild queues --to-file-queues "
+        "--in-place --from-log-alone` goes without, with --min-offset TOPIC:QUEUE=N of each queue "
+        "whose messages have all expired."
     )
 
 
@@ -46,8 +47,9 @@ class RocksDBUnreadable(UnsupportedStore):
     template = "{path}: RocksDB cannot be read: {reason}."
     step = "Nothing was changed. Take the database from a backup."
     command_step = (
-        "Nothing was changed. Take the database from a backup, or give --from-log-alone, which "
-        "leaves out what only the database knows."
+        "Nothing was changed. Take the database from a backup, or have file queues made of the "
+        "log: `rmqctl rebuild queues --to-file-queues --in-place --from-log-alone`, with "
+        "--min-offset TOPIC:QUEUE=N of each queue whose messages have all expired."
     )
 
 

@@ -11,13 +11,16 @@ still takes for one with RocksDB, or one that this command finishes.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from formats.constants import LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
@@ -28,6 +31,7 @@ from rmqctl.errors import (
     FileLengthContradiction,
     FileLengthUnproven,
     NeedsConsent,
+    UsageError,
 )
 from rmqctl.operations.mend.endedqueues import LastUnit, write_last_units
 from rmqctl.operations.mend.rebuild import RebuildSummary, check_explained, one_pass
@@ -55,6 +59,10 @@ class Conversion:
     configs: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends: list[QueueEnd] = field(default_factory=list)
     ended: int = 0
+    #: Where queues go on of which the log has nothing left, as somebody says who knows.
+    min_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    #: Those of them of which the log has messages, which tell it.
+    not_ended: list[tuple[str, int]] = field(default_factory=list)
     summary: RebuildSummary = field(default_factory=RebuildSummary)
 
     def row(self, *, dry_run: bool) -> dict[str, object]:
@@ -88,11 +96,18 @@ class Conversion:
 
 
 def plan_conversion(
-    root: Path, config: MessageStoreConfig, *, from_log_alone: bool = False
+    root: Path,
+    config: MessageStoreConfig,
+    *,
+    from_log_alone: bool = False,
+    min_offsets: Mapping[tuple[str, int], int] | None = None,
 ) -> Conversion:
     """Looks at the store, and reads its databases unless ``from_log_alone``.
 
-    :raises UsageError: there is nothing to convert.
+    :param min_offsets: topic and queue → the number of its next message, of queues of which the log
+        has none left: what the databases tell when they are read.
+    :raises UsageError: there is nothing to convert, or a minimum offset no queue can have.
+    :raises TopicNotAllowed: one is of a topic that nobody has.
     :raises UnsupportedStore: it has more than queues and configuration in RocksDB, or a database
         cannot be read.
     :raises WrittenByItsBrokers: it is one of several copies that a controller keeps alike.
@@ -102,11 +117,33 @@ def plan_conversion(
     plan = plan_rebuild(root, replace(config, store_type="default"), "queues")
     of_queues = [name for name in databases if not name.startswith(brokerjson.CONFIG)]
     conversion = Conversion(plan, databases, makes_queues=bool(of_queues))
+    if min_offsets and of_queues:
+        conversion.min_offsets = min_offsets
+        conversion.ends = _stated_ends(plan, min_offsets)
     if not from_log_alone:
         conversion.configs = config_files(root)
         if of_queues:
             conversion.ends = queue_ends(root, of_queues[0])
     return conversion
+
+
+def _stated_ends(plan: RebuildPlan, min_offsets: Mapping[tuple[str, int], int]) -> list[QueueEnd]:
+    """Queues that go on at these offsets: the record of the last unit was the last one before the
+    log's first file."""
+    found = []
+    for (topic, queue_id), offset in sorted(min_offsets.items()):
+        paths.check_topic_directory(topic)
+        if offset * UNIT_SIZE + plan.consume_queue_file_size > LONG_MAX:
+            raise UsageError(reason=f"no queue is as long as --min-offset {topic}:{queue_id} says.")
+        if offset and plan.log_min_offset <= 0:
+            raise UsageError(
+                reason=f"the log begins at 0, so no message of {topic}:{queue_id} has expired: "
+                "leave its --min-offset out."
+            )
+        if offset:
+            place = plan.log_min_offset - 1
+            found.append(QueueEnd(topic, queue_id, offset - 1, place, None, None))
+    return found
 
 
 def convert(
@@ -159,5 +196,11 @@ def convert(
 def _write_ends(conversion: Conversion, staging: Path) -> int:
     """Queues whose last message has expired; how many there are."""
     start = conversion.plan.log_min_offset
+    queues = staging / paths.CONSUME_QUEUE
+    conversion.not_ended = [
+        (topic, queue_id)
+        for topic, queue_id in sorted(conversion.min_offsets)
+        if (queues / topic / str(queue_id)).exists()
+    ]
     ends = (LastUnit(*end) for end in conversion.ends if end.physical_offset < start)
     return write_last_units(staging, ends, conversion.plan.consume_queue_file_size)
