@@ -125,6 +125,14 @@ TIMER_MAGIC_DEFAULT: Final = 1
 TIMER_MAGIC_ROLL: Final = 2
 TIMER_MAGIC_DELETE: Final = 4
 
+# Tiered storage of 5.x (`MessageFormatUtil`, `IndexStoreFile`)
+TIERED_CODA_SIZE: Final = 16
+TIERED_INDEX_BEGIN_MAGIC_CODE: Final = 0xCCDDEEFF ^ 1880681586 + 4
+"""A file of the index that takes items."""
+TIERED_INDEX_END_MAGIC_CODE: Final = 0xCCDDEEFF ^ 1880681586 + 8
+"""One that is full, or compacted."""
+TIERED_INDEX_TOPIC: Final = "rmq_sys_INDEX"
+
 # MessageStoreConfig defaults
 DEFAULT_MAPPED_FILE_SIZE_COMMIT_LOG: Final = 1 << 30
 DEFAULT_MAPPED_FILE_SIZE_CONSUME_QUEUE: Final = 6_000_000

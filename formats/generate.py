@@ -20,6 +20,7 @@ from formats import (
     ha,
     indexfile,
     remoting,
+    tiered,
     timer,
 )
 from formats.constants import BORNHOST_V6_FLAG, HOST_V6_MASK, STOREHOSTADDRESS_V6_FLAG
@@ -45,6 +46,11 @@ _LAYOUTS = {
     "TIMER_SLOT": timer.SLOT,
     "TIMER_UNIT": timer.UNIT,
     "TIMER_CHECKPOINT": timer.CHECKPOINT,
+    "TIERED_INDEX_HEADER": tiered.INDEX_HEADER,
+    "TIERED_INDEX_SLOT": tiered.INDEX_SLOT,
+    "TIERED_INDEX_ITEM": tiered.INDEX_ITEM,
+    "TIERED_COMPACTED_INDEX_SLOT": tiered.COMPACTED_INDEX_SLOT,
+    "TIERED_COMPACTED_INDEX_ITEM": tiered.COMPACTED_INDEX_ITEM,
     "REMOTING_FRAME": remoting.FRAME_PREFIX,
     "REMOTING_HEADER": remoting.BINARY_HEADER,
     "HA_REPORT": ha.REPORT,

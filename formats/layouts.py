@@ -365,6 +365,63 @@ TIMER_CHECKPOINT: Final = Layout(
         Field("version_counter", 48, 8, "q"),
     ),
 )
+TIERED_INDEX_HEADER: Final = Layout(
+    "TIERED_INDEX_HEADER",
+    ">Iqqii",
+    28,
+    (
+        Field("magic_code", 0, 4, "I"),
+        Field("begin_timestamp", 4, 8, "q"),
+        Field("end_timestamp", 12, 8, "q"),
+        Field("hash_slot_count", 20, 4, "i"),
+        Field("item_count", 24, 4, "i"),
+    ),
+)
+TIERED_INDEX_SLOT: Final = Layout(
+    "TIERED_INDEX_SLOT",
+    ">ii",
+    8,
+    (
+        Field("item_no", 0, 4, "i"),
+        Field("reserved", 4, 4, "i"),
+    ),
+)
+TIERED_INDEX_ITEM: Final = Layout(
+    "TIERED_INDEX_ITEM",
+    ">iiiqiii",
+    32,
+    (
+        Field("key_hash", 0, 4, "i"),
+        Field("topic_id", 4, 4, "i"),
+        Field("queue_id", 8, 4, "i"),
+        Field("physical_offset", 12, 8, "q"),
+        Field("size", 20, 4, "i"),
+        Field("time_diff_seconds", 24, 4, "i"),
+        Field("prev_item_no", 28, 4, "i"),
+    ),
+)
+TIERED_COMPACTED_INDEX_SLOT: Final = Layout(
+    "TIERED_COMPACTED_INDEX_SLOT",
+    ">ii",
+    8,
+    (
+        Field("position", 0, 4, "i"),
+        Field("length", 4, 4, "i"),
+    ),
+)
+TIERED_COMPACTED_INDEX_ITEM: Final = Layout(
+    "TIERED_COMPACTED_INDEX_ITEM",
+    ">iiiqii",
+    28,
+    (
+        Field("key_hash", 0, 4, "i"),
+        Field("topic_id", 4, 4, "i"),
+        Field("queue_id", 8, 4, "i"),
+        Field("physical_offset", 12, 8, "q"),
+        Field("size", 20, 4, "i"),
+        Field("time_diff_seconds", 24, 4, "i"),
+    ),
+)
 REMOTING_FRAME: Final = Layout(
     "REMOTING_FRAME",
     ">iI",

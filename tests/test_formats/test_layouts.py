@@ -22,6 +22,7 @@ from formats import (
     indexfile,
     layouts,
     remoting,
+    tiered,
     timer,
 )
 from formats.declare import field
@@ -40,6 +41,19 @@ SCHEMAS: dict[str, tuple[Layout, Struct, dict[str, int]]] = {
     "timer_slot": (layouts.TIMER_SLOT, timer.SLOT, {}),
     "timer_unit": (layouts.TIMER_UNIT, timer.UNIT, {}),
     "timer_checkpoint": (layouts.TIMER_CHECKPOINT, timer.CHECKPOINT, {}),
+    "tiered_index_header": (layouts.TIERED_INDEX_HEADER, tiered.INDEX_HEADER, {}),
+    "tiered_index_slot": (layouts.TIERED_INDEX_SLOT, tiered.INDEX_SLOT, {}),
+    "tiered_index_item": (layouts.TIERED_INDEX_ITEM, tiered.INDEX_ITEM, {}),
+    "tiered_compacted_slot": (
+        layouts.TIERED_COMPACTED_INDEX_SLOT,
+        tiered.COMPACTED_INDEX_SLOT,
+        {},
+    ),
+    "tiered_compacted_item": (
+        layouts.TIERED_COMPACTED_INDEX_ITEM,
+        tiered.COMPACTED_INDEX_ITEM,
+        {},
+    ),
     "remoting_frame": (layouts.REMOTING_FRAME, remoting.FRAME_PREFIX, {}),
     "remoting_header": (layouts.REMOTING_HEADER, remoting.BINARY_HEADER, {}),
     "ha_report": (layouts.HA_REPORT, ha.REPORT, {}),
