@@ -13,7 +13,7 @@ class RepairStepRow(TypedDict):
     action: Annotated[
         str,
         "`quarantine`, `cut-tail`, `rebuild-queues`, `rebuild-queue`, `rebuild-index`, "
-        "`restore-config`, `set-offset` or `set-checkpoint`",
+        "`rebuild-timer`, `restore-config`, `set-offset` or `set-checkpoint`",
     ]
     path: Annotated[str, "the file or directory that it changes, relative to the store"]
     topic: Annotated[str | None, "topic, of a step for one queue"]

@@ -74,10 +74,10 @@ def command(
     """Repair a store by a plan that can be taken back.
 
     --plan looks at everything that verify, lint and config check look at, and writes down as JSON
-    what can be mended: queues, index and checkpoint from the log, a torn tail, files that do not
-    belong there, a file of config/ from its .bak, offsets outside their queues. Each step says what
-    it changes and what it sacrifices. Whole steps may be taken out of the file. The store is only
-    read. A damaged log is for `rmqctl salvage`.
+    what can be mended: queues, index and checkpoint from the log, the timer of 5.x from its
+    messages, a torn tail, files that do not belong there, a file of config/ from its .bak, offsets
+    outside their queues. Each step says what it changes and what it sacrifices. Whole steps may be
+    taken out of the file. The store is only read. A damaged log is for `rmqctl salvage`.
 
     --apply compares the store with the plan, builds everything beside it, and then puts it in
     place; what was there stays in rmqctl-backup-<time>/ in the store. After a kill or a full disk

@@ -20,7 +20,7 @@ from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
-from rmqctl.engine.services.timerset import TimerSet
+from rmqctl.engine.services.timerset import Counts, TimerSet
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import check_understood, is_of_5
 from rmqctl.engine.store import Store
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 _STAGING = "rmqctl-timer"
 _LEAST_FILE_SIZE = constants.TIMER_UNIT_SIZE + constants.TIMER_MIN_BLANK_LENGTH
-_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
+#: What makes up a timer.
+TIMER_PARTS = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
 
 
 def rebuild_timer(
@@ -82,7 +83,7 @@ def replace_timer(store: Store, timer: Timer, waiting: TimerSet) -> list[str]:
     root = store.root
     staging, kept = root / _STAGING, root / kept_name()
     try:
-        for name in (*_PARTS, _STAGING):
+        for name in (*TIMER_PARTS, _STAGING):
             refuse_links(root, Path(name))
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
@@ -126,20 +127,40 @@ def carry_timer(
 def _has_timer(root: Path) -> bool:
     """Whether there is a part of a timer, or a message for one."""
     queue = Path(paths.CONSUME_QUEUE) / constants.TIMER_TOPIC
-    return any(os.path.lexists(root / name) for name in (*_PARTS, queue))
+    return any(os.path.lexists(root / name) for name in (*TIMER_PARTS, queue))
+
+
+def build_timer(root: Path, config: MessageStoreConfig, output: Path, now: int) -> None:
+    """Builds the timer of a store below ``output``, where none is yet, and changes nothing of the
+    store. For who has its lock; errors as of :func:`rebuild_timer`."""
+    with Store(root, config) as store:
+        timer = Timer(store)
+        try:
+            _write(store, timer, TimerSet(store, timer, now), output)
+        finally:
+            timer.close()
+
+
+def planned_timer(store: Store, now: int) -> Counts:
+    """What a timer made anew at ``now`` (ms) would hold; nothing is written."""
+    return _planned_set(store, now).counts
+
+
+def _planned_set(store: Store, now: int) -> TimerSet:
+    timer = Timer(store)
+    try:
+        waiting = TimerSet(store, timer, now)
+        for _ in waiting.messages():
+            pass
+    finally:
+        timer.close()
+    return waiting
 
 
 def _planned(root: Path, config: MessageStoreConfig, now: int) -> TimerRebuildSummary:
     """What a rebuild would make; nothing is written."""
     with Store(root, config) as store:
-        timer = Timer(store)
-        try:
-            waiting = TimerSet(store, timer, now)
-            for _ in waiting.messages():
-                pass
-        finally:
-            timer.close()
-    return _summary(waiting, [])
+        return _summary(_planned_set(store, now), [])
 
 
 def _summary(waiting: TimerSet, kept: list[str]) -> TimerRebuildSummary:

@@ -47,6 +47,8 @@ class Move(NamedTuple):
 
     :param steps: numbers of the steps that it is of.
     :param made: directories that are made for it.
+    :param late: the new one comes into its place behind all other moves, and goes before they are
+        taken back; the old one is away meanwhile.
     """
 
     path: str
@@ -56,6 +58,7 @@ class Move(NamedTuple):
     made: tuple[str, ...] = ()
     position: int = 0
     length: int = 0
+    late: bool = False
 
 
 class Journal(NamedTuple):
@@ -118,13 +121,15 @@ def _is_of_repair(move: Move) -> bool:
         return False
     if not all(type(one) is str and is_below(one) for one in (move.path, *move.made)):
         return False
-    if not {type(move.old), type(move.new)} <= {dict, NoneType}:
+    if not {type(move.old), type(move.new)} <= {dict, NoneType} or {type(move.late)} != {bool}:
         return False
     first, *rest = move.path.split("/")
     if first == paths.COMMIT_LOG:
         return bool(rest) and move.new is None and not move.made
     rooms = (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX, brokerjson.CONFIG)
-    return not move.length and (first in rooms or move.path == paths.CHECKPOINT)
+    files = (paths.CHECKPOINT, paths.TIMER_WHEEL)
+    is_ours = first in (*rooms, paths.TIMER_LOG) or move.path in files
+    return not move.length and is_ours
 
 
 class Mover:
@@ -214,8 +219,12 @@ class Mover:
             for move in self._journal.moves:
                 if move.length:
                     self._zero(move)
+                elif move.late:
+                    self._take(move)
                 else:
                     self._replace(move)
+            for move in self._late():
+                self._replace(move)
 
     def back(self) -> None:
         """Takes all moves back; what was a backup is a repair again. Errors as of
@@ -226,18 +235,38 @@ class Mover:
                 os.rename(self._directory, repair)
                 self._directory = repair
                 sync(self._root)
+            for move in self._late():
+                self._withdraw(move)
             for move in reversed(self._journal.moves):
                 if move.length:
                     self._restore_tail(move)
                 else:
                     self._return(move)
 
-    def _replace(self, move: Move) -> None:
-        target, old, new = self._places(move)
+    def _late(self) -> list[Move]:
+        return [move for move in self._journal.moves if move.late]
+
+    def _take(self, move: Move) -> None:
+        """The old one goes to where it is kept."""
+        target, old, _ = self._places(move)
         refuse_links(self._root, Path(move.path).parent)
         if move.old is not None and not os.path.lexists(old):
             os.rename(target, old)
             sync(old.parent)
+            sync(target.parent)
+
+    def _withdraw(self, move: Move) -> None:
+        """The new one goes back to where it was built."""
+        target, _, new = self._places(move)
+        refuse_links(self._root, Path(move.path).parent)
+        if move.new is not None and not os.path.lexists(new):
+            new.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(target, new)
+            sync(target.parent)
+
+    def _replace(self, move: Move) -> None:
+        self._take(move)
+        target, _, new = self._places(move)
         if move.new is not None and os.path.lexists(new):
             if os.path.lexists(target):
                 raise FileExistsError(17, "something stands there that was not there", str(target))
@@ -247,11 +276,8 @@ class Mover:
         sync(target.parent)
 
     def _return(self, move: Move) -> None:
-        target, old, new = self._places(move)
-        refuse_links(self._root, Path(move.path).parent)
-        if move.new is not None and not os.path.lexists(new):
-            new.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(target, new)
+        self._withdraw(move)
+        target, old, _ = self._places(move)
         for name in reversed(move.made):
             path = self._root / name
             if path.is_dir() and not any(path.iterdir()):

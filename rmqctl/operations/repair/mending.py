@@ -32,6 +32,16 @@ _INDEX_CODES = frozenset(
         *("index-slot-mismatch", "index-header-mismatch", "index-length-mismatch"),
     )
 )
+#: Beside these ``timer-message-expired``: nobody has its messages any more.
+_TIMER_CODES = frozenset(
+    (
+        *("timer-wheel-length", "timer-wheel-missing", "timer-log-length"),
+        *("timer-log-file-missing", "timer-log-cut-short", "timer-log-lost"),
+        *("timer-checkpoint-missing", "timer-queue-lost", "timer-slot-misplaced"),
+        *("timer-chain-broken", "timer-unit-unreachable", "timer-unit-past-log-end"),
+        "timer-unit-mismatch",
+    )
+)
 _CHECKPOINT_CODES = frozenset(
     ("checkpoint-missing", "checkpoint-unreadable", "checkpoint-in-future", "checkpoint-zero")
 )
@@ -71,6 +81,8 @@ class Mending:
             return (model.REBUILD_QUEUES,)
         if code in _INDEX_CODES:
             return (model.REBUILD_INDEX,)
+        if code in _TIMER_CODES:
+            return (model.REBUILD_TIMER,)
         if code in _CHECKPOINT_CODES:
             return (model.SET_CHECKPOINT,)
         if code in ("torn-tail", "stale-record"):

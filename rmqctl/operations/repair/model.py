@@ -17,6 +17,7 @@ CUT_TAIL = "cut-tail"
 REBUILD_QUEUES = "rebuild-queues"
 REBUILD_QUEUE = "rebuild-queue"
 REBUILD_INDEX = "rebuild-index"
+REBUILD_TIMER = "rebuild-timer"
 RESTORE_CONFIG = "restore-config"
 SET_OFFSET = "set-offset"
 SET_CHECKPOINT = "set-checkpoint"
@@ -27,6 +28,7 @@ ACTIONS: dict[str, dict[str, type]] = {
     REBUILD_QUEUES: {},
     REBUILD_QUEUE: {"topic": str, "queue_id": int},
     REBUILD_INDEX: {},
+    REBUILD_TIMER: {},
     RESTORE_CONFIG: {"path": str},
     SET_OFFSET: {
         "path": str,
@@ -72,6 +74,7 @@ class Step(NamedTuple):
         whole = {
             REBUILD_QUEUES: "consumequeue",
             REBUILD_INDEX: "index",
+            REBUILD_TIMER: "timerwheel",
             SET_CHECKPOINT: "checkpoint",
         }
         return whole.get(self.action) or str(self.what["path"])

@@ -29,8 +29,8 @@ def check_movable(root: Path, steps: tuple[model.Step, ...]) -> None:
     """
     mounts = set(_mounts_in(root.resolve()))
     for step in steps:
-        is_queue = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE)
-        for path in touched(step) if is_queue else [step.path]:
+        is_many = step.action in (model.REBUILD_QUEUES, model.REBUILD_QUEUE, model.REBUILD_TIMER)
+        for path in touched(step) if is_many else [step.path]:
             refuse_links(root, Path(path).parent)
             if step.action == model.CUT_TAIL:  # It is stored into where it lies.
                 _check_right(root / path)

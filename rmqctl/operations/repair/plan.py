@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from formats import constants
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import check_not_amid_repair
 from rmqctl.engine.messagestore import MessageStore
@@ -23,6 +24,7 @@ from rmqctl.operations.doctor.checkpoint import NAMES, concerned, place_of, proo
 from rmqctl.operations.doctor.lint import Summary as LintSummary
 from rmqctl.operations.doctor.lint import lint
 from rmqctl.operations.mend.rebuild import plan_rebuild
+from rmqctl.operations.mend.timer import TIMER_PARTS
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.fingerprint import fingerprint, log_fingerprint
@@ -51,6 +53,9 @@ _SETTINGS = (
     "message_delay_level",
     "enable_lmq",
     "enable_multi_dispatch",
+    "mapped_file_size_timer_log",
+    "timer_precision_ms",
+    "timer_roll_window_slot",
 )
 #: Findings with which the messages of a queue take each other's places in one that is made anew.
 _BLOCKS_QUEUE = frozenset(("queue-begun-again", "queue-offset-repeated"))
@@ -165,6 +170,9 @@ class _Gathered:
             if why is not None:
                 self._give_up(key, why)
         self._merge_quarantines()
+        why = self._objection_to_timer()
+        if why is not None:
+            self._give_up((model.REBUILD_TIMER,), why)
         for key in [key for key in codes if key[0] == model.SET_OFFSET]:
             why = self._objection_to_offset(key)
             if why is not None:
@@ -214,6 +222,23 @@ class _Gathered:
             return "In some queues messages of the log claim one place: rebuild the others singly."
         if action in rebuilds:
             return self._rebuild_problem(key)
+        return None
+
+    def _objection_to_timer(self) -> str | None:
+        """Why the timer must not be made anew, as it has to be; None: it may, or need not."""
+        codes = self._codes
+        if (model.REBUILD_TIMER,) not in codes:
+            return None
+        if self._mending.log_problem:
+            return self._mending.log_problem
+        queue = (model.REBUILD_QUEUE, constants.TIMER_TOPIC, 0)
+        if (model.REBUILD_INDEX,) in codes or (model.REBUILD_QUEUES,) in codes or queue in codes:
+            return (
+                "The timer is made from the queue of rmq_sys_wheel_timer, and the index says which "
+                "of its messages were delivered: make a new plan when these are mended."
+            )
+        if self._is_behind:
+            return "Records wait for their units: `rmqctl flush` first, then make a new plan."
         return None
 
     def _has_message(self, key: Key) -> bool:
@@ -333,4 +358,7 @@ def touched(step: Step) -> list[str]:
         return [f"{name}/{queue}" for name in (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT)]
     if step.action == model.REBUILD_QUEUES:
         return [paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT]
+    if step.action == model.REBUILD_TIMER:
+        queue = f"{paths.CONSUME_QUEUE}/{constants.TIMER_TOPIC}/0"
+        return [*TIMER_PARTS, queue]
     return [step.path]

@@ -15,11 +15,13 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import is_offset_name
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.unfinished import REPAIR
+from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.checkpoint import Checkpoint, write_checkpoint
 from rmqctl.engine.state.consumeroffsets import ConsumerOffsets
 from rmqctl.operations.mend.rebuild import check_explained, one_pass, plan_rebuild
 from rmqctl.operations.mend.swap import refuse_links
+from rmqctl.operations.mend.timer import TIMER_PARTS, build_timer
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.repair import model
 from rmqctl.operations.repair.errors import PlanDoesNotFit
@@ -76,6 +78,8 @@ class _Stage:
             self._rebuild(progress, jobs)
         for step in self._steps(*_REBUILDS):
             yield from self._rebuilt(step)
+        for step in self._steps(model.REBUILD_TIMER):
+            yield from self._timer(step)
         by_path: dict[str, list[Step]] = {}
         for step in self._steps(model.RESTORE_CONFIG, model.SET_OFFSET):
             by_path.setdefault(step.path, []).append(step)
@@ -152,6 +156,14 @@ class _Stage:
                 self._refuse_empty(step)
             if move.old is not None or move.new is not None:
                 yield move
+
+    def _timer(self, step: Step) -> Iterator[Move]:
+        """The wheel comes last, and the old one is away meanwhile: its slots name places of the old
+        timer log, by which a broker would deliver messages before their time."""
+        build_timer(self._root, self._config, self._new, system_clock())
+        for path in TIMER_PARTS:
+            move = self._move(path, step.number)
+            yield move._replace(late=path == step.path)
 
     def _refuse_empty(self, step: Step) -> None:
         """:raises PlanDoesNotFit: a queue would begin at 0 again, for the log has no message of it

@@ -6,7 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.state import brokerjson
+from rmqctl.operations.mend.timer import planned_timer
 from rmqctl.operations.repair import model
 
 if TYPE_CHECKING:
@@ -67,6 +69,23 @@ def _rebuild_index(store: MessageStore, step: Step) -> tuple[str, str]:
     return f"Makes the whole index from the log{some}.", f"Nothing that the log has.{abort}"
 
 
+def _rebuild_timer(store: MessageStore, step: Step) -> tuple[str, str]:
+    counts = planned_timer(store, system_clock())
+    recalls = f", and {counts.recalls} that recall one" if counts.recalls else ""
+    changes = (
+        f"Makes wheel, timer log and check point of the timer from {counts.messages} messages that "
+        f"wait{recalls}."
+    )
+    lost = counts.gone + counts.unreadable
+    sacrifices = [f"{lost} messages that the log has no more, or no time of."] if lost else []
+    if counts.doubtful:
+        sacrifices.append(
+            f"{counts.doubtful} messages that are due may be delivered twice: nothing tells "
+            "whether they were."
+        )
+    return changes, " ".join(sacrifices) or "Nothing that the log has."
+
+
 def _restore_config(store: MessageStore, step: Step) -> tuple[str, str]:
     copy = (store.root / (step.path + brokerjson.BACKUP)).stat()
     when = _time(copy.st_mtime_ns // 1_000_000)
@@ -115,6 +134,7 @@ _SAID = {
     model.REBUILD_QUEUES: _rebuild_queues,
     model.REBUILD_QUEUE: _rebuild_queue,
     model.REBUILD_INDEX: _rebuild_index,
+    model.REBUILD_TIMER: _rebuild_timer,
     model.RESTORE_CONFIG: _restore_config,
     model.SET_OFFSET: _set_offset,
     model.SET_CHECKPOINT: _set_checkpoint,
