@@ -14,11 +14,14 @@ TOPIC_LENGTH: Final = struct.Struct(">i")
 QUEUE_ID: Final = struct.Struct(">i")
 QUEUE_OFFSET: Final = struct.Struct(">q")
 MAX: Final = b"max"
+MIN: Final = b"min"
 #: ``RocksDBConsumeQueueOffsetTable.MAX_PHYSICAL_OFFSET_CHECKPOINT``: the "topic" whose end says how
 #: far queues are built.
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 #: Of a unit: commit log offset, size, tags code, store time.
 UNIT: Final = struct.Struct(">qiqq")
+#: Of the checkpoint: the commit log offset up to which queues are built.
+BUILT_TO: Final = struct.Struct(">q")
 #: Of an end: commit log offset and queue offset of that unit.
 END: Final = struct.Struct(">qq")
 
@@ -27,6 +30,13 @@ def unit_key(topic: str, queue_id: int, queue_offset: int) -> bytes:
     """The key of a unit."""
     name = topic.encode()
     numbers = MARK + QUEUE_ID.pack(queue_id) + MARK + QUEUE_OFFSET.pack(queue_offset)
+    return TOPIC_LENGTH.pack(len(name)) + MARK + name + numbers
+
+
+def end_key(topic: str, queue_id: int, which: bytes = MAX) -> bytes:
+    """The key of a queue's last unit (:data:`MAX`), or of its first one (:data:`MIN`)."""
+    name = topic.encode()
+    numbers = MARK + which + MARK + QUEUE_ID.pack(queue_id)
     return TOPIC_LENGTH.pack(len(name)) + MARK + name + numbers
 
 

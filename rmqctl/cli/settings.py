@@ -144,14 +144,23 @@ class Settings(NamedTuple):
             )
 
     def note_queues(self, store: MessageStore) -> None:
-        """Says when the queues are none that are read, so that nothing is found in them."""
-        from rmqctl.engine.state.laterversions import queues_not_understood
+        """Says when the queues are none that are read, so that nothing is found in them, and when
+        others are there beside those that are."""
+        from rmqctl.engine.state.laterversions import has_doubtful_queues, queues_in_rocksdb
 
-        if queues_not_understood(store.root)(None):
+        if store.queues.in_files and queues_in_rocksdb(store.root, store.config) is not None:
+            from rmqctl.installed import install_command
+
             self.note(
-                "note: this broker keeps its queues in RocksDB, which are not read: what is in "
-                "them does not count here. `rmqctl walk commitlog` shows every message, and "
-                "`rmqctl rebuild queues --to-file-queues --in-place` makes files of them."
+                "note: this broker keeps its queues in RocksDB, which are not read without the "
+                "package rocksdict: what is in them does not count here. Install it with "
+                f"`{install_command('rocksdb')}`. `rmqctl walk commitlog` shows every message, and "
+                "`rmqctl rebuild queues --to-file-queues --in-place` makes files of the queues."
+            )
+        elif has_doubtful_queues(store.root, store.config):
+            self.note(
+                "note: this store has queues in RocksDB, too; those in files are read. Where its "
+                "broker reads the others, give its broker.conf, with storeType=defaultRocksDB."
             )
 
     def note_version(self, store: MessageStore, instead: str) -> None:
@@ -224,12 +233,13 @@ class Settings(NamedTuple):
     def note_absent_queue(self, store: MessageStore, topic: str, queue_id: int) -> None:
         """A note when the store has no such queue, mostly because a name is mistyped, and when its
         files have wrong lengths."""
-        from rmqctl.engine.state.laterversions import queues_not_understood
+        from rmqctl.engine.state.laterversions import queues_in_rocksdb
 
+        self.note_queues(store)
         queue = store.consume_queue(topic, queue_id)
-        if queue is None and queues_not_understood(store.root)(None):
-            self.note_queues(store)
-        elif queue is None:
+        if queue is None and store.queues.in_files and queues_in_rocksdb(store.root, store.config):
+            return  # That has been said.
+        if queue is None:
             self.note(
                 f"note: there is no queue {queue_id} of topic {topic!r}: `rmqctl queues` lists all."
             )

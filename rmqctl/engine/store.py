@@ -23,11 +23,11 @@ from rmqctl.engine.log.end import LogEnd
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
-from rmqctl.engine.queue.queuetable import ConsumeQueueTable, ConsumeQueueTableReader
+from rmqctl.engine.queue.queuetable import ConsumeQueueTable, open_queue_table
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import batch_topics, is_of_5, record_form
+from rmqctl.engine.state.laterversions import batch_topics, record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -105,14 +105,7 @@ class Store:
         return open_commit_log(self.root, self.config, file_size)
 
     def _open_queues(self) -> ConsumeQueueTable:
-        ext = self.root / paths.CONSUME_QUEUE_EXT
-        return ConsumeQueueTableReader(
-            self.root / paths.CONSUME_QUEUE,
-            consume_queue_file_size(self.root, self.config),
-            ext_directory=ext if ext.is_dir() else None,
-            drops_empty=is_of_5(self.root),
-            log_range=self._log_range,
-        )
+        return open_queue_table(self.root, self.config, self._log_range)
 
     def _open_index(self) -> IndexService:
         from rmqctl.engine.index.geometry import known_geometry
@@ -128,12 +121,17 @@ class Store:
         from rmqctl.engine.start.lastrecord import proven_last
         from rmqctl.engine.start.logend import find_end
 
+        # The log's end does not depend on whether a database can be read.
+        if not self.queues.in_files:
+            return self._settled(find_end(self.commit_log, []))
         last = proven_last(self.commit_log, self.queues)
         if last is not None:
             newest = [(last.physical_offset, last.total_size)]
         else:
             newest = self.newest_units()
-        end = find_end(self.commit_log, newest)
+        return self._settled(find_end(self.commit_log, newest))
+
+    def _settled(self, end: LogEnd) -> LogEnd:
         if end.obstacle is not None:
             return end._replace(offset=self.commit_log.files.end_offset)
         return end
@@ -158,6 +156,8 @@ class Store:
     @property
     def irregular(self) -> list[FileEntry]:
         """Files of log and queues of another length than the others; looks at every queue."""
+        if not self.queues.in_files:
+            return self.commit_log.files.irregular
         return self.commit_log.files.irregular + self._look_at_queues().irregular
 
     @property
@@ -173,6 +173,10 @@ class Store:
 
     def _ask_queues(self) -> _QueuesSeen:
         seen, table = _QueuesSeen([], []), self.queues
+        if not table.in_files:
+            ends = (end.last for end in table.ends())
+            seen.newest.extend((last.physical_offset, last.size) for last in ends if last)
+            return seen
         for topic, queue_id, path in paths.queue_paths(table.directory):
             end = queue_end(topic, queue_id, path, table.file_size)
             last = None

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from rmqctl.engine.files.paths import is_queue_id, scan_names, topic_directory_problem
 from rmqctl.engine.record.record import Record
 from rmqctl.library.messages import Messages
 from rmqctl.library.queue import Queue, QueueMessages
@@ -69,10 +68,7 @@ def queue_ids(store: Store, topic: str) -> list[int]:
 
     :raises CannotRead: the system refuses to list them. :raises ValueError: the store is closed.
     """
-    directory = store.engine.queues.directory
-    if topic_directory_problem(topic) is not None:
-        return []
-    return sorted(int(name) for name in scan_names(directory / topic) if is_queue_id(name))
+    return [where.queue_id for where in store.engine.queues.directories_of(topic)]
 
 
 class Queues(Mapping[int, Queue]):
@@ -113,8 +109,7 @@ class Topics(Mapping[str, Topic]):
         return isinstance(name, str) and bool(queue_ids(self._store, name))
 
     def __iter__(self) -> Iterator[str]:
-        directory = self._store.engine.queues.directory
-        return (name for name in scan_names(directory) if queue_ids(self._store, name))
+        return iter(self._store.engine.queues.topics())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -129,8 +129,9 @@ FEATURES = {
     ),
     "rocksdb": Feature(
         "Queues in RocksDB",
-        "named; writing is refused. `rebuild queues --to-file-queues` makes file queues of them,"
-        " and JSON files of topics, groups and offsets: a broker goes on with these",
+        "read with the extra `rocksdb`, as far as their broker has flushed them; writing is"
+        " refused. `rebuild queues --to-file-queues` makes file queues of them, and JSON files of"
+        " topics, groups and offsets: a broker goes on with these",
         "5.3.3",
     ),
     "batch-queues": Feature(

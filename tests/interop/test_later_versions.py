@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner, property_crc
 from rmqctl.engine.record.record import Record
@@ -258,14 +257,13 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
         assert json.loads(done.stdout)[0]["body"] == text
 
 
-UNREAD = {
-    "queues in RocksDB": ({"storeType": "defaultRocksDB"}, "TopicA", CONSUME_QUEUE, 5),
+UNREAD: dict[str, tuple[Row, str, str, int]] = {
     "batch queues": ({}, "BatchTopic", "batchconsumequeue", 0),
     "compacted topics": ({}, "CompactTopic", "compaction/compactionLog", 0),
 }
 
 
-@pytest.mark.proves("rocksdb", "batch-queues", "compaction", level="named")
+@pytest.mark.proves("batch-queues", "compaction", level="named")
 @pytest.mark.parametrize("what", UNREAD)
 def test_what_is_not_read_is_named(
     engine: Engine, chance: random.Random, tmp_path: Path, what: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from rmqctl.operations.mend.tofiles import convert, plan_conversion
 from tests.interop import rocksstore
 from tests.interop.engine import Engine
 from tests.interop.popstore import send
-from tests.interop.stores import assert_clean, config_of
+from tests.interop.stores import (
+    Messages,
+    as_4_9_3_answers,
+    assert_clean,
+    assert_same,
+    config_of,
+    rows_of,
+    settings,
+)
 
 pytestmark = pytest.mark.parametrize(
     "version",
@@ -60,3 +69,22 @@ def test_a_broker_with_file_queues_goes_on(engine: Engine, tmp_path: Path) -> No
     assert engine.ask("offsets")["bills@readers"] == {"0": 6}
     engine.ask("stop")
     assert_clean(root, config_of(rocksstore.VALUES), ("not-understood", "log-starts-late"))
+
+
+@pytest.mark.proves("rocksdb", level="partly")
+def test_queues_are_read_as_the_engine_reads_them(
+    engine: Engine, chance: random.Random, tmp_path: Path
+) -> None:
+    """Ends, units and answers to pulls are those of the engine, which has them in memory; read is
+    what it leaves when it stops."""
+    values = {**settings(chance, light_queues=False), "storeType": "defaultRocksDB"}
+    root = tmp_path / "store"
+    store = engine.open(root, values)
+    messages = Messages(chance, values, engine.version)
+    store.put([messages.plain() for _ in range(200)])
+    store.settle()
+    said = as_4_9_3_answers(store.dump())
+    store.shutdown()
+    assert said["unit"] and said["get"]
+    assert_same(rows_of(root, config_of(values), said), said)
+    assert_clean(root, config_of(values), ("not-understood",))

@@ -111,14 +111,19 @@ def test_without_consent_nothing_changes(
     ("line", "code"),
     [
         ("queues", 0),
+        ("walk queue", 0),
         ("pop ls", 0),
         ("timer ls", 0),
+        ("groups", 0),
+        ("topics", 0),
         ("pull --topic orders --queue-id 0", 1),
     ],
 )
 def test_what_looks_into_queues_says_that_they_are_not_read(
-    cli: Cli, root: Path, line: str, code: int
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int
 ) -> None:
+    """Without the library; tests/test_cli/test_rocksdb_queues.py has what is read with it."""
+    monkeypatch.setattr("rmqctl.engine.state.rocksdb.is_readable", lambda: False)
     done = call(cli, root, *line.split())
     assert done.code == code and "queues in RocksDB" in done.err and "--to-file-queues" in done.err
 

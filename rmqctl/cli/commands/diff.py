@@ -37,6 +37,7 @@ def command(settings: Settings, other: Path) -> int:
     with settings.open() as a, MessageStore(other, in_own_directory(config)) as b:
         for store in (a, b):
             settings.note_config(store)
+            settings.note_queues(store)
         diff = Diff(a, b)
         with (
             settings.writer("difference") as writer,

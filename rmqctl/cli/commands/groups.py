@@ -63,6 +63,7 @@ def command(
         return keep_watching(settings, main_type, interval, rows)
     with settings.open() as store, settings.writer(main_type) as writer:
         settings.note_config(store)
+        settings.note_queues(store)
         summary = writer.rows(rows(store))
     if summary["past_queue"]:
         settings.note(

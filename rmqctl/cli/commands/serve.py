@@ -346,6 +346,7 @@ def _say_what_is_odd(
     from rmqctl.engine.state.topicconfig import needs_no_config
 
     settings.note_config(store)
+    settings.note_queues(store)
     if names := [one for one in served.topics.without_config if not needs_no_config(one)]:
         settings.note(
             f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."

@@ -31,6 +31,7 @@ def command(settings: Settings, topic: str | None, no_bytes: bool) -> int:
 
     with settings.open() as store, settings.writer("topic") as writer:
         settings.note_config(store)
+        settings.note_queues(store)
         queues = sum(1 for _ in store.queues.directories())
         with settings.progress("topics", queues, writer, counts=True) as advance:
             rows = topics(store, topic, sums_bytes=not no_bytes, progress=advance)

@@ -157,6 +157,7 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
     check_range("--offset", offset, "--end-offset", end_offset)
     what = Selection(**selection)
     with settings.open() as store, settings.writer("unit", bulk=True) as writer:
+        settings.note_queues(store)
         where = (store, what, offset or 0, end_offset)
         rows = queue_lines(*where, form=writer.form) if writer.form else walk_queues(*where)
         summary = writer.rows(rows)

@@ -59,6 +59,9 @@ class ConsumeQueue:
     be written; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
     """
 
+    #: Whether it lies in files of its own.
+    in_files = True
+
     def __init__(
         self,
         directory: Path,
@@ -102,6 +105,16 @@ class ConsumeQueue:
         if position % UNIT_SIZE:
             return 0
         return max(min(entry.size, self.files.file_size) - position, 0) // UNIT_SIZE
+
+    def end_of_file(self, queue_offset: int) -> int:
+        """The queue offset behind the file that has one: no answer to a pull goes beyond it."""
+        file_units = self.files.file_size // UNIT_SIZE
+        return queue_offset + file_units - queue_offset % file_units
+
+    def behind_hole(self, queue_offset: int) -> int:
+        """Where a consumer is to go on that asks for a unit which stands in no file
+        (``ConsumeQueue#rollNextFile``)."""
+        return self.end_of_file(queue_offset)
 
     def _find_end(self) -> int:
         """Byte offset after the last valid unit: a bisection in the last file that holds one."""

@@ -14,18 +14,25 @@ from typing import TYPE_CHECKING
 
 from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
     QueueDirectory,
     check_topic_directory,
     queue_directories,
+    queue_paths,
     queue_paths_of,
     topic_directory_problem,
 )
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.recovery import has_hole, written_units
+from rmqctl.engine.settings.filesizes import consume_queue_file_size
+from rmqctl.engine.state.laterversions import is_of_5, queues_in_rocksdb
 from rmqctl.errors import QueueHasHole
 
 if TYPE_CHECKING:
+    from rmqctl.engine.queue.ends import QueueEnd
     from rmqctl.engine.queue.extension import ConsumeQueueExt
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 
 KEEP = 96
 
@@ -35,6 +42,9 @@ LogRange = Callable[[], tuple[int, int]]
 class ConsumeQueueTable(ABC):
     """Queues below ``directory``, for reading or for writing. Any thread may ask for a queue and
     read it while one writes."""
+
+    #: Whether they lie in files of their own.
+    in_files = True
 
     def __init__(
         self,
@@ -63,6 +73,10 @@ class ConsumeQueueTable(ABC):
         """Every queue that has a directory, sorted by topic and number."""
         return queue_directories(self.directory)
 
+    def topics(self) -> list[str]:
+        """Names of topics that have queues, sorted."""
+        return list(dict.fromkeys(topic for topic, _, _ in queue_paths(self.directory)))
+
     def directories_of(self, topic: str) -> Iterator[QueueDirectory]:
         """Those of one topic, sorted by number; none where no queue can have it."""
         if topic_directory_problem(topic) is not None:
@@ -76,6 +90,15 @@ class ConsumeQueueTable(ABC):
 
         :raises TopicNotAllowed: the topic names no directory of its own.
         """
+
+    def ends(self) -> Iterator[QueueEnd]:
+        """The end of every queue that is not in files, which tell theirs themselves."""
+        return iter(())
+
+    def as_stored(self, where: QueueDirectory) -> ConsumeQueue | None:
+        """The queue as its files are, whatever range the log has; of files of wrong lengths those
+        units that are there."""
+        return ConsumeQueue(where.path, where.topic, where.queue_id, self.file_size)
 
     def next_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the next unit, 0 in a queue that is not there.
@@ -153,6 +176,34 @@ class ConsumeQueueTableReader(ConsumeQueueTable):
 
     def close(self) -> None:
         self._open.clear()
+
+
+def open_queue_table(
+    root: Path, config: MessageStoreConfig, log_range: LogRange, *, strict: bool = False
+) -> ConsumeQueueTable:
+    """The queues of a store for reading, in files or in RocksDB, whichever its broker reads. Those
+    in RocksDB, where there is nothing to read them with, are none.
+
+    :param strict: that of :class:`ConsumeQueue`.
+    """
+    database = queues_in_rocksdb(root, config)
+    if database is not None:
+        from rmqctl.engine.state.rocksdb import is_readable
+
+        if is_readable():
+            from rmqctl.engine.queue.rocksdbqueue import RocksDBQueueTable
+
+            size = config.mapped_file_size_consume_queue
+            return RocksDBQueueTable(root / database, size, log_range)
+    ext = root / CONSUME_QUEUE_EXT
+    return ConsumeQueueTableReader(
+        root / CONSUME_QUEUE,
+        consume_queue_file_size(root, config),
+        ext_directory=ext if ext.is_dir() else None,
+        drops_empty=is_of_5(root),
+        log_range=log_range,
+        strict=strict,
+    )
 
 
 def _let_go(key: tuple[str, int], queue: ConsumeQueue) -> None:

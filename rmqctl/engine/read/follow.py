@@ -22,7 +22,7 @@ from rmqctl.engine.filters.tags import MessageFilter
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
 from rmqctl.engine.queue.consumequeue import ConsumeQueue, Unit
-from rmqctl.engine.queue.queuetable import ConsumeQueueTableReader
+from rmqctl.engine.queue.queuetable import open_queue_table
 from rmqctl.engine.record.record import (
     BLANK,
     Blank,
@@ -33,8 +33,9 @@ from rmqctl.engine.record.record import (
     body_seen,
     crc_matches,
 )
-from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.rocksdb import RocksDBUnreadable
 from rmqctl.errors import CannotRead, FileLengthContradiction, StoreNotFound
 
 _REMEMBERED = 256
@@ -68,12 +69,10 @@ class LiveStore:
             raise StoreNotFound(path=str(self.root))
         file_size = commit_log_file_size(self.root, self.config)
         self.commit_log = open_commit_log(self.root, self.config, file_size)
-        ext = self.root / paths.CONSUME_QUEUE_EXT
-        self.queues = ConsumeQueueTableReader(
-            self.root / paths.CONSUME_QUEUE,
-            consume_queue_file_size(self.root, self.config),
-            ext_directory=ext if ext.is_dir() else None,
-            log_range=lambda: (self.commit_log.min_offset, self.commit_log.files.end_offset),
+        self.queues = open_queue_table(
+            self.root,
+            self.config,
+            lambda: (self.commit_log.min_offset, self.commit_log.files.end_offset),
             # A file that has no length yet gets one; nothing is passed over meanwhile.
             strict=True,
         )
@@ -285,7 +284,11 @@ class QueueFollower:
             if queue is not None:
                 yield from self._look(queue)
             self.live.succeeded()
-        except (CannotRead, FileLengthContradiction) as error:  # A file has just come or gone.
+        except (
+            CannotRead,
+            FileLengthContradiction,
+            RocksDBUnreadable,
+        ) as error:  # A file has just come or gone.
             self.live.failed(error)
 
     def _look(self, queue: ConsumeQueue) -> Iterator[Record | Moved]:

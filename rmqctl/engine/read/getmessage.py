@@ -142,24 +142,18 @@ def get_message(
         return answer(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset)
     if offset > high:
         return answer(GetMessageStatus.OFFSET_OVERFLOW_BADLY, low if low == 0 else high)
-    end_of_file = end_of_queue_file(queue, offset)
     if queue.unit(offset) is None:
-        nothing = answer(GetMessageStatus.OFFSET_FOUND_NULL, end_of_file)
-        nothing.passed_over = min(end_of_file, high) - offset
+        following = queue.behind_hole(offset)
+        nothing = answer(GetMessageStatus.OFFSET_FOUND_NULL, following)
+        nothing.passed_over = min(following, high) - offset
         return nothing
     limits = TransferLimits(store.config, max_msg_nums, physical_memory)
-    end = min(end_of_file, high)
+    end = min(queue.end_of_file(offset), high)
     if message_filter is None:
         result = _collect_compiled(store, queue, offset, end, limits)
         if result is not None:
             return result
     return _collect(store, queue, offset, end, limits, message_filter)
-
-
-def end_of_queue_file(queue: ConsumeQueue, offset: int) -> int:
-    """The queue offset behind the file that has an offset: no answer goes beyond it."""
-    file_units = queue.files.file_size // UNIT_SIZE
-    return offset + file_units - offset % file_units
 
 
 def _collect_compiled(

@@ -12,7 +12,6 @@ from formats.constants import INT_MAX, INT_MIN
 from rmqctl.engine.read.getmessage import (
     ReadableStore,
     TransferLimits,
-    end_of_queue_file,
     held_units,
 )
 
@@ -52,7 +51,7 @@ def get_stored(
     if not low <= offset < high:
         return None
     limits = TransferLimits(store.config, max_msg_nums)
-    end = min(end_of_queue_file(queue, offset), high)
+    end = min(queue.end_of_file(offset), high)
     held = held_units(store, queue, offset, end, limits, is_filtered=codes is not None)
     compiled = store.commit_log.compiled
     if held is None or compiled is None:

@@ -14,7 +14,7 @@ from rmqctl.engine.files.holes import is_whole
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.filters.tags import TagFilter
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, ConsumeQueue
-from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits, end_of_queue_file
+from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits
 
 #: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
 _WINDOW = 16 << 20
@@ -187,7 +187,7 @@ class LinesOfPulls:
         (data, count, mismatches), following = self._maker.pull(
             units,
             offset,
-            (end_of_queue_file(queue, offset), queue.max_offset),
+            (queue.end_of_file(offset), queue.max_offset),
             mapped.buffer,
             mapped.whole,
             mapped.file_from_offset,

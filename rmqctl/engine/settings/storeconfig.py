@@ -91,6 +91,7 @@ class MessageStoreConfig:
     enable_controller_mode: bool = False
     config_manager_version: str = "v1"
     store_type: str = "default"
+    rocksdb_c_q_double_write_enable: bool = False
     explicit: frozenset[str] = field(default_factory=frozenset)
     overruled: frozenset[str] = field(default_factory=frozenset)
 

@@ -11,5 +11,6 @@ Other rooms use:
 - :mod:`~rmqctl.engine.state.orderinfo`
 - :mod:`~rmqctl.engine.state.persist`
 - :mod:`~rmqctl.engine.state.rocksdb`
+- :mod:`~rmqctl.engine.state.rocksdbqueues`
 - :mod:`~rmqctl.engine.state.topicconfig`
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE, scan_names
+from rmqctl.engine.files.paths import CONSUME_QUEUE, queue_paths, scan_names
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -97,6 +97,46 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
         yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
 
 
+def queues_in_rocksdb(root: Path, config: MessageStoreConfig) -> str | None:
+    """Name below a store of the database that has the queues which its broker reads; None: those in
+    files count.
+
+    A store may have both: its broker was switched from the one to the other, or it writes a copy of
+    the queues in files. What ``storeType`` says counts, and where it says nothing files that are
+    there do, for better or worse (:func:`has_doubtful_queues`).
+    """
+    database = rocksdb_of_queues(root)
+    if database is None:
+        return None
+    if config.is_explicit("store_type"):
+        return database if _is_rocksdb_type(config) else None
+    return None if config.rocksdb_c_q_double_write_enable or _has_files(root) else database
+
+
+def has_doubtful_queues(root: Path, config: MessageStoreConfig) -> bool:
+    """Whether a store has queues in files and in RocksDB, and nothing says which its broker
+    reads."""
+    is_said = config.is_explicit("store_type") or config.rocksdb_c_q_double_write_enable
+    return not is_said and rocksdb_of_queues(root) is not None and _has_files(root)
+
+
+def _has_files(root: Path) -> bool:
+    return next(queue_paths(root / CONSUME_QUEUE), None) is not None
+
+
+def rocksdb_of_queues(root: Path) -> str | None:
+    """Name below a store of a database of queues, whether they count or not."""
+    for name in (CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB):
+        # Path's own raises without the right.
+        if os.path.isfile(root / name / _ROCKSDB_MARK):
+            return name
+    return None
+
+
+def _is_rocksdb_type(config: MessageStoreConfig) -> bool:
+    return config.store_type.lower() == _ROCKSDB_STORE.lower()
+
+
 def _holds_something(path: Path) -> bool:
     """Whether a file is there, or a directory with a file below it: 5.x makes some directories of
     things that nobody has switched on."""
@@ -169,7 +209,7 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
             raise QueuesInRocksDB(path=str(root / name), reason=f"the store keeps its {what}")
-    if config.store_type.lower() == _ROCKSDB_STORE.lower():
+    if _is_rocksdb_type(config):
         raise QueuesInRocksDB(
             path=str(root / CONSUME_QUEUE),
             reason=f"storeType={config.store_type}: its broker keeps queues in RocksDB (5.x)",

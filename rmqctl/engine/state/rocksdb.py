@@ -1,4 +1,5 @@
-"""What 5.x keeps in RocksDB, read only: units and ends of queues, topics, groups and offsets.
+"""What 5.x keeps in RocksDB, read only: the databases, and topics, groups and offsets.
+:mod:`rmqctl.engine.state.rocksdbqueues` has the queues.
 
 The package is ``rocksdict`` (extra ``rocksdb``). A database is opened by a directory of links to
 its files, outside of the store: even to read, the library writes notes beside the files it opens.
@@ -11,12 +12,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from formats import rocksdb as layout
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.topicconfig import data_version
 from rmqctl.errors import UnsupportedStore
@@ -24,7 +25,9 @@ from rmqctl.errors import UnsupportedStore
 if TYPE_CHECKING:
     from types import TracebackType
 
-_DEFAULT, _OFFSET, _VERSION, _FORBIDDEN = "default", "offset", "kvDataVersion", "forbidden"
+_DEFAULT, _VERSION, _FORBIDDEN = "default", "kvDataVersion", "forbidden"
+#: So often a database is opened that changes meanwhile: its broker runs, and merges files.
+_TRIES = 5
 #: More than a broker stores of one topic or group.
 _LARGEST_VALUE = 16 << 20
 
@@ -53,53 +56,75 @@ class RocksDBUnreadable(UnsupportedStore):
     )
 
 
-class QueueEnd(NamedTuple):
-    """The last unit of a queue: where its record is, or was, and its size and tags code; both None
-    when the database has the unit no more."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    size: int | None
-    tags_code: int | None
+def is_readable() -> bool:
+    """Whether the library is there."""
+    return util.find_spec("rocksdict") is not None
 
 
 class Database:
-    """One database, as a context manager. :raises RocksDBMissing: there is no ``rocksdict``.
-    :raises RocksDBUnreadable: the library refuses it."""
+    """One database as it is when it is opened, as a context manager, or by :meth:`open` until
+    :meth:`close` or its last reference. Any thread may read.
+
+    :raises RocksDBMissing: there is no ``rocksdict``.
+    :raises RocksDBUnreadable: the library refuses it.
+    """
 
     def __init__(self, path: Path) -> None:
-        if util.find_spec("rocksdict") is None:
+        if not is_readable():
             from rmqctl.installed import install_command
 
             raise RocksDBMissing(path=str(path), install=install_command("rocksdb"))
         self._path = path
         self._links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
+        self._remove_links = weakref.finalize(self, shutil.rmtree, self._links, ignore_errors=True)
         self._families: dict[str, Any] = {}
         self._database: Any = None
 
     def __enter__(self) -> Database:
-        from rocksdict import AccessType, Options, Rdict
+        return self.open()
 
+    def open(self) -> Database:
+        """Opens it, again when its files change meanwhile."""
         try:
-            for entry in os.scandir(self._path):
-                if entry.is_file(follow_symlinks=False):
-                    (self._links / entry.name).symlink_to(Path(entry.path).absolute())
-            options = Options(raw_mode=True)
-            names = Rdict.list_cf(str(self._links), options)
-            self._database = Rdict(
-                str(self._links),
-                options=options,
-                column_families={name: Options(raw_mode=True) for name in names},
-                access_type=AccessType.read_only(),
-            )
-            for name in names:
-                self._families[name] = self._database.get_column_family(name)
-        except Exception as error:  # The library has no class of its own for what it finds wrong.
+            for left in reversed(range(_TRIES)):
+                names: list[str] | None = None
+                try:
+                    names = self._link()
+                    self._open_linked()
+                    break
+                except Exception:  # The library has no class of its own for what it finds wrong.
+                    if not left or names is None or names == sorted(os.listdir(self._path)):
+                        raise
+                    self._families.clear()
+        except Exception as error:
             self.close()
             raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
         return self
+
+    def _link(self) -> list[str]:
+        """Makes the links anew; the names of the database's files."""
+        for entry in os.scandir(self._links):
+            os.unlink(entry)
+        names = []
+        for entry in os.scandir(self._path):
+            names.append(entry.name)
+            if entry.is_file(follow_symlinks=False):
+                (self._links / entry.name).symlink_to(Path(entry.path).absolute())
+        return sorted(names)
+
+    def _open_linked(self) -> None:
+        from rocksdict import AccessType, Options, Rdict
+
+        options = Options(raw_mode=True)
+        names = Rdict.list_cf(str(self._links), options)
+        self._database = Rdict(
+            str(self._links),
+            options=options,
+            column_families={name: Options(raw_mode=True) for name in names},
+            access_type=AccessType.read_only(),
+        )
+        for name in names:
+            self._families[name] = self._database.get_column_family(name)
 
     def __exit__(
         self,
@@ -114,10 +139,11 @@ class Database:
         if self._database is not None:
             self._database.close()
             self._database = None
-        shutil.rmtree(self._links, ignore_errors=True)
+        self._remove_links()
 
-    def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a column family in the order of keys; none when there is no such.
+    def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Keys from ``start`` on and values of a column family in the order of keys; none when
+        there is no such.
 
         :raises RocksDBUnreadable: not all of them can be read. Only the iterator's status says so:
             where a block is damaged it ends, as behind the last key.
@@ -125,7 +151,7 @@ class Database:
         if family not in self._families:
             return
         iterator = self._families[family].iter()
-        iterator.seek_to_first()
+        iterator.seek(start)
         while (item := self._next(iterator)) is not None:
             yield item
 
@@ -142,6 +168,22 @@ class Database:
             raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
         return None
 
+    def last(self, family: str, key: bytes) -> bytes | None:
+        """The last key of a column family up to ``key``. :raises RocksDBUnreadable: it cannot be
+        read."""
+        if family not in self._families:
+            return None
+        try:
+            iterator = self._families[family].iter()
+            iterator.seek_for_prev(key)
+            if iterator.valid():
+                found = iterator.key()
+                return found if isinstance(found, bytes) else None
+            iterator.status()
+        except Exception as error:
+            raise RocksDBUnreadable(path=str(self._path), reason=_one_line(error)) from error
+        return None
+
     def get(self, family: str, key: bytes) -> bytes | None:
         try:
             value = self._families[family].get(key) if family in self._families else None
@@ -152,45 +194,6 @@ class Database:
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__
-
-
-# --- queues --------------------------------------------------------------------------------------
-
-
-def queue_ends(root: Path, name: str) -> list[QueueEnd]:
-    """The end of every queue that the database ``name`` of queues knows; keys of other shapes are
-    left out.
-
-    :raises RocksDBMissing, RocksDBUnreadable: it cannot be read.
-    """
-    with Database(root / name) as database:
-        found = []
-        for key, value in database.items(_OFFSET):
-            end = _queue_end(database, key, value)
-            if end is not None and end.topic != layout.CHECKPOINT_TOPIC:
-                found.append(end)
-        return sorted(found, key=lambda one: one[:2])
-
-
-def _queue_end(database: Database, key: bytes, value: bytes) -> QueueEnd | None:
-    parts = layout.topic_and_rest(key)
-    if parts is None or len(value) != layout.END.size:
-        return None
-    topic, rest = parts
-    before = layout.MAX + layout.MARK
-    if not rest.startswith(before) or len(rest) != len(before) + layout.QUEUE_ID.size:
-        return None
-    (queue_id,) = layout.QUEUE_ID.unpack(rest[len(before) :])
-    physical_offset, queue_offset = layout.END.unpack(value)
-    if min(physical_offset, queue_offset, queue_id) < 0:
-        return None
-    stored = database.get(_DEFAULT, layout.unit_key(topic, queue_id, queue_offset))
-    size = tags_code = None
-    if stored is not None and len(stored) == layout.UNIT.size:
-        at, its_size, its_code, _ = layout.UNIT.unpack(stored)
-        if at == physical_offset:
-            size, tags_code = its_size, its_code
-    return QueueEnd(topic, queue_id, queue_offset, physical_offset, size, tags_code)
 
 
 # --- topics, groups, offsets ---------------------------------------------------------------------

@@ -27,7 +27,7 @@ from formats.declare import Bound, Field
 from formats.text import decode_properties, decode_utf8
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.record.bodies import decompress
 from rmqctl.engine.record.record import (
     Damage,
@@ -135,12 +135,12 @@ def dump_unit(
 ) -> Iterator[FieldRow | DumpSummary]:
     """Rows ``field`` of a queue unit, then ``summary``; :raises UsageError: there is none."""
     paths.check_topic_directory(topic)
-    directory = store.root / paths.CONSUME_QUEUE / topic / str(queue_id)
-    if not directory.is_dir():
+    where = next((one for one in store.queues.directories_of(topic) if one[1] == queue_id), None)
+    queue = None if where is None else store.queues.as_stored(where)
+    if queue is None:
         raise UsageError(
             reason=f"there is no queue {queue_id} of topic {topic!r}. `rmqctl queues` lists them."
         )
-    queue = ConsumeQueue(directory, topic, queue_id, store.queues.file_size)
     try:
         mapped = queue.files.find(queue_offset * UNIT_SIZE)
         if mapped is None:

@@ -14,6 +14,7 @@ from rmqctl.engine.state.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from rmqctl.engine.files.filequeue import FileEntry
+    from rmqctl.engine.files.paths import QueueDirectory
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.rows.structures import StoreRow
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def info(store: MessageStore) -> StoreRow:
     """One row ``store``: files, sizes, offsets, state, and what is not understood."""
     log, index, end = store.commit_log.files, store.index, store.obstacle
-    directories = list(store.queues.directories())
+    directories, unreadable = _queues(store)
     checkpoint = read_checkpoint(store.root / paths.CHECKPOINT)
     row: StoreRow = {
         "type": "store",
@@ -47,7 +48,7 @@ def info(store: MessageStore) -> StoreRow:
         "allocated_bytes": allocated_bytes(store.root),
         "foreign": [f"commitlog/{n}" for n in log.foreign] + [f"index/{n}" for n in index.foreign],
         "irregular": irregular_files(store),
-        "not_understood": list(not_understood(store)),
+        "not_understood": [*not_understood(store), *unreadable],
     }
     if checkpoint is not None and laterversions.is_of_5(store.root):
         row["checkpoint_master_flushed_offset"] = checkpoint.master_flushed_offset
@@ -55,6 +56,20 @@ def info(store: MessageStore) -> StoreRow:
     _add_controller(store.root, row)
     _add_dledger(store, row)
     return row
+
+
+def _queues(store: MessageStore) -> tuple[list[QueueDirectory], list[str]]:
+    """The queues, and why they are none where a database cannot be read."""
+    if store.queues.in_files:
+        return list(store.queues.directories()), []
+    from rmqctl.engine.state.rocksdb import RocksDBUnreadable
+
+    try:
+        store.newest_units()
+        return list(store.queues.directories()), []
+    except RocksDBUnreadable as error:
+        name = store.queues.directory.name
+        return [], [f"{name}: queues in RocksDB (5.x), which cannot be read: {error.reason}"]
 
 
 def _add_controller(root: Path, row: StoreRow) -> None:
@@ -112,8 +127,12 @@ def irregular_files(store: MessageStore, files: list[FileEntry] | None = None) -
 
 def not_understood(store: MessageStore) -> list[str]:
     """What belongs to versions or options beyond 4.9.3's files."""
-    names = [f"{name}: {what}" for name, what in laterversions.not_understood(store.root)]
-    for offset in {store.min_offset, *(offset for offset, _ in store.newest_units())}:
+    read = "" if store.queues.in_files else store.queues.directory.name
+    names = [
+        f"{name}: {what}" for name, what in laterversions.not_understood(store.root) if name != read
+    ]
+    newest = store.newest_units() if store.queues.in_files else []
+    for offset in {store.min_offset, *(offset for offset, _ in newest)}:
         entry = store.commit_log.find_record(offset)
         if isinstance(entry, Record) and (tail := TAIL[entry.magic_code]).what:
             return [*names, f"commitlog: records with {tail.what}s ({tail.since} and later)"]

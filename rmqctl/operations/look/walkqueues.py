@@ -56,7 +56,9 @@ def _walked_queues(
         if what.topic not in (None, where.topic) or what.queue_id not in (None, where.queue_id):
             continue
         queues += 1
-        queue = ConsumeQueue(where.path, where.topic, where.queue_id, store.queues.file_size)
+        queue = store.queues.as_stored(where)
+        if queue is None:
+            continue
         lines = None
         if form:
             lines = lines_of_units(form, where.topic, where.queue_id, what, end_offset)
@@ -155,6 +157,8 @@ def _file_holes(queue: ConsumeQueue) -> Iterator[tuple[int, Hole]]:
     """``(queue offset, hole)`` for what files of a wrong length lack, and for missing files."""
     file_size = queue.files.file_size
     end = None
+    if not queue.in_files:
+        return
     for entry in queue.files.entries:
         start = entry.file_from_offset // UNIT_SIZE
         if end is not None and start > end:

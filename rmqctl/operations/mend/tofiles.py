@@ -24,7 +24,8 @@ from rmqctl.engine.queue.consumequeue import UNIT_SIZE
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.laterversions import rocksdb_to_convert
 from rmqctl.engine.state.persist import persist
-from rmqctl.engine.state.rocksdb import QueueEnd, config_files, queue_ends
+from rmqctl.engine.state.rocksdb import config_files
+from rmqctl.engine.state.rocksdbqueues import QueueEnd, queue_ends
 from rmqctl.errors import (
     CannotWrite,
     DamagedStore,

@@ -236,7 +236,7 @@ def _plan_queues(store: MessageStore, settings: ReadSettings, bounds: Bounds) ->
                 if is_offset_name(name)
             ],
         )
-        for where in store.queues.directories()
+        for where in paths.queue_directories(store.root / paths.CONSUME_QUEUE)
     )
     yield from _queue_splits(str(store.root), queues, settings, bounds)
 
