@@ -152,6 +152,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "unit-points-to-no-record": _QUEUE_ANEW,
     "unit-of-other-queue": _QUEUE_ANEW,
     "queue-offset-repeated": _OF_QUEUE,
+    "queue-offsets-skipped": _OF_QUEUE,
     # index
     "index-missing": _INDEX_ADDED,
     "index-sizes-unusual": Command(("index", "info")),

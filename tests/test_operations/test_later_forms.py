@@ -27,6 +27,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.operations.change.putbatches import put_batches
 from rmqctl.operations.change.putstream import BulkPut
 from rmqctl.operations.mend.missing import add_missing
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from rmqctl.operations.verify import ERROR, WARNING, Finding, Summary, inparts, verify
 from tests.test_operations.small_store import CONFIG, V6, messages
 
@@ -144,26 +145,20 @@ def test_what_a_damaged_record_is_said_to_be(store: Path) -> None:
     assert findings_of(store)[0] == [found] == findings_in_parts(store)
 
 
-def test_queues_that_are_not_read_are_not_missed(store: Path) -> None:
+def test_batch_queues_take_the_place_of_others(store: Path) -> None:
     """Topics with batch queues have none of the other kind, nor need there be another topic."""
-    for topic in [entry.name for entry in (store / "consumequeue").iterdir()]:
-        (store / "batchconsumequeue" / topic / "0").mkdir(parents=True)
-        (store / "batchconsumequeue" / topic / "0" / f"{0:020d}").touch()
-        for queue in (store / "consumequeue" / topic).iterdir():
-            for path in queue.iterdir():
-                path.unlink()
-            queue.rmdir()
-        (store / "consumequeue" / topic).rmdir()
+    for topic in ("TopicA", "主题"):
+        (store / "batchconsumequeue" / topic).mkdir(parents=True)
+    rebuild_in_place(plan_rebuild(store, CONFIG, "queues"))
+    assert not (store / "consumequeue" / "TopicA").exists()
     findings, summary = findings_of(store)
-    assert [found.code for found in findings] == ["not-understood"]
+    assert not findings and summary.queues and summary.units
     assert findings_in_parts(store) == findings
-    assert summary.is_clean and summary.units == 0
-    (store / "batchconsumequeue" / "TopicA" / "0" / f"{0:020d}").unlink()
-    (store / "batchconsumequeue" / "TopicA" / "0").rmdir()
-    (store / "batchconsumequeue" / "TopicA").rmdir()
-    findings, summary = findings_of(store)
-    assert [found.code for found in findings] == ["not-understood", "consumequeue-missing"]
-    assert findings[1].expected == "2 queues"
+    shutil.rmtree(store / "batchconsumequeue" / "TopicA")
+    findings, _ = findings_of(store)
+    assert [(found.code, found.path) for found in findings] == [
+        ("queue-missing", f"consumequeue/TopicA/{number}") for number in range(2)
+    ]
     assert findings_in_parts(store) == findings
 
 

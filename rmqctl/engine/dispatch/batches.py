@@ -109,6 +109,20 @@ def of_topics(batch: Batch, topics: frozenset[str]) -> NDArray[np.bool_]:
     return np.isin(batch.topic_id, numbers)
 
 
+def batch_queue_units(batch: Batch, dispatcher: Dispatcher) -> dict[tuple[str, int], bytearray]:
+    """The units of batch queues that records ask for, by topic and number: as they are stored, in
+    log order. Record by record: few stores have any."""
+    found: dict[tuple[str, int], bytearray] = {}
+    if not dispatcher.batch_topics:
+        return found
+    for row in of_topics(batch, dispatcher.batch_topics).nonzero()[0].tolist():
+        record = batch.record(row)
+        unit = dispatcher.batch_unit(record)
+        if unit is not None:
+            found.setdefault((record.topic, record.queue_id), bytearray()).extend(unit.packed())
+    return found
+
+
 def _tags_codes(batch: Batch, dispatcher: Dispatcher) -> NDArray[np.int64]:
     """:meth:`Dispatcher.tags_code` of every row: of delayed messages the times of delivery."""
     delayed = _delayed(batch)

@@ -1,21 +1,34 @@
-"""``BatchConsumeQueue`` (5.x): units of one topic and queue number, 46 bytes each, written anew.
+"""``BatchConsumeQueue`` (5.x): units of one topic and queue number, 46 bytes each; read, and made
+anew.
 
 One unit stands for a record, which may hold several messages. Which units a record has, dispatch
-says; here they become files, as the engine makes them.
+says. A unit's place tells nothing of queue offsets: who looks for one searches.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from formats import layouts
 from rmqctl.engine.files import paths
-from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS, MappedFileQueue
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BATCH_UNIT = Struct(layouts.BATCH_QUEUE_UNIT.format)
+#: ``compactedOffset`` and the reserved field, as a broker stores them.
+LAST_FIELDS = (-1, 0)
+#: Files of a queue that stay mapped.
+_KEEP = 2
+_MOST_COPIED = 4096
 
 
 class BatchUnit(NamedTuple):
@@ -27,6 +40,161 @@ class BatchUnit(NamedTuple):
     store_timestamp: int
     base_offset: int
     batch_size: int
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the engine takes it for a unit (``BatchConsumeQueue#recover``)."""
+        return min(self.physical_offset, self.base_offset) >= 0 < min(self.size, self.batch_size)
+
+    @property
+    def end_offset(self) -> int:
+        """The queue offset behind its last message."""
+        return self.base_offset + self.batch_size
+
+    def packed(self) -> bytes:
+        """The unit as it is stored."""
+        return BATCH_UNIT.pack(*self, *LAST_FIELDS)
+
+
+class BatchConsumeQueue:
+    """One batch queue. ``min_offset`` and ``max_offset`` are queue offsets, the latter the next one
+    to be given; ``max_physical_offset`` is where the last unit's record ends, -1 without units.
+
+    Units have numbers over all files, from 0 in the first one that is there; ``first`` and ``end``
+    are those between which the queue has its messages.
+    """
+
+    def __init__(self, directory: Path, topic: str, queue_id: int, file_size: int) -> None:
+        """Maps the queue; nothing is read but what a search for its end takes. Of files of a wrong
+        length a reader has the whole units that are there.
+
+        :raises CannotRead: the directory, or a file, cannot be.
+        """
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(directory, file_size, keep=_KEEP)
+        held = (min(one.size, file_size) // BATCH_UNIT.size for one in self.files.entries)
+        #: Numbers of the first unit of each file, and behind the last one.
+        self._firsts = [0, *accumulate(held)]
+        self.first, self.end = 0, self._find_end()
+        self._note_offsets()
+
+    @property
+    def room(self) -> int:
+        """How many units the files hold, written or not."""
+        return self._firsts[-1]
+
+    def _note_offsets(self) -> None:
+        # Also where all of its messages are gone the last unit says where it goes on.
+        last = self.unit(self.end - 1)
+        oldest = self.unit(self.first) if self.first < self.end else None
+        self.max_offset = 0 if last is None else last.end_offset
+        self.min_offset = self.max_offset if oldest is None else oldest.base_offset
+        self.max_physical_offset = -1 if last is None else last.physical_offset + last.size
+
+    def _find_end(self) -> int:
+        """The number behind the last written unit: a bisection in the last file that has one."""
+        for number in range(len(self.files.entries) - 1, -1, -1):
+            low, high = self._firsts[number], self._firsts[number + 1]
+            end = self._bisect(low, high, lambda unit: unit.is_written)
+            if end > low:
+                return end
+        return 0
+
+    def _bisect(self, low: int, high: int, holds: Callable[[BatchUnit], bool]) -> int:
+        """The first unit of a range for which something does not hold that holds before it."""
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(middle)
+            if unit is not None and holds(unit):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def cut(self, log_min: int, log_end: int) -> None:
+        """Applies the log's range as the broker's start does: units of records at or beyond
+        ``log_end`` are not there (``BatchConsumeQueue#truncateDirtyLogicFiles``), those below
+        ``log_min`` are passed over (``correctMinOffset``). Bytes stay as they are."""
+        self.end = self._bisect(0, self.end, lambda unit: unit.physical_offset < log_end)
+        self.first = self._bisect(0, self.end, lambda unit: unit.physical_offset < log_min)
+        self._note_offsets()
+
+    def find(self, queue_offset: int) -> int:
+        """The number of the unit that has a queue offset, or, where none has it, the one before:
+        the last whose base is not larger (``BatchConsumeQueue#getBatchMsgIndexBuffer``). Of an
+        offset below the queue's first unit that one."""
+        behind = self._bisect(self.first, self.end, lambda unit: unit.base_offset <= queue_offset)
+        return max(behind - 1, self.first)
+
+    def find_time(self, timestamp: int) -> int:
+        """The queue offset of the first unit stored at a time (ms) or later; behind the last such
+        unit that of the last one (``getOffsetInQueueByTime``); -1 without units."""
+        if self.first >= self.end:
+            return -1
+        at = self._bisect(self.first, self.end, lambda unit: unit.store_timestamp < timestamp)
+        unit = self.unit(min(at, self.end - 1))
+        return -1 if unit is None else unit.base_offset
+
+    def place(self, number: int) -> tuple[Path, int] | None:
+        """The file of a unit, and its position there (bytes); None outside the files."""
+        if not 0 <= number < self.room:
+            return None
+        file = bisect_right(self._firsts, number) - 1
+        return self.files.entries[file].path, (number - self._firsts[file]) * BATCH_UNIT.size
+
+    def unit(self, number: int) -> BatchUnit | None:
+        """The unit of a number, as it stands in the file; None outside the files."""
+        stored = self.stored(number, 1)
+        return BatchUnit._make(BATCH_UNIT.unpack(stored)[:-2]) if stored else None
+
+    def units(self, start: int, end: int) -> Iterator[tuple[int, BatchUnit]]:
+        """``(number, unit)`` for ``[start, end)``, as they are stored."""
+        while start < end:
+            stored = self.stored(start, min(end - start, _MOST_COPIED))
+            if not stored:
+                return
+            for fields in BATCH_UNIT.iter_unpack(stored):
+                yield start, BatchUnit._make(fields[:-2])
+                start += 1
+
+    def stored(self, number: int, count: int) -> bytes:
+        """The bytes of up to ``count`` units: short at the end of a file, none outside."""
+        if not 0 <= number < self.room:
+            return b""
+        file = bisect_right(self._firsts, number) - 1
+        count = min(count, self._firsts[file + 1] - number)
+        position = (number - self._firsts[file]) * BATCH_UNIT.size
+        return self.files.file(file).read(position, count * BATCH_UNIT.size)
+
+    def window(self, number: int, count: int) -> NDArray[np.void]:
+        """Up to ``count`` units over all files as one array of the unit's dtype, which the caller
+        keeps; short at the queue's end."""
+        import numpy as np
+
+        pieces, wanted = [], count
+        while wanted > 0 and (piece := self.stored(number, wanted)):
+            pieces.append(piece)
+            number += len(piece) // BATCH_UNIT.size
+            wanted -= len(piece) // BATCH_UNIT.size
+        return np.frombuffer(b"".join(pieces), batch_unit_dtype())
+
+    def written_end(self) -> int:
+        """The number behind the last unit of which anything was written, units behind holes too."""
+        for file in reversed(range(len(self.files.entries))):
+            if end := self.files.file(file).end_of_data(0):
+                held = self._firsts[file + 1] - self._firsts[file]
+                return self._firsts[file] + min(-(-end // BATCH_UNIT.size), held)
+        return 0
+
+    def close(self) -> None:
+        self.files.close()
+
+
+def batch_unit_dtype() -> np.dtype[np.void]:
+    from formats.derive import dtype_of
+
+    return dtype_of(layouts.BATCH_QUEUE_UNIT)
 
 
 class _Queue:
@@ -51,16 +219,20 @@ class BatchQueueTableWriter:
         self._root = root
         self._queues: dict[tuple[str, int], _Queue] = {}
 
-    def put(self, topic: str, queue_id: int, unit: BatchUnit) -> None:
-        """The next unit of a queue. One whose record does not lie behind that of the last is there
-        already. :raises OSError, CannotWrite: as of a file that is made."""
+    def put(self, topic: str, queue_id: int, stored: bytes | bytearray) -> int:
+        """The next units of a queue, as they are stored; how many. One whose record does not lie
+        behind that of the last is there already. :raises OSError, CannotWrite: as of a file that is
+        made."""
         queue = self._queues.setdefault((topic, queue_id), _Queue())
-        if unit.physical_offset <= queue.physical_offset:
-            return
-        queue.pending += BATCH_UNIT.pack(*unit, -1, 0)
-        queue.physical_offset = unit.physical_offset
-        if len(queue.pending) == self._room:
-            self._write(topic, queue_id, queue)
+        size = BATCH_UNIT.size
+        for at, (physical_offset, *_) in enumerate(BATCH_UNIT.iter_unpack(stored)):
+            if physical_offset <= queue.physical_offset:
+                continue
+            queue.pending += stored[at * size : (at + 1) * size]
+            queue.physical_offset = physical_offset
+            if len(queue.pending) == self._room:
+                self._write(topic, queue_id, queue)
+        return len(stored) // size
 
     def finish(self) -> int:
         """Writes what is left. How many queues there are."""

@@ -9,12 +9,12 @@ RocksDB are not what the JSON files say.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from formats import constants
-from rmqctl.engine.files.paths import CONSUME_QUEUE, queue_paths, scan_names
+from rmqctl.engine.files.paths import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, queue_paths, scan_names
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -33,11 +33,9 @@ _QUEUES_IN_ROCKSDB = {
     "consumequeue_r": "queues in RocksDB (5.x)",
     "consumequeue_rocksdb": "queues in RocksDB (5.x)",
 }
-_BATCH_QUEUES = "batchconsumequeue"
 #: ``CQType.BatchCQ``, as the attribute of a topic spells it.
 _BATCH_TYPE = "BatchCQ"
 _PASSED_OVER = {
-    _BATCH_QUEUES: "batch queues (5.x)",
     "compaction/compactionLog": "compacted topics (5.x)",
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",
@@ -145,16 +143,10 @@ def _holds_something(path: Path) -> bool:
     return any(files for _, _, files in os.walk(path))
 
 
-def queues_not_understood(root: Path) -> Callable[[str | None], bool]:
-    """Tells of a topic (None: of all) whether its queues are of a kind that is not read."""
+def queues_not_understood(root: Path) -> bool:
+    """Whether the queues of a store are of a kind that is not read: in RocksDB."""
     kinds = {name for name, _ in not_understood(root)}
-    if kinds & {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB}:
-        return lambda topic: True
-    try:
-        batch_topics = {entry.name for entry in (root / _BATCH_QUEUES).iterdir()}
-    except OSError:
-        batch_topics = set()
-    return lambda topic: topic in batch_topics
+    return bool(kinds & {CONSUME_QUEUE, *_QUEUES_IN_ROCKSDB})
 
 
 def batch_topics(root: Path) -> frozenset[str]:
@@ -163,7 +155,7 @@ def batch_topics(root: Path) -> frozenset[str]:
 
     Of a file that is broken, which ``config check`` says, only the directories count.
     """
-    found = set(scan_names(root / _BATCH_QUEUES))
+    found = set(scan_names(root / BATCH_CONSUME_QUEUE))
     if is_of_5(root):
         found |= _stated_batch_topics(root)
     return frozenset(found)

@@ -205,7 +205,7 @@ class _Lint:
         yield from self._contradicted(contradiction)
         yield from check_queue_size(size)
         base = self.root / paths.CONSUME_QUEUE
-        if queues_not_understood(self.root)(None):
+        if queues_not_understood(self.root):
             # Of queues in RocksDB, which may lie there, only owners and rights are known.
             self._listed(str(base))
             return

@@ -321,17 +321,14 @@ class _Builder:
             self._put_keys(key_batch(batch), int(batch.physical_offset[-1]))
 
     def _put_batch_units(self, batch: Batch) -> None:
-        """Units of batch queues, record by record: few stores have any."""
-        from rmqctl.engine.dispatch.batches import of_topics
+        """Units of batch queues."""
+        from rmqctl.engine.dispatch.batches import batch_queue_units
 
         if self._batch_queues is None:
             return
-        for row in of_topics(batch, self._dispatcher.batch_topics).nonzero()[0].tolist():
-            record = batch.record(row)
-            unit = self._dispatcher.batch_unit(record)
-            if unit is not None and self._plan.includes(record.topic, record.queue_id):
-                self._batch_queues.put(record.topic, record.queue_id, unit)
-                self._summary.units += 1
+        for (topic, queue_id), stored in batch_queue_units(batch, self._dispatcher).items():
+            if self._plan.includes(topic, queue_id):
+                self._summary.units += self._batch_queues.put(topic, queue_id, stored)
 
     def _plain(self, plain: Plain, scanner: Scanner) -> None:
         from rmqctl.engine.dispatch.batches import key_batch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from rmqctl.engine.log.commitlog import RECORD_HEAD, CommitLog
@@ -27,6 +27,10 @@ class Ranges:
     def __contains__(self, physical_offset: int) -> bool:
         at = bisect_right(self._starts, physical_offset) - 1
         return at >= 0 and physical_offset < self._ends[at]
+
+    def any_between(self, start: int, end: int) -> bool:
+        """Whether one of the ranges begins in ``[start, end)``."""
+        return bisect_left(self._starts, start) < bisect_left(self._starts, end)
 
 
 class GrowingEnd:

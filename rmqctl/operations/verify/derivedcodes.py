@@ -130,6 +130,13 @@ DERIVED_CODES: dict[str, Code] = {
         "two records claim the same place in a queue",
         "Only one of them can be consumed. `rmqctl walk commitlog --topic T` shows both.",
     ),
+    "queue-offsets-skipped": Code(
+        INFO,
+        "commitlog",
+        "between two records of a batch queue (5.x) queue offsets are left out",
+        "No message has them, and a consumer passes over them. `rmqctl walk commitlog --topic T` "
+        "shows the records.",
+    ),
     # index
     "index-missing": Code(
         ERROR, "index", "no index file, though messages have keys", _NOT_INDEXED + REBUILD_INDEX

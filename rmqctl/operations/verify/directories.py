@@ -22,10 +22,13 @@ def check_directories(
     queue_size: int,
     index_size: int,
     log_directories: tuple[Path, ...] | None = None,
+    batch_queue_size: int | None = None,
 ) -> Iterator[Finding]:
     """Findings about names and lengths; the sizes are those that every file must have.
-    ``log_directories`` are those of the log where it lies in several."""
-    for name in (paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX):
+    ``log_directories`` are those of the log where it lies in several; without
+    ``batch_queue_size`` nobody looks at batch queues."""
+    names = [paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.INDEX]
+    for name in names + [paths.BATCH_CONSUME_QUEUE] * (batch_queue_size is not None):
         if (root / name).is_symlink():
             yield finding("symbolic-link", path=name)
         yield from check_is_directory(root, name)
@@ -34,6 +37,9 @@ def check_directories(
         yield from check_log_files(root, directory, log_size, of_log)
     yield from check_queue_size(queue_size)
     yield from check_queue_directories(root, root / paths.CONSUME_QUEUE, queue_size)
+    if batch_queue_size is not None:
+        base = root / paths.BATCH_CONSUME_QUEUE
+        yield from check_queue_directories(root, base, batch_queue_size)
     yield from check_index_files(root, root / paths.INDEX, index_size)
 
 

@@ -27,8 +27,8 @@ __all__ = [
     "finding",
 ]
 
-#: A file or directory of a queue, or of its extension.
-_QUEUE = re.compile(r"consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
+#: A file or directory of a queue, a batch queue too, or of its extension.
+_QUEUE = re.compile(r"(?:batch)?consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
 CODES: dict[str, Code] = (
     LOG_CODES | DLEDGER_CODES | DERIVED_CODES | LATER_CODES | LINT_CODES | CONFIG_CODES

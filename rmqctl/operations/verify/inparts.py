@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch
+from rmqctl.engine.dispatch.batches import KeyBatch, UnitBatch, batch_queue_units
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.record.record import Damage, End
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, TopicTable
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.operations.progress import Progress
+from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.findings import Finding
@@ -37,7 +40,8 @@ __all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Snapshot", "Sto
 class PartFindings:
     """The findings of one part, and what only its neighbours can decide. ``suspect`` is its last
     record with a wrong CRC when nothing follows it in the part, ``end`` the log's end when it lies
-    in the part. ``undispatched`` are further queues that its records name and no dispatch fills."""
+    in the part. ``undispatched`` are further queues that its records name and no dispatch fills,
+    ``batch_units`` the units of batch queues that they ask for, by queue and as they are stored."""
 
     findings: list[Finding] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
@@ -47,6 +51,7 @@ class PartFindings:
     suspect: Finding | None = None
     end: End | None = None
     undispatched: Undispatched = field(default_factory=Undispatched)
+    batch_units: dict[tuple[str, int], bytearray] = field(default_factory=dict)
 
 
 class LogSide:
@@ -54,6 +59,7 @@ class LogSide:
 
     def __init__(self, snapshot: Snapshot, log: CommitLog) -> None:
         self._records = LogChecker(snapshot, log, Ranges())
+        self._dispatcher = snapshot.dispatcher()
         self._part = PartFindings()
 
     def add(self, entry: ScanEntry) -> None:
@@ -64,6 +70,9 @@ class LogSide:
         self._part.findings += self._records.add(entry)
         if isinstance(entry, Damage):
             self._part.damage.append(entry)
+        if isinstance(entry, Batch):
+            for queue, units in batch_queue_units(entry, self._dispatcher).items():
+                self._part.batch_units.setdefault(queue, bytearray()).extend(units)
 
     def finish(self) -> PartFindings:
         """After the last entry."""
@@ -86,6 +95,9 @@ class StoreSide:
         self.summary.look_at(self.snapshot, STRUCTURES)
         self._checkpoint = CheckpointChecker(root)
         self._records = LogChecker(self.snapshot, self.log, Ranges())
+        self._damaged = Ranges()
+        self._batches = BatchQueueChecker(self.snapshot, self.log, self._damaged)
+        self._of_batches: list[Finding] = []
 
     def before(self) -> Iterator[Finding]:
         """The findings that need no read of the log."""
@@ -103,13 +115,23 @@ class StoreSide:
             records.newest_timestamp = max(records.newest_timestamp, part.newest_timestamp)
             records.suspect = part.suspect or records.suspect
             records.undispatched.join(part.undispatched)
+            for damage in part.damage:
+                self._damaged.add(damage)
+            self._of_batches += self._batches.add(part.batch_units)
             if part.end is not None:
                 self.summary.max_offset = part.end.physical_offset
                 yield from records.add(part.end)
 
     def together(self, waits: Iterable[Waits]) -> Iterator[Finding]:
-        """The findings that need all queues."""
-        return waits_findings(self.snapshot, waits)
+        """The findings that need all queues, and those of batch queues."""
+        try:
+            yield from self._of_batches
+            if not queues_not_understood(self.snapshot.path):
+                yield from self._batches.finish(self.summary.max_offset)
+        finally:
+            self._batches.close()
+        self.summary.units += self._batches.units
+        yield from waits_findings(self.snapshot, [*waits, self._batches.waits])
 
     def after(self) -> Iterator[Finding]:
         """The findings of the checkpoint, after all others."""

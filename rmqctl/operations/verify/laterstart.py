@@ -68,7 +68,7 @@ def _problem(path: Path) -> str | None:
 
 def _queue_types(root: Path) -> Iterator[Finding]:
     """``ConsumeQueueStore#queueTypeShouldBe``, asked for each queue that is loaded."""
-    if config_in_rocksdb(root) or queues_not_understood(root)(None):
+    if config_in_rocksdb(root) or queues_not_understood(root):
         return  # What topics.json says counts for nothing then, or there are no such queues.
     try:
         topics = brokerjson.read_config(root, brokerjson.TOPICS)

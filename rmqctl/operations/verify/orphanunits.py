@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import constants
-from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, Unit
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
@@ -32,7 +31,7 @@ class OrphanUnits:
         self.end = GrowingEnd(snapshot.open_log)
         self._damaged = damaged
         self._log_min = snapshot.log_min
-        self._dispatcher = Dispatcher(snapshot.config)
+        self._dispatcher = snapshot.dispatcher()
         self.log = log
 
     def log_begins(self, log: CommitLog, begin: int) -> None:

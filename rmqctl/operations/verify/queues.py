@@ -8,7 +8,7 @@ bulk of expected units.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rmqctl.engine.derive.writer import bulk_units
@@ -23,6 +23,7 @@ from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.scanner import TopicTable
 from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
@@ -47,7 +48,9 @@ class QueueChecker:
         self._root = snapshot.path
         self._snapshot = snapshot
         self._topics = topics
-        self._unread = queues_not_understood(snapshot.path)
+        #: Queues in RocksDB: those that lie there as files are not asked for.
+        self._is_unread = queues_not_understood(snapshot.path)
+        self.batches = BatchQueueChecker(snapshot, log, damaged)
         self._orphans = OrphanUnits(snapshot, log, damaged)
         self._states: dict[tuple[str, int], QueueState] = {}
         self._pending: list[UnitBatch | Plain] = []
@@ -60,7 +63,12 @@ class QueueChecker:
     @property
     def units(self) -> int:
         """Units looked at so far."""
-        return self._records.units + self._orphans.units
+        return self._records.units + self._orphans.units + self.batches.units
+
+    def add_batches(self, units: Mapping[tuple[str, int], bytes | bytearray]) -> Iterator[Finding]:
+        """Takes the units of batch queues that a batch of records ask for."""
+        self.batches.step = self.step
+        yield from self.batches.add(units)
 
     def add(self, batch: UnitBatch | Plain) -> Iterator[Finding]:
         """Takes the units that a batch of records, or plain ones, ask for."""
@@ -77,6 +85,7 @@ class QueueChecker:
         """Goes on with ``log`` as it is now: what lies before ``begin`` is gone, as after a
         retention, or not looked at."""
         self._orphans.log_begins(log, begin)
+        self.batches.log_begins(log, begin)
 
     def pause(self, log_end: int) -> Iterator[Finding]:
         """After the last record that is read, where the log goes on at ``log_end``: what the
@@ -87,23 +96,24 @@ class QueueChecker:
                 yield from state.release()
                 yield from self._unless_removed(state, self._orphans.check_to(state, log_end))
                 state.queue.close()
-        waits = self.waits()
-        yield from _missing_findings(self._snapshot, waits.missing)
-        yield from _behind_findings([waits])
+        yield from self.batches.pause(log_end)
+        yield from waits_findings(self._snapshot, [self.waits(), self.batches.waits])
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: the findings of all orphan units."""
         self.log_ends(log_end)
         yield from self._check_pending()
-        waits = self.waits()
-        yield from _missing_findings(self._snapshot, waits.missing)
+        of_batches = [] if self._is_unread else list(self.batches.finish(log_end))
+        every = [self.waits(), self.batches.waits]
+        yield from missing_findings(self._snapshot, every)
         for where in queue_directories(self._root / paths.CONSUME_QUEUE):
             yield from self.finish_queue(where.topic, where.queue_id)
-        yield from _behind_findings([waits])
+        yield from of_batches
+        yield from _behind_findings(every)
 
     def finish_queue(self, topic: str, queue_id: int) -> Iterator[Finding]:
         """After a queue's last record: the findings of its orphan units."""
-        if self._unread(topic):
+        if self._is_not_checked(topic):
             self._pending, self._pending_units = [], 0
             return
         yield from self._check_pending()
@@ -122,13 +132,18 @@ class QueueChecker:
 
     def close(self) -> None:
         self._orphans.close()
+        self.batches.close()
 
     # --- queues --------------------------------------------------------------------------
+
+    def _is_not_checked(self, topic: str) -> bool:
+        """Whether what lies in ``consumequeue/`` is none of a topic's queues."""
+        return self._is_unread or topic in self._snapshot.batch_topics
 
     def _check_pending(self) -> Iterator[Finding]:
         pending, self._pending, self._pending_units = self._pending, [], 0
         for units in units_by_queue(pending):
-            if self._unread(self._topics.names[units.topic_id]):
+            if self._is_not_checked(self._topics.names[units.topic_id]):
                 continue
             state = self._state(self._topics.names[units.topic_id], units.queue_id)
             yield from self._unless_removed(state, self._records.check(state, units))
@@ -187,13 +202,13 @@ class QueueChecker:
 def waits_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
     """Findings over all queues, which were checked in parts."""
     every = list(waits)
-    yield from _missing_findings(snapshot, sorted(queue for one in every for queue in one.missing))
+    yield from missing_findings(snapshot, every)
     yield from _behind_findings(every)
 
 
-def _missing_findings(
-    snapshot: Snapshot, missing: list[tuple[str, int, str, int, int]]
-) -> Iterator[Finding]:
+def missing_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Finding]:
+    """Queues without files."""
+    missing = sorted(queue for one in waits for queue in one.missing)
     if missing and snapshot.waiting_from is None:
         yield finding(
             "consumequeue-missing",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.geometry import Geometry
-from rmqctl.engine.dispatch.batches import UnitBatch, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import batch_queue_units, key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
@@ -44,7 +44,7 @@ _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 #: What can be checked by itself, and where its files lie.
 STRUCTURES = {
     "commitlog": (paths.COMMIT_LOG,),
-    "queues": (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT),
+    "queues": (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.BATCH_CONSUME_QUEUE),
     "index": (paths.INDEX,),
     "checkpoint": (paths.CHECKPOINT,),
     "timer": (paths.TIMER_WHEEL, paths.TIMER_LOG, "config"),
@@ -83,10 +83,11 @@ class Summary(Tally):
 
     def look_at(self, snapshot: Snapshot, only: Collection[str]) -> None:
         """Counts the queues and index files that will be checked."""
-        unread = queues_not_understood(snapshot.path)
-        directories = paths.queue_directories(snapshot.path / paths.CONSUME_QUEUE)
-        if "queues" in only:
-            self.queues = sum(1 for where in directories if not unread(where.topic))
+        if "queues" in only and not queues_not_understood(snapshot.path):
+            for name in (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE):
+                is_batch = name == paths.BATCH_CONSUME_QUEUE
+                for where in paths.queue_directories(snapshot.path / name):
+                    self.queues += (where.topic in snapshot.batch_topics) == is_batch
         if snapshot.config.message_index_enable and "index" in only:
             self.index_files = sum(
                 map(is_index_name, paths.scan_names(snapshot.path / paths.INDEX))
@@ -138,9 +139,10 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         snapshot.queue_file_size,
         config.index_geometry.file_size,
         log_directories(root, config).all,
+        snapshot.batch_queue_file_size,
     ):
         # Of queues in RocksDB, which may lie there, nothing is known.
-        if not (unread(None) and (found.path or "").startswith(_QUEUE_FILES)):
+        if not (unread and (found.path or "").startswith(_QUEUE_FILES)):
             yield found
     yield from check_later_start(root)
     yield from check_timer(root, config)
@@ -220,7 +222,7 @@ def _run(
     # Before anything is told: who asks for what there is not gets an error and nothing else.
     begin = plan.begin(snapshot)
     yield from filter(plan.tells, check_before(snapshot))
-    log, dispatcher, damaged = snapshot.open_log(), Dispatcher(config), Ranges()
+    log, dispatcher, damaged = snapshot.open_log(), snapshot.dispatcher(), Ranges()
     tuning = ScanTuning(threads=plan.jobs)
     scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
@@ -253,7 +255,7 @@ def _run(
                     yield found
             if isinstance(entry, Batch | Plain):
                 if "queues" in plan.only:
-                    yield from queues.add(_units(entry, dispatcher))
+                    yield from _of_queues(queues, entry, dispatcher)
                 if checks_index:
                     yield from index.add(key_batch(entry))
             done = _end_of(entry) - summary.min_offset
@@ -273,9 +275,13 @@ def _run(
         scanner.log.close()
 
 
-def _units(entry: Batch | Plain, dispatcher: Dispatcher) -> UnitBatch | Plain:
-    """The units that records ask for; of plain ones they are noted."""
-    return entry if isinstance(entry, Plain) else unit_batch(entry, dispatcher)
+def _of_queues(
+    queues: QueueChecker, entry: Batch | Plain, dispatcher: Dispatcher
+) -> Iterator[Finding]:
+    """Checks the units that records ask for; of plain ones they are noted."""
+    yield from queues.add(entry if isinstance(entry, Plain) else unit_batch(entry, dispatcher))
+    if isinstance(entry, Batch):
+        yield from queues.add_batches(batch_queue_units(entry, dispatcher))
 
 
 class _Checkers(NamedTuple):
@@ -312,11 +318,12 @@ def _entries(
     removed the files that are to be read next it goes on with the first one that is left, when
     ``log_begins`` has opened the log anew."""
     done = scanner.log.min_offset if start is None else start
+    looks_at_each = records.listeners or records.snapshot.batch_topics
     while True:
         try:
             # Who looks at each record takes no plain ones.
             entries: Generator[ScanEntry | Plain] = (
-                scanner.scan(start) if records.listeners else scanner.scan_plain(wanted, start)
+                scanner.scan(start) if looks_at_each else scanner.scan_plain(wanted, start)
             )
             with closing(entries):
                 for entry in entries:

@@ -7,18 +7,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_paths
 from rmqctl.engine.index.geometry import known_geometry
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.spread import open_commit_log
+from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
-from rmqctl.engine.settings.filesizes import commit_log_file_size, consume_queue_file_size
+from rmqctl.engine.settings.filesizes import (
+    batch_queue_file_size,
+    commit_log_file_size,
+    consume_queue_file_size,
+)
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.engine.state.laterversions import is_of_5
+from rmqctl.engine.state.laterversions import batch_topics, is_of_5
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
 #: A physical offset behind every other one.
@@ -32,6 +38,7 @@ class Snapshot:
     ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
     ``waiting_from`` on need not have units yet; None: all must have theirs. The log begins at
     ``log_min``. ``is_index_unusual``: the geometry in ``config`` is what the index files prove.
+    ``batch_topics`` are those whose queues are batch queues (5.x).
     """
 
     root: str
@@ -44,6 +51,8 @@ class Snapshot:
     waiting_from: int | None
     log_min: int
     is_index_unusual: bool
+    batch_queue_file_size: int
+    batch_topics: frozenset[str]
 
     @property
     def path(self) -> Path:
@@ -53,6 +62,10 @@ class Snapshot:
     def has_log(self) -> bool:
         """Whether there is a file of the log."""
         return self.log_min != _NOWHERE
+
+    def dispatcher(self) -> Dispatcher:
+        """What says which units and keys records have."""
+        return Dispatcher(self.config, self.batch_topics)
 
     def open_log(self) -> CommitLog:
         """The log as its files are now."""
@@ -72,7 +85,8 @@ class Snapshot:
         log_size = commit_log_file_size(root, config)
         queue_size = consume_queue_file_size(root, config)
         unclean = (root / paths.ABORT).exists()
-        dispatched_to = newest_unit_end(root, queue_size)
+        batch_size = batch_queue_file_size(root, config)
+        dispatched_to = max(newest_unit_end(root, queue_size), _newest_batch_end(root, batch_size))
         log = open_commit_log(root, config, log_size)
         return Snapshot(
             str(root.absolute()),
@@ -85,6 +99,8 @@ class Snapshot:
             _waiting_from(root, log, config, dispatched_to, unclean=unclean),
             log.min_offset if log.files.entries else _NOWHERE,
             geometry != stated,
+            batch_size,
+            _batch_topics(root),
         )
 
 
@@ -100,6 +116,30 @@ def _waiting_from(
     except CannotRead:  # The check of the checkpoint says so.
         checkpoint = Checkpoint()
     return scan_start(log, checkpoint, config).physical_offset
+
+
+def _batch_topics(root: Path) -> frozenset[str]:
+    """Topics with batch queues; of one that has queues of the other kind alone, with which a broker
+    does not start, these are checked."""
+    return frozenset(
+        topic
+        for topic in batch_topics(root)
+        if (root / paths.BATCH_CONSUME_QUEUE / topic).is_dir()
+        or not (root / paths.CONSUME_QUEUE / topic).is_dir()
+    )
+
+
+def _newest_batch_end(root: Path, file_size: int) -> int:
+    """:func:`newest_unit_end` of batch queues."""
+    newest = -1
+    for where in paths.queue_directories(root / paths.BATCH_CONSUME_QUEUE):
+        try:
+            queue = BatchConsumeQueue(where.path, where.topic, where.queue_id, file_size)
+        except CannotRead:  # The check of the directories says so.
+            continue
+        newest = max(newest, queue.max_physical_offset)
+        queue.close()
+    return newest
 
 
 def newest_unit_end(root: Path, file_size: int) -> int:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from rmqctl.engine.dispatch.batches import UnitBatch
-from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import LogPart, PartScan
@@ -111,7 +110,7 @@ def _kernel(snapshot: Any, rules: ModuleType) -> Any:
 
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(snapshot.root, snapshot.config, snapshot.log_file_size, part)) as log:
-            dispatcher = Dispatcher(snapshot.config)
+            dispatcher = snapshot.dispatcher()
             scanner = Scanner(log, check=True)
             side = log_side(snapshot, log)
             packer = Packer(

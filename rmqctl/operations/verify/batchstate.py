@@ -1,0 +1,119 @@
+"""The state of one batch queue while it is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
+from rmqctl.operations.verify.findings import Finding, finding
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+#: Spans of one queue that are held back at a time.
+_MOST_SPANS = 8
+_LOST = "record-without-unit"
+
+
+@dataclass(slots=True)
+class Span:
+    """Neighbouring units with one kind of damage, or records that lack theirs: one finding.
+    ``count`` is their number; ``number`` is that of the first one's unit in its queue, or of the
+    one that stands in its place, and the other fields are the first one's, too."""
+
+    code: str
+    number: int
+    queue_offset: int | None
+    physical_offset: int
+    count: int = 1
+    expected: str | None = None
+    found: str | None = None
+
+    def goes_on(self, other: Span) -> bool:
+        """Whether ``other`` is of the same kind and follows."""
+        follows = self.number + self.count == other.number
+        return self.code == other.code and (follows or self.code == _LOST)
+
+
+@dataclass(slots=True)
+class BatchQueueState:
+    """How far one queue is proven: of the units before number ``next`` all has been said.
+
+    ``queue`` is None when it has no files. ``base_end`` is the queue offset behind the last record,
+    ``last_record`` where that lies in the log; -1 where that is not known. ``spans`` are held back
+    until the next sound unit: before that the log may begin the queue again, and they are no
+    damage. Behind a search that has found nothing ``searches`` is off, up to the next sound unit.
+    """
+
+    queue: BatchConsumeQueue | None
+    topic: str
+    queue_id: int
+    path: str
+    next: int = 0
+    base_end: int = -1
+    last_record: int = -1
+    has_matched: bool = False
+    searches: bool = True
+    missing: int = 0
+    first_missing: int = 0
+    was_removed: bool = False
+    spans: list[Span] = field(default_factory=list)
+
+    def finding(self, code: str, number: int, **fields: object) -> Finding:
+        """One of the unit of a number, or of the place where it should be."""
+        place = None if self.queue is None else self.queue.place(number)
+        path, position = self.path, None
+        if place is not None:
+            path, position = f"{self.path}/{place[0].name}", place[1]
+        where = {"path": path, "topic": self.topic, "queue_id": self.queue_id}
+        return finding(code, **where, position=position, **fields)
+
+    def hold_back(self, span: Span) -> Iterator[Finding]:
+        """Keeps a span, or adds it to the last one; yields the oldest when there are too many."""
+        if self.spans and self.spans[-1].goes_on(span):
+            self.spans[-1].count += span.count
+            return
+        self.spans.append(span)
+        if len(self.spans) > _MOST_SPANS:
+            yield self._finding_of(self.spans.pop(0))
+
+    def release(self) -> Iterator[Finding]:
+        """The findings that were held back."""
+        spans, self.spans = self.spans, []
+        return map(self._finding_of, spans)
+
+    def matches(self, units: NDArray[np.void]) -> Iterator[Finding]:
+        """Told of sound units. Where all before them were records without a unit, of queue offsets
+        that are given again now, a topic was deleted, with its queues, and made anew."""
+        first = int(units["base_offset"][0])
+        is_again = not self.has_matched and len(self.spans) == 1 and self.spans[0].code == _LOST
+        if is_again and (self.spans[0].queue_offset or 0) >= first:
+            (lost,) = self.spans
+            self.spans, self.base_end = [], -1
+            yield self.finding(
+                "queue-begun-again",
+                lost.number,
+                queue_offset=lost.queue_offset,
+                physical_offset=lost.physical_offset,
+                expected=f"units of {lost.count} records",
+                found=f"those of later records, from {int(units['physical_offset'][0])} on",
+            )
+        yield from self.release()
+        self.has_matched = self.searches = True
+
+    def _finding_of(self, span: Span) -> Finding:
+        texts: dict[str, Any] = {"expected": span.expected, "found": span.found}
+        if span.code == _LOST:
+            texts = {"expected": f"{span.count} units", "found": "never written"}
+        elif span.count > 1:
+            texts["found"] = f"{span.count} units from {span.found}"
+        return self.finding(
+            span.code,
+            span.number,
+            queue_offset=span.queue_offset,
+            physical_offset=span.physical_offset,
+            **texts,
+        )

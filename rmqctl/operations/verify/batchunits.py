@@ -1,0 +1,54 @@
+"""Units of batch queues as arrays: compared, and as findings tell them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.queue.batchqueue import BATCH_UNIT, LAST_FIELDS, BatchConsumeQueue
+
+#: Units of some number, of the unit's dtype.
+Units = NDArray[np.void]
+#: Fields that say which unit one is: of a damaged one all but one are right.
+_NAMING = ("physical_offset", "size", "store_timestamp", "base_offset", "batch_size")
+
+
+def matching(queue: BatchConsumeQueue, number: int, wanted: Units) -> int:
+    """How many rows, from the first on, are the units from a number on."""
+    stored = queue.window(number, len(wanted))
+    return leading(rows(stored) == rows(wanted[: len(stored)]))
+
+
+def rows(units: Units) -> NDArray[np.uint8]:
+    """The bytes of units, a row each."""
+    return np.frombuffer(units.tobytes(), np.uint8).reshape(-1, BATCH_UNIT.size)
+
+
+def leading(which: NDArray[np.bool_]) -> int:
+    """How many rows, from the first on, are true in all of their columns."""
+    if not len(which):
+        return 0
+    whole = np.asarray(which.reshape(len(which), -1).all(axis=1))
+    return len(whole) if whole.all() else int(np.argmin(whole))
+
+
+def are_written(units: Units | np.void) -> NDArray[np.bool_]:
+    """Which units the engine takes for some (``BatchConsumeQueue#recover``)."""
+    written: NDArray[np.bool_] = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    return written & (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+
+
+def is_nearly(stored: np.void, asked: np.void) -> bool:
+    """Whether a unit stands for a record, though something in it is wrong: of another record place
+    and queue offset are both others."""
+    right = sum(bool(stored[name] == asked[name]) for name in _NAMING)
+    return right >= len(_NAMING) - 1
+
+
+def describe(stored: np.void) -> str:
+    offset, size, code, time, base, count, *last = stored.tolist()
+    text = f"offset {offset}, size {size}, tags code {code}, stored {time}, "
+    text += f"queue offset {base}, {count} messages"
+    if tuple(last) != LAST_FIELDS:
+        text += f", compacted offset {last[0]}, reserved {last[1]}"
+    return text
