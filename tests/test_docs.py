@@ -311,6 +311,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("clean", "--dry-run --manual --disk-ratio 10 --at 9999999999999")
     yield from stores_by_name(root, capsys)
     yield from popped(root, capsys)
+    yield from uploaded(root, capsys)
     yield from converted(root, capsys)
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
@@ -401,6 +402,24 @@ def popped(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str
     assert run(shlex.split(line)) == 0
     for text in capsys.readouterr().out.splitlines():
         yield "pop ls", json.loads(text)
+
+
+def uploaded(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """Of a store with tiered storage, and of one whose uploaded log is damaged."""
+    store = golden_data.unpacked("tiered-killed", root, golden_data.LATER)
+
+    def rows(words: str, code: int = 0) -> Iterator[tuple[str, Any]]:
+        assert run(shlex.split(f"tiered {words} --store {store} --format ndjson")) == code
+        for text in capsys.readouterr().out.splitlines():
+            yield f"tiered {words.split(maxsplit=1)[0]}", json.loads(text)
+
+    yield from rows("ls")
+    yield from rows("query --topic orders --key fourth --body-as hex")
+    yield from rows("verify")
+    with next(store.glob("tiered/*/interop/orders/0/COMMIT_LOG/cfcd2084*")).open("r+b") as log:
+        log.write(b"\xff" * 8)
+    yield from rows("verify", 1)
+    yield from rows("walk --body-as base64", 1)
 
 
 def converted(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:

@@ -62,7 +62,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         | {"simulate-start": _COMMANDS + "simulate_start"}
         | _section("checkpoint", "lint"),
         "Query (never writes)": _section(
-            "find", "pull", "message", "offset", "index", "pop", "stats", "sql"
+            "find", "pull", "message", "offset", "index", "pop", "tiered", "stats", "sql"
         ),
         "Write": _section("put", "flush", "clean", "group", "schedule", "timer", "transaction"),
         "Serve": _section("serve", "replicate"),

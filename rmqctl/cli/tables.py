@@ -140,6 +140,28 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "visible_timestamp",
         "remaining_milliseconds",
     ),
+    "tiered_queue": (
+        "broker",
+        "topic",
+        "queue_id",
+        "min_offset",
+        "max_offset",
+        "messages",
+        "log_bytes",
+        "segments",
+        "begin_timestamp",
+        "end_timestamp",
+    ),
+    "tiered_segment": (
+        "topic",
+        "queue_id",
+        "kind",
+        "base_offset",
+        "size",
+        "file_size",
+        "state",
+        "end_timestamp",
+    ),
     "timer_message": (
         "state",
         "deliver_timestamp",
@@ -181,6 +203,8 @@ SECTIONS: dict[str, str] = {
     "disk": "Files on disk",
     "pop_order": "Queues popped in order",
     "pop_queue": "Queues of the revive topic",
+    "tiered_segment": "Segments",
+    "tiered_index_file": "Files of the index",
 }
 #: What the main table is called where others stand before it.
 _MAIN_TITLES = {"queue": "Queues after the start", "lost": "Messages that are lost"}
@@ -198,6 +222,9 @@ SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "index_file": ("max_index_num", "begin_phy_offset"),
     "half_message": ("producer_group",),
     "pop_check_point": ("lost", "visible_timestamp", "acked"),
+    "tiered_queue": ("begin_timestamp", "broker", "segments", "log_bytes"),
+    "tiered_segment": ("end_timestamp", "size"),
+    "tiered_index_file": ("end_timestamp", "slots_used", "path"),
     "pop_order": ("visible_timestamp", "acked"),
     "timer_message": ("copy_offset", "queue_id"),
     "transaction": ("real_queue_id", "queue_offset"),

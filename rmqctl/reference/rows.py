@@ -18,6 +18,7 @@ from rmqctl.rows import (
     serving,
     structures,
     summaries,
+    tiered,
     timers,
     topics,
 )
@@ -70,6 +71,7 @@ KINDS = (
     *structures.KINDS,
     *topics.KINDS,
     *timers.KINDS,
+    *tiered.KINDS,
     *changes.KINDS,
     *pops.KINDS,
     *reports.KINDS,

@@ -188,7 +188,7 @@ KINDS = (
         ),
     ),
     Kind("body", BodyRow, printed_by=("dump record",)),
-    Kind("finding", FindingRow, printed_by=("verify", "lint", "config check")),
+    Kind("finding", FindingRow, printed_by=("verify", "lint", "config check", "tiered verify")),
     Kind("flush", FlushRow, printed_by=("flush",)),
     Kind("checkpoint", CheckpointRow, printed_by=("flush",)),
     Kind("plan", PlanRow, printed_by=("rebuild --dry-run",)),

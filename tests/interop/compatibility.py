@@ -152,6 +152,12 @@ FEATURES = {
         "`pop ls` names those that the broker gives back, and where; not of pop in RocksDB",
         "5.3.3",
     ),
+    "tiered": Feature(
+        "Tiered storage in files (`PosixFileSegment`): messages read, found by key, and verified",
+        "by stores that a broker of 5.3.3 wrote, anew every night; other places than files are not"
+        " read, and nothing is written",
+        "5.3.3",
+    ),
 }
 
 HEAD = """\

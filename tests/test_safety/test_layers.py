@@ -64,7 +64,7 @@ FLOORS = {
         ["files"],
         ["record", "settings"],
         ["filters", "log", "state"],
-        ["flush", "queue", "scan", "timer"],
+        ["flush", "queue", "scan", "tiered", "timer"],
         ["dispatch", "read"],
         ["index"],
         ["derive"],

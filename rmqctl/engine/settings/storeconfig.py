@@ -85,6 +85,9 @@ class MessageStoreConfig:
     timer_precision_ms: int = constants.DEFAULT_TIMER_PRECISION_MS
     timer_roll_window_slot: int = constants.DEFAULT_TIMER_ROLL_WINDOW_SLOT
     timer_max_delay_sec: int = constants.DEFAULT_TIMER_MAX_DELAY_SEC
+    #: Tiered storage of 5.x, a plug-in with settings of its own.
+    tiered_store_file_path: str = ""
+    tiered_store_index_file_max_hash_slot_num: int = constants.DEFAULT_MAX_HASH_SLOT_NUM
     #: Forms of a store that no command changes (:mod:`rmqctl.engine.state.laterversions`).
     enable_d_leger_commit_log: bool = False
     d_leger_self_id: str = ""
@@ -131,6 +134,7 @@ class MessageStoreConfig:
             "mapped_file_size_timer_log",
             "mapper_file_size_batch_consume_queue",
             "timer_",
+            "tiered_",
             "enable_retry_topic_v2",
         )
         return {

@@ -43,8 +43,8 @@ _PASSED_OVER = {
     "rocksdb": "RocksDB (5.x)",
     "rocksdbstore": "index, timers or transactions in RocksDB (5.4 and later)",
     "kvStore": "pop in RocksDB (5.x)",
-    "tiered_index_file": "index of tiered storage (5.x)",
-    "config/tieredStoreMetadata.json": "tiered storage (5.x)",
+    "tiered_index_file": "index of tiered storage (5.x), of `rmqctl tiered`",
+    "config/tieredStoreMetadata.json": "tiered storage (5.x), of `rmqctl tiered`",
     "config/users": "users in RocksDB (5.x)",
     "config/acls": "rights in RocksDB (5.x)",
 }

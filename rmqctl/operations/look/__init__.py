@@ -23,6 +23,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.recordstarts`
 - :mod:`~rmqctl.operations.look.rows`
 - :mod:`~rmqctl.operations.look.stats`
+- :mod:`~rmqctl.operations.look.tiered`
 - :mod:`~rmqctl.operations.look.timer`
 - :mod:`~rmqctl.operations.look.topics`
 - :mod:`~rmqctl.operations.look.waiting`

@@ -13,6 +13,7 @@ from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
 from rmqctl.operations.verify.dledgercodes import DLEDGER_CODES
 from rmqctl.operations.verify.latercodes import LATER_CODES
 from rmqctl.operations.verify.lintcodes import LINT_CODES
+from rmqctl.operations.verify.tieredcodes import TIERED_CODES
 
 __all__ = [
     "CODES",
@@ -31,7 +32,13 @@ __all__ = [
 _QUEUE = re.compile(r"(?:batch)?consumequeue(?:_ext)?/([^/]+)/([0-9]{1,10})(?:/|$)")
 
 CODES: dict[str, Code] = (
-    LOG_CODES | DLEDGER_CODES | DERIVED_CODES | LATER_CODES | LINT_CODES | CONFIG_CODES
+    LOG_CODES
+    | DLEDGER_CODES
+    | DERIVED_CODES
+    | LATER_CODES
+    | TIERED_CODES
+    | LINT_CODES
+    | CONFIG_CODES
 )
 
 

@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
+import org.apache.rocketmq.broker.BrokerController;
 
 /**
  * Reads one JSON object a line from standard input, does what it asks, and answers with one line:
@@ -131,6 +132,12 @@ public final class Main {
                 return (JsonElement) Class.forName("interop.Engine5Pop")
                     .getMethod("answer", String.class, JsonObject.class)
                     .invoke(null, node.places().get(0), request);
+            case "tieredEnds":
+            case "tieredPull":
+            case "tieredQuery":
+                return (JsonElement) Class.forName("interop.Engine5Tiered")
+                    .getMethod("answer", BrokerController.class, JsonObject.class)
+                    .invoke(null, node.broker(), request);
             case "connect":
                 return Admin.connect(request);
             case "disconnect":

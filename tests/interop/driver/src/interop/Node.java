@@ -79,6 +79,10 @@ final class Node {
         // Nor does anybody ask for a transaction's end here, as is done every minute, else.
         hurry.setProperty("transactionCheckInterval", "86400000");
         MixAll.properties2Object(hurry, config);
+        // What stands between the store and its users has settings of its own, and asks for them below.
+        Properties given = new Properties();
+        settings.entrySet().forEach(one -> given.setProperty(one.getKey(), one.getValue().getAsString()));
+        config.setMessageStorePlugIn(given.getProperty("messageStorePlugIn", ""));
         // Else it refuses what has waited for 200 milliseconds, as happens on a busy machine.
         config.setBrokerFastFailureEnable(false);
         NettyServerConfig server = new NettyServerConfig();
@@ -87,6 +91,7 @@ final class Node {
         store.setHaListenPort(server.getListenPort() - 1);
         places = List.of("127.0.0.1:" + server.getListenPort(), "127.0.0.1:" + store.getHaListenPort());
         broker = new BrokerController(config, server, new NettyClientConfig(), store);
+        broker.getConfiguration().registerConfig(given);
         if (!broker.initialize()) {
             throw new IllegalStateException("the broker does not start");
         }
@@ -114,6 +119,10 @@ final class Node {
     /** Where clients find the broker. */
     String address() {
         return address;
+    }
+
+    BrokerController broker() {
+        return broker;
     }
 
     /** Where the broker itself answers, and where its slaves connect. */

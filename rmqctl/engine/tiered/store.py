@@ -1,0 +1,260 @@
+"""What a broker of 5.x has uploaded: the metadata in its store, and the files of all queues.
+
+A queue's log is a :class:`~rmqctl.engine.log.commitlog.CommitLog` whose files are of any length and
+end with a record. What a unit of its queue points to is what consumers get; after a crash a broker
+uploads messages again, so that more may stand in a log than units lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from formats import layouts
+from formats.constants import TIERED_INDEX_TOPIC
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
+from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.paths import scan_names
+from rmqctl.engine.log.commitlog import CommitLog, Step
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.tiered.errors import NoTieredStorage, TieredFilesNotFound
+from rmqctl.engine.tiered.files import (
+    Found,
+    Owner,
+    Segment,
+    cluster_directories,
+    find_files,
+    joined,
+)
+from rmqctl.engine.tiered.index import CompactedIndexFile, TieredIndexFile
+from rmqctl.engine.tiered.metadata import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    INDEX,
+    TieredMetadata,
+    read_metadata,
+)
+from rmqctl.errors import ConfigFileUnreadable, StoreNotFound
+
+LOCAL_INDEX = "tiered_index_file"
+UNIT = Struct(layouts.QUEUE_UNIT.format)
+_BYTES_AT_ONCE = 4096 * UNIT.size
+
+
+class TieredUnit(NamedTuple):
+    """A unit of an uploaded queue; ``physical_offset`` is an address in the log beside it."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class SegmentFiles(MappedFileQueue):
+    """Segments of one kind as one range, each as far as a broker reads it."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._segments = segments
+        super().__init__(Path(), 0)
+
+    def _list_files(self) -> Iterator[FileEntry]:
+        last = len(self._segments) - 1
+        for number, one in enumerate(self._segments):
+            if one.file is not None:
+                yield FileEntry(one.base_offset, one.file, one.readable(number == last))
+
+
+class TieredLog(CommitLog):
+    """The log of one queue. No blank closes a file: a record ends with it."""
+
+    def __init__(self, files: SegmentFiles) -> None:
+        super().__init__(files.directory, 0, files=files)
+
+    def step(self, number: int, position: int) -> Step:
+        entries = self.files.entries
+        while number < len(entries) and position == entries[number].size:
+            number, position = self._next_file(number)
+        return super().step(number, position)
+
+
+class TieredQueue:
+    """What is uploaded of one queue. Log and units are open while it is."""
+
+    def __init__(self, owner: Owner, segments: list[Segment]) -> None:
+        """:param segments: all kinds of them, each in order."""
+        self.owner = owner
+        self.segments = segments
+        self.log = TieredLog(SegmentFiles(self.of_kind(COMMIT_LOG)))
+        self._units = SegmentFiles(self.of_kind(CONSUME_QUEUE))
+
+    def of_kind(self, kind: str) -> list[Segment]:
+        return [one for one in self.segments if one.kind == kind]
+
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """Queue offsets of the first unit and behind the last one; None without a file of units."""
+        entries = self._units.entries
+        if not entries:
+            return None
+        return entries[0].file_from_offset // UNIT.size, self._units.end_offset // UNIT.size
+
+    @property
+    def unit_count(self) -> int:
+        """Whole units that are there."""
+        return sum(
+            max(one.size - -one.file_from_offset % UNIT.size, 0) // UNIT.size
+            for one in self._units.entries
+        )
+
+    def units(self) -> Iterator[TieredUnit]:
+        """All units in order; bytes that are none of a whole unit are left out.
+
+        :raises CannotRead: the system refuses.
+        """
+        for number, entry in enumerate(self._units.entries):
+            start = entry.file_from_offset
+            skip = -start % UNIT.size
+            mapped = self._units.file(number)
+            for at in range(skip, mapped.size, _BYTES_AT_ONCE):
+                data = mapped.read(at, min(_BYTES_AT_ONCE, mapped.size - at))
+                whole = memoryview(data)[: len(data) // UNIT.size * UNIT.size]
+                first = (start + at) // UNIT.size
+                for place, values in enumerate(UNIT.iter_unpack(whole)):
+                    yield TieredUnit(first + place, *values)
+
+    def close(self) -> None:
+        self.log.close()
+        self._units.close()
+
+
+class TieredStore:
+    """The store of a broker with tiered storage, or the uploaded files alone.
+
+    ``directory`` is where these lie, None where nothing says it. ``metadata`` is None when there is
+    none, or none that can be read: ``problem`` says why.
+    """
+
+    def __init__(self, root: Path, config: MessageStoreConfig, files: Path | None = None) -> None:
+        """:param files: the directory of uploaded files, else the ``broker.conf``'s
+            ``tieredStoreFilePath``, else ``root`` or a directory in it.
+        :raises StoreNotFound: there is no directory ``root``.
+        :raises NoTieredStorage: there is nothing of it.
+        :raises TieredFilesNotFound: ``files`` is no such directory, or several could be.
+        """
+        if not root.is_dir():
+            raise StoreNotFound(path=str(root))
+        self.root = root
+        self._config = config
+        self.problem: ConfigFileUnreadable | None = None
+        self.metadata: TieredMetadata | None = None
+        try:
+            self.metadata = read_metadata(root)
+        except ConfigFileUnreadable as error:
+            self.problem = error
+        self.directory = _directory(root, config, files)
+        found = Found({}, []) if self.directory is None else find_files(self.directory)
+        self.foreign = found.foreign
+        self._segments = joined(found, self.metadata)
+        self._by_queue: dict[tuple[str, int], list[Owner]] = {}
+        for owner in self._segments:
+            if owner.topic != TIERED_INDEX_TOPIC:
+                self._by_queue.setdefault((owner.topic, owner.queue_id), []).append(owner)
+        nothing = not self._segments and self.metadata is None and self.problem is None
+        if nothing and not self.local_index_files():
+            raise NoTieredStorage(path=str(root))
+
+    def require_files(self) -> None:
+        """:raises TieredFilesNotFound: nothing says where the uploaded files are."""
+        if self.directory is None:
+            raise TieredFilesNotFound(path=str(self.root), reason="nothing says where they are")
+
+    def queues(
+        self, topic: str | None = None, queue_id: int | None = None
+    ) -> Iterator[TieredQueue]:
+        """The queues, sorted, each until the next one is asked for."""
+        for owner, segments in self._segments.items():
+            if owner.topic == TIERED_INDEX_TOPIC:
+                continue
+            if topic in (None, owner.topic) and queue_id in (None, owner.queue_id):
+                queue = TieredQueue(owner, segments)
+                yield queue
+                queue.close()
+
+    def open_queues(self, topic: str, queue_id: int) -> list[TieredQueue]:
+        """The queues of a topic and number, which the caller closes: several where clusters or
+        brokers share the directory."""
+        owners = self._by_queue.get((topic, queue_id), [])
+        return [TieredQueue(owner, self._segments[owner]) for owner in owners]
+
+    def index_segments(self) -> list[tuple[Owner, Segment]]:
+        """Uploaded files of the index, in the order of their bases."""
+        return [
+            (owner, segment)
+            for owner, segments in self._segments.items()
+            for segment in segments
+            if segment.kind == INDEX
+        ]
+
+    def index_files(
+        self, *, newest_first: bool = False
+    ) -> Iterator[tuple[TieredIndexFile, Segment | None]]:
+        """Every file of the index, uploaded ones with their segments before the others, or the
+        other way round; each is closed with its last reference.
+
+        :raises CannotRead: the system refuses.
+        """
+        uploaded = [one for _, one in self.index_segments() if one.file is not None]
+        places: list[Segment | Path] = [*uploaded, *self.local_index_files()]
+        slots: list[int] = []
+        for place in reversed(places) if newest_first else places:
+            if isinstance(place, Segment):
+                yield _compacted(place), place
+            else:
+                slots = slots or self._slots(uploaded)
+                yield TieredIndexFile(MappedFile.open(place), slots), None
+
+    def _slots(self, uploaded: list[Segment]) -> list[int]:
+        """How many slots a file may have that is not uploaded: as the ``broker.conf`` says, or as
+        the newest one that is uploaded has."""
+        told = self._config.tiered_store_index_file_max_hash_slot_num
+        counts = (_compacted(one).slots for one in reversed(uploaded))
+        return [told, *filter(None, [next(filter(None, counts), 0)])]
+
+    def local_index_files(self) -> list[Path]:
+        """Files of the index that are not uploaded, the oldest first (``IndexStoreService``)."""
+        directory = self.root / LOCAL_INDEX
+        names = [name for name in scan_names(directory) if name.isascii() and name.isdigit()]
+        return [directory / name for name in sorted(names, key=lambda name: (len(name), name))]
+
+    def strays(self) -> list[tuple[Owner, Segment]]:
+        """Segments of a kind that their topic has not: nobody reads them."""
+        return [
+            (owner, segment)
+            for owner, segments in self._segments.items()
+            for segment in segments
+            if (segment.kind == INDEX) != (owner.topic == TIERED_INDEX_TOPIC)
+        ]
+
+
+def _directory(root: Path, config: MessageStoreConfig, files: Path | None) -> Path | None:
+    if files is None and config.tiered_store_file_path:
+        files = Path(config.tiered_store_file_path)
+    if files is not None:
+        if not files.is_dir():
+            raise TieredFilesNotFound(path=str(files), reason="there is no such directory")
+        return files
+    children = [root / name for name in scan_names(root)]
+    places = [one for one in [root, *children] if one.is_dir() and cluster_directories(one)]
+    if len(places) > 1:
+        reason = f"{places[0].name} and {places[1].name} could be their directory"
+        raise TieredFilesNotFound(path=str(root), reason=reason)
+    return places[0] if places else None
+
+
+def _compacted(segment: Segment) -> CompactedIndexFile:
+    assert segment.file is not None
+    mapped = MappedFile.open(segment.file, segment.base_offset)
+    mapped.size = min(mapped.size, segment.readable(is_last=False))
+    return CompactedIndexFile(mapped)

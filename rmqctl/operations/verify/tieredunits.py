@@ -1,0 +1,119 @@
+"""The units of a queue that a broker of 5.x has uploaded, each with the record that it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqctl.engine.queue.consumequeue import is_ext_addr
+from rmqctl.engine.record.record import Record, body_seen, crc_matches
+from rmqctl.engine.tiered.store import TieredLog, TieredQueue, TieredUnit
+from rmqctl.errors import NoRecordAt
+from rmqctl.operations.verify.findings import Finding, finding
+
+
+class _Wrong(NamedTuple):
+    """What is wrong with a unit, or with the record that it leads to."""
+
+    code: str
+    expected: str
+    found: str
+
+
+def check_units(queue: TieredQueue) -> Iterator[Finding]:
+    """Findings of one queue, in order; units behind each other with the same one are one row.
+
+    :raises CannotRead: the system refuses.
+    """
+    log = queue.log
+    run: _Run | None = None
+    # Up to where units lead without a gap; None behind one that leads astray.
+    reached: int | None = log.min_offset
+    for unit in queue.units():
+        if 0 <= unit.physical_offset < log.min_offset:
+            continue  # Its record was deleted when its time was over.
+        wrong = _problem(queue, log, unit)
+        if run is not None and (wrong is None or wrong.code != run.wrong.code):
+            yield run.told(queue)
+            run = None
+        if wrong is not None:
+            run = _Run(unit, wrong, 1) if run is None else run._replace(units=run.units + 1)
+        if wrong is not None and wrong.code != _BODY:
+            reached = None
+            continue
+        if reached is not None and unit.physical_offset > reached:
+            yield _unreferenced(queue, reached, unit.physical_offset)
+        reached = max(reached or 0, unit.physical_offset + unit.size)
+    if run is not None:
+        yield run.told(queue)
+    if reached is not None and log.files.end_offset > reached:
+        yield _unreferenced(queue, reached, log.files.end_offset)
+
+
+_BODY = "tiered-body-crc-mismatch"
+
+
+class _Run(NamedTuple):
+    """Units behind each other with the same finding: the first one, and how many."""
+
+    first: TieredUnit
+    wrong: _Wrong
+    units: int
+
+    def told(self, queue: TieredQueue) -> Finding:
+        wrong, more = self.wrong, self.units - 1
+        mapped = queue.log.files.find(self.first.physical_offset)
+        return finding(
+            wrong.code,
+            path=None if mapped is None else mapped.path,
+            physical_offset=self.first.physical_offset,
+            topic=queue.owner.topic,
+            queue_id=queue.owner.queue_id,
+            queue_offset=self.first.queue_offset,
+            expected=wrong.expected,
+            found=wrong.found + (f", and {more} units behind it" if more else ""),
+        )
+
+
+def _problem(queue: TieredQueue, log: TieredLog, unit: TieredUnit) -> _Wrong | None:
+    end = log.files.end_offset
+    if unit.physical_offset + unit.size > end:
+        return _Wrong("tiered-unit-past-end", f"at most {end}, where the log ends", _place(unit))
+    try:
+        record = log.find_record(unit.physical_offset) or log.record_at(unit.physical_offset)
+    except NoRecordAt as error:
+        return _Wrong("tiered-unit-mismatch", "a record", str(error.reason))
+    owner = queue.owner
+    said = {
+        "size": (unit.size, record.total_size),
+        "queue offset": (unit.queue_offset, record.queue_offset),
+        "topic": (owner.topic, record.topic),
+        "queue": (owner.queue_id, record.queue_id),
+    }
+    if not is_ext_addr(unit.tags_code):
+        said["tags code"] = (unit.tags_code, record.tags_code)
+    for name, (expected, found) in said.items():
+        if expected != found:
+            return _Wrong("tiered-unit-mismatch", f"{name} {expected}", f"{name} {found}")
+    return None if _has_its_body(log, record) else _Wrong(_BODY, "the body's CRC", "another one")
+
+
+def _place(unit: TieredUnit) -> str:
+    return f"{unit.size} bytes at {unit.physical_offset}"
+
+
+def _has_its_body(log: TieredLog, record: Record) -> bool:
+    mapped, _ = log.locate(record.physical_offset)
+    return crc_matches(body_seen(mapped, record), record)
+
+
+def _unreferenced(queue: TieredQueue, start: int, end: int) -> Finding:
+    mapped = queue.log.files.find(start)
+    return finding(
+        "tiered-log-unreferenced",
+        path=None if mapped is None else mapped.path,
+        physical_offset=start,
+        topic=queue.owner.topic,
+        queue_id=queue.owner.queue_id,
+        found=f"{end - start} bytes",
+    )
