@@ -173,3 +173,34 @@ def test_the_checkpoint_says_nothing_of_queues_that_are_not_forced(
         newest = [file.header for file in index.files()][-1]
         assert newest.end_timestamp > checkpoint.index_msg_timestamp
         assert checkpoint[:2] == (times[0], newest.begin_timestamp)
+
+
+@pytest.mark.parametrize("by_another", [False, True])
+def test_units_that_a_start_has_taken_away_do_not_come_back(
+    fast_path: Path, power: Power, by_another: bool
+) -> None:
+    """They named records that were lost, and others lie there by then. The start that took them
+    away may have been killed before they were gone from the disk."""
+    root = fast_path / "store"
+    log = root / "commitlog" / f"{0:020d}"
+    queue = root / "consumequeue/topic0/0" / f"{0:020d}"
+    with MessageStore(root, CONFIG, writable=True, create=True, clock=Clock()) as store:
+        first: Any = store.put_message(message(0, "topic0", 0))
+        lost: list[Any] = [store.put_message(message(n, "topic0", 0)) for n in (1000, 2000, 3000)]
+    end, last = lost[0].append.wrote_offset, lost[-1].append.wrote_offset
+    (root / "abort").touch()
+    with log.open("r+b") as file:
+        file.seek(end)
+        file.write(bytes(log.stat().st_size - end))
+        os.fsync(file.fileno())
+    if by_another:
+        with queue.open("r+b") as file:
+            file.seek(20)
+            file.write(bytes(60))
+    store = MessageStore(root, CONFIG, writable=True, clock=Clock())
+    acknowledged: list[Any] = [first]
+    while acknowledged[-1].append.wrote_offset <= last:
+        acknowledged.append(store.put_message(message(len(acknowledged), "topic0", 0)))
+    image = power.goes_off(root, fast_path / "off")
+    store.abandon()
+    assert_kept(image, CONFIG, acknowledged)

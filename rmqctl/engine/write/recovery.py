@@ -6,10 +6,10 @@ any moment leaves a store that the next start, the engine's too, brings to the s
 1. units go whose addresses lead nowhere in the extension: the engine leaves them, and what it
    appends there decides where they lead to then;
 2. the checkpoint goes back to where the dispatch begins again, and ``abort`` is made;
-3. what the log does not have goes from index and queues, and files go that are empty (of 5.x);
+3. what the log does not have goes from index and queues, and files go that are empty (of 5.x); that
+   is forced to disk, and what a crash may have left in memory with it;
 4. the records that the plan names are dispatched again;
-5. with the first flush of everything what a crash may have left in memory is forced to disk, too:
-   only then may the checkpoint move on.
+5. with the first flush of everything these are on disk: only then may the checkpoint move on.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ class Recovery:
             for cut in plan.queue_cuts:
                 if not cut.is_astray:
                     context.queues.clear_from(cut.topic, cut.queue_id, cut.end)
+            self._flusher.force_what_is_left()
         except OSError as error:
             raise CannotWrite(path=str(context.root), reason=str(error.strerror)) from error
 

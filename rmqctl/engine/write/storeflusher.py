@@ -115,12 +115,14 @@ class StoreFlusher:
         if not (self._root / paths.CHECKPOINT).exists():
             self._written = None
 
-    def _end_recovery(self) -> None:
-        """When all is dispatched: forces to disk what a crash may have left in memory; then the
-        checkpoint may move on. :raises OSError: the disk failed."""
-        sync_files(self._doubtful, may_be_gone=True)
-        self._doubtful = ()
-        self._hold_back = None
+    def force_what_is_left(self) -> None:
+        """When queues and index have nothing that the log has not: forces that to disk, also what
+        another start has taken away that was killed. Before the log grows: a unit that a loss of
+        power brings back would stand for whatever record lies at its place by then.
+
+        :raises OSError: the disk failed.
+        """
+        sync_files({*self._queues.take_unsynced(), *self._doubtful}, may_be_gone=True)
 
     def _note_index_on_disk(self) -> None:
         """A checkpoint that knows of no file, for one was lost, would cost a broker all of them
@@ -223,7 +225,7 @@ class StoreFlusher:
         # Not under the lock: putters go on meanwhile.
         self._sync(lambda: sync_files(unsynced, may_be_gone=True))
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
-            self._sync(self._end_recovery)
+            self._hold_back = None
             # Files of the index are on disk when the next one is made.
             self._advance(logics=timestamp, index=index_timestamp)
             with self._lock:
@@ -287,7 +289,8 @@ class StoreFlusher:
                 # A damaged unit may claim what lies behind the log.
                 ranges.append(FlushedRange(structure, min(start, end), end))
             if "queues" in structures and not self._tail.is_due:
-                self._sync(self._end_recovery)
+                # All is dispatched, and on disk: the recovery is over.
+                self._hold_back = None
             if not is_closing or self._written is None or not self._written.min_timestamp:
                 self._write(self._held_back())
         return ranges
