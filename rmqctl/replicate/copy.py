@@ -97,6 +97,7 @@ class Copy:
                 if not self._doubt.covers(offset) or not self._is_own(self._doubt):
                     raise
                 cut(self.root, self.config, offset)
+                self._doubt = self._doubt.before(offset)
 
     @property
     def end(self) -> int:

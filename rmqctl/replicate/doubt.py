@@ -40,6 +40,10 @@ class Doubt(NamedTuple):
         first = next((one for one in self.doubtful if one[0] >= start), None)
         return None if first is None else (first, _HEAD_SIZE)
 
+    def before(self, physical_offset: int) -> Doubt:
+        """What is in doubt of a log that was cut there."""
+        return Doubt(self.sure, [one for one in self.doubtful if one[0] < physical_offset])
+
     def covers(self, physical_offset: int) -> bool:
         """Whether everything from an offset on is in doubt."""
         return self.sure is None or physical_offset >= sum(self.sure)

@@ -197,6 +197,23 @@ def frame(place: int, data: bytes, size: int | None = None) -> bytes:
     return FRAME.pack(place, len(data) if size is None else size) + data
 
 
+def test_a_copy_that_has_lost_its_beginning_gets_it_again(tmp_path: Path) -> None:
+    """With the power, before anything of it was forced to disk: what is left proves whose copy it
+    is, and goes with the rest."""
+    root, copy = tmp_path / "master", tmp_path / "copy"
+    with live(root) as master:
+        master.put(8)
+        with following(copy, master) as follower:
+            follower.await_end(master.store.max_offset)
+        with (copy / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.write(bytes(100))
+        (copy / "checkpoint").unlink()
+        (copy / "abort").touch()
+        with following(copy, master) as follower:
+            follower.await_end(master.store.max_offset)
+    same(root, copy)
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
