@@ -18,13 +18,16 @@ _PLACE = 28  # of a record's own offset
 class Client(End):
     """A connection at a time, and one request at a time."""
 
+    #: Milliseconds between an answer and the next request, one of them each time.
+    pauses: tuple[int, ...] = (5, 20, 60)
+
     def __init__(self, world: World, server: Server, name: str) -> None:
         self.world, self.server, self.name = world, server, name
+        self._steps = 0
         self._link: Link | None = None
         self._reader = FrameReader()
         self._opaque = 0
         self._asked_at = 0
-        self.is_done = False
 
     def next_request(self) -> RemotingCommand | None:
         """What to ask now; None: nothing for a while."""
@@ -36,10 +39,19 @@ class Client(End):
     def lost(self) -> None:
         """No answer came to what was asked last."""
 
+    def step_after(self, delay: int) -> None:
+        """The next step is then, and none before."""
+        self._steps += 1
+        number = self._steps
+        self.world.after(delay, lambda: self.step() if number == self._steps else None)
+
+    def _step_soon(self) -> None:
+        self.step_after(self.world.chance.choice(self.pauses))
+
     def step(self) -> None:
         """Asks the next thing, unless an answer is still waited for."""
         world = self.world
-        if self._asked_at and world.now - self._asked_at > 20_000:
+        if self._asked_at and world.now - self._asked_at > 5_000:
             # As a client does that waits too long: it closes the connection.
             assert self._link is not None
             self._link.cut()
@@ -56,14 +68,18 @@ class Client(End):
                 )
                 self._asked_at = world.now
                 self._link.send(self, encode_frame(numbered))
-        if not self.is_done:
-            world.after(world.chance.choice((5, 20, 60)), self.step)
+        if self._asked_at:
+            # Unless an answer comes, or the connection ends.
+            self.step_after(1000)
+        else:
+            self._step_soon()
 
     def received(self, data: bytes) -> None:
         for command in list(self._reader.feed(data)):
             if command.is_response and command.opaque == self._opaque and self._asked_at:
                 self._asked_at = 0
                 self.answered(command)
+                self._step_soon()
 
     def closed(self) -> None:
         if self._link is not None and not self._link.is_open:
@@ -74,11 +90,15 @@ class Client(End):
         if self._asked_at:
             self._asked_at = 0
             self.lost()
+            self._step_soon()
 
 
 class Producer(Client):
     """Sends ``count`` messages, each once; ``acked`` has those that are stored for certain: queue
     and queue offset by body."""
+
+    #: All the time that there is trouble.
+    pauses = (5, 100, 700)
 
     def __init__(self, world: World, server: Server, name: str, count: int) -> None:
         super().__init__(world, server, name)

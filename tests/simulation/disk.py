@@ -73,10 +73,12 @@ class Disk:
 def simulated(*disks: Disk) -> Iterator[None]:
     """Has what is forced, and allocated, below the roots of some disks go by these."""
 
+    roots = [(f"{disk.root}/", disk) for disk in disks]
+
     def disk_of(descriptor: int) -> Disk | None:
         # A file that was made without a name goes by its directory for good.
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        return next((disk for disk in disks if path.is_relative_to(disk.root)), None)
+        path = os.readlink(f"/proc/self/fd/{descriptor}") + "/"
+        return next((disk for root, disk in roots if path.startswith(root)), None)
 
     def forcing(real: Callable[[int], None]) -> Callable[[int], None]:
         def force(descriptor: int) -> None:

@@ -138,7 +138,7 @@ class Server(Machine):
         if frame is not None:
             assert peer.link is not None
             peer.link.send(peer, read_frame(self.store, frame))
-        self.after(1 if frame else 20, lambda: self._feed(peer))
+        self.after(1 if frame else 50, lambda: self._feed(peer))
 
     # --- what the broker wants -----------------------------------------------------------
 

@@ -12,7 +12,7 @@ from tests.simulation.disk import Disk
 from tests.simulation.run import Failed, simulate
 
 #: Runs of every test run, in groups; and of the nightly set.
-GROUP, GROUPS, NIGHTLY = 15, 10, 10_000
+GROUP, GROUPS, NIGHTLY = 30, 10, 10_000
 
 
 @pytest.mark.parametrize("group", range(GROUPS))

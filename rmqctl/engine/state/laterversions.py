@@ -8,7 +8,9 @@ RocksDB are not what the JSON files say.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,7 +91,7 @@ def not_understood(root: Path) -> Iterator[tuple[str, str]]:
     """``(name, what it is)`` of what stands in a store and is not read."""
     names = _QUEUES_IN_ROCKSDB | _PASSED_OVER | _CONFIG_IN_ROCKSDB
     for name, what in names.items():
-        if _holds_something(root / name):
+        if _holds_something(root, name):
             yield name, what
     if os.path.isfile(root / CONSUME_QUEUE / _ROCKSDB_MARK):  # Path's raises without the right
         yield CONSUME_QUEUE, "queues in RocksDB (5.x)"
@@ -135,12 +137,18 @@ def _is_rocksdb_type(config: MessageStoreConfig) -> bool:
     return config.store_type.lower() == _ROCKSDB_STORE.lower()
 
 
-def _holds_something(path: Path) -> bool:
+def _holds_something(root: Path, name: str) -> bool:
     """Whether a file is there, or a directory with a file below it: 5.x makes some directories of
     things that nobody has switched on."""
-    if not path.is_dir():
-        return path.exists()
-    return any(files for _, _, files in os.walk(path))
+    # Two dozen names are asked for at every opening, and are mostly not there: no Path of each.
+    path = f"{root}/{name}"
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            return False
+        raise
+    return not stat.S_ISDIR(status.st_mode) or any(files for _, _, files in os.walk(path))
 
 
 def queues_not_understood(root: Path) -> bool:
@@ -218,7 +226,7 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
 
 
 def _check_no_controller(root: Path, config: MessageStoreConfig) -> None:
-    epochs = [name for name in _CONTROLLER if _holds_something(root / name)]
+    epochs = [name for name in _CONTROLLER if _holds_something(root, name)]
     for name in epochs or ["enableControllerMode"] * config.enable_controller_mode:
         raise WrittenByItsBrokers(
             path=str(root),
@@ -254,14 +262,14 @@ def rocksdb_to_convert(root: Path, config: MessageStoreConfig) -> list[str]:
 def check_offsets_in_files(root: Path) -> None:
     """:raises UnsupportedStore: the broker does not read its offsets from the JSON files."""
     for name, what in _OFFSETS_IN_ROCKSDB.items():
-        if _holds_something(root / name):
+        if _holds_something(root, name):
             raise UnsupportedStore(path=str(root / name), reason=f"the store keeps its {what}")
 
 
 def config_in_rocksdb(root: Path) -> list[str]:
     """What stands in a store in place of the JSON files of ``config/``: these say nothing, or what
     was so long ago."""
-    return [name for name in _CONFIG_IN_ROCKSDB if _holds_something(root / name)]
+    return [name for name in _CONFIG_IN_ROCKSDB if _holds_something(root, name)]
 
 
 def is_of_5(root: Path) -> bool:
