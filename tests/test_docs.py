@@ -356,6 +356,8 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     (store / "commitlog" / "notes").touch()
     yield from rows("repair", f"--plan {root}/plan.json", code=1)
     (store / "commitlog" / "notes").unlink()
+    # From the first file on, where the damage is, however long all of this took.
+    yield from rows("checkpoint set", "--physic 0 --logics 0 --yes")
     (store / "abort").touch()
     yield from rows("simulate-start", "--now 9999999999999", code=1)
     yield from rows("checkpoint compute", code=1)
