@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import io
 import json
 import re
 import shlex
@@ -367,6 +368,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from rows("walk queue", code=1)
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex", code=1)
     yield from rows("rebuild", f"all --output {root}/new", code=1)
+    yield from a_fleet(root, capsys)
 
 
 async def a_short_visit(server: Server) -> None:
@@ -392,6 +394,18 @@ def stores_by_name(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[t
         assert run(["config", "stores", "--format", "ndjson"]) == 1
     for text in capsys.readouterr().out.splitlines():
         yield "config stores", json.loads(text)
+
+
+def a_fleet(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """One store, as all three verbs have it, and what is no store."""
+    for verb in ("verify", "stats", "du"):
+        for place, code in ((root / "store", 1), (root / "messages", 3)):
+            line = f"fleet {verb} --stores - --jobs 1 --format ndjson"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"a={place}".encode())))
+                assert run(shlex.split(line)) == code, line
+            for text in capsys.readouterr().out.splitlines():
+                yield f"fleet {verb}", json.loads(text)
 
 
 def popped(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:

@@ -60,7 +60,7 @@ def _verbose(context: click.Context, _: click.Parameter, wanted: bool) -> None:
             "config",
         )
         | {"simulate-start": _COMMANDS + "simulate_start"}
-        | _section("checkpoint", "lint"),
+        | _section("checkpoint", "lint", "fleet"),
         "Query (never writes)": _section(
             "find", "pull", "message", "offset", "index", "pop", "tiered", "stats", "sql"
         ),

@@ -77,7 +77,7 @@ FLOORS = {
     "rmqctl.operations": [
         ["progress"],
         ["look", "verify"],
-        ["backup", "mend"],
+        ["backup", "fleet", "mend"],
         ["change", "doctor"],
         ["repair"],
     ],

@@ -136,6 +136,7 @@ class StoreSide:
     def after(self) -> Iterator[Finding]:
         """The findings of the checkpoint, after all others."""
         newest = self._records.newest_timestamp if self.summary.records else None
+        self.summary.newest_timestamp = newest
         return self._checkpoint.finish(newest)
 
 

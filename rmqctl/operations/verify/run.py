@@ -65,6 +65,8 @@ class Summary(Tally):
     max_offset: int = 0
     #: Where to go on, when the time was over before the end of the log.
     next_offset: int | None = None
+    #: The latest store time of the records, epoch milliseconds; None without any.
+    newest_timestamp: int | None = None
 
     def row(self) -> dict[str, object]:
         """The summary's fields."""
@@ -297,6 +299,7 @@ def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Fi
     """What is told behind the last record: at the end of the log, or of a stretch of it."""
     records, queues, index, checkpoint = checkers
     paused, end = summary.next_offset is not None, summary.max_offset
+    summary.newest_timestamp = records.newest_timestamp if records.records else None
     if paused and "commitlog" in plan.only:
         yield from records.pause()
     if "queues" in plan.only:
@@ -304,7 +307,7 @@ def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Fi
     if index is not None:
         yield from index.pause() if paused else index.finish(end)
     if "checkpoint" in plan.only and not paused:
-        yield from checkpoint.finish(records.newest_timestamp if records.records else None)
+        yield from checkpoint.finish(summary.newest_timestamp)
 
 
 def _entries(

@@ -51,12 +51,7 @@ def expand_url(pattern: str) -> list[str]:
 
 def check_store(url: str) -> None:
     """:raises StoreNotFound, NotAStore, RemoteUnreadable: there is no store at a URL."""
-    names = {name for name, _ in RemoteStore(url).names("")}
-    if not names:
-        raise StoreNotFound(path=shown(url))
-    if not names & {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CHECKPOINT}:
-        reason = "it has no commitlog/, consumequeue/ or checkpoint"
-        raise NotAStore(path=shown(url), reason=reason)
+    RemoteStore(url).check()
 
 
 class RemoteQueue(NamedTuple):
@@ -81,6 +76,15 @@ class RemoteStore:
         #: Names that no store has, as text that is safe to show.
         self.refused: list[str] = []
 
+    def check(self) -> None:
+        """:raises StoreNotFound, NotAStore, RemoteUnreadable: there is no store at its URL."""
+        names = {name for name, _ in self.names("")}
+        if not names:
+            raise StoreNotFound(path=shown(self.url))
+        if not names & {paths.COMMIT_LOG, paths.CONSUME_QUEUE, paths.CHECKPOINT}:
+            reason = "it has no commitlog/, consumequeue/ or checkpoint"
+            raise NotAStore(path=shown(self.url), reason=reason)
+
     def names(self, directory: str) -> list[tuple[str, int | None]]:
         """Sorted names below a directory, with sizes; None for directories. Without it: none."""
         return sorted(
@@ -88,6 +92,12 @@ class RemoteStore:
         )
 
     def _listed(self, directory: str, recursive: bool) -> Iterator[tuple[list[str], int | None]]:
+        for name, size, _ in self._infos(directory, recursive):
+            yield name.split("/"), size
+
+    def _infos(self, directory: str, recursive: bool) -> Iterator[tuple[str, int | None, int]]:
+        """Names below a directory, with sizes (None for directories) and when each was changed: ns,
+        0 where nobody says."""
         from pyarrow.fs import FileSelector, FileType
 
         place = f"{self._base}/{directory}".rstrip("/")
@@ -97,7 +107,13 @@ class RemoteStore:
                 if not info.path.startswith(place + "/"):
                     continue
                 size = info.size if info.type == FileType.File else None
-                yield info.path[len(place) + 1 :].rstrip("/").split("/"), size
+                yield info.path[len(place) + 1 :].rstrip("/"), size, info.mtime_ns or 0
+
+    def listing(self) -> Iterator[tuple[str, int, int]]:
+        """Every file of the store: its name, its size (bytes), when it was changed (ns)."""
+        for name, size, changed in self._infos("", True):
+            if size is not None:
+                yield name, size, changed
 
     def files(self, directory: str) -> list[FileEntry]:
         """The files of a directory whose names are offsets.

@@ -1,0 +1,50 @@
+"""Rows of one declared type as small Parquet files, which appear whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rmqctl.rows.field import fields_of
+
+_TYPES = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+#: Bytes: a file of one row has some thousand.
+_MOST_BYTES = 1 << 20
+
+
+def schema(row: type, names: Sequence[str], more: Sequence[str] = ()) -> pa.Schema:
+    """The columns of some fields of a row, and behind them texts of other names."""
+    known = {one.name: one for one in fields_of(row)}
+    found = []
+    for name in names:
+        kind = next(kind for kind in known[name].types if kind is not type(None))
+        found.append((name, _TYPES[kind]))
+    return pa.schema([*found, *((name, pa.string()) for name in more)])
+
+
+def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> None:
+    """Rows as a file, which takes the place of one of its name. What a kill leaves begins with a
+    dot, and readers of Parquet pass over it. :raises OSError: the disk failed."""
+    building = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(pa.Table.from_pylist(list(rows), columns), building)
+        building.replace(path)
+    finally:
+        building.unlink(missing_ok=True)
+
+
+def read(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:
+    """The rows of a file of just these columns. :raises ValueError: it is none.
+    :raises OSError: it cannot be read."""
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError("it is too large")
+    table = pq.ParquetFile(path).read()
+    if not table.schema.equals(columns):
+        raise ValueError("it has other columns")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

@@ -1,0 +1,183 @@
+"""``rmqctl fleet verify``, ``fleet stats`` and ``fleet du``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from formats.constants import INT_MAX
+from rmqctl.cli.command import command as make
+from rmqctl.cli.command import group
+from rmqctl.cli.options import without_store
+from rmqctl.cli.settings import Settings
+from rmqctl.cli.types import Whole
+
+if TYPE_CHECKING:
+    from rmqctl.operations.fleet.run import Run
+    from rmqctl.operations.fleet.state import State
+    from rmqctl.rows.fleets import FleetStoreRow
+
+    Found = tuple[int, FleetStoreRow]
+
+#: Threads that read one log, at most, where there are more cores than stores.
+_MOST_THREADS = 4
+
+
+@group(
+    "fleet",
+    examples=[
+        "rmqctl fleet verify --stores '/data/*/store'",
+        "rmqctl fleet stats --stores stores.txt --format ndjson",
+    ],
+)
+def command() -> None:
+    """Look at many stores: one row each.
+
+    A store that cannot be read is a row with its error, and never the end of the run.
+    """
+
+
+def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
+    """What all three verbs take: which stores, how, and where it goes."""
+    for option in (
+        click.option("--again", is_flag=True, help="With --state: look at all, changed or not."),
+        click.option(
+            "--state",
+            metavar="DIR",
+            type=click.Path(path_type=Path, file_okay=False),
+            help="Keep what is done here, as Parquet, and pass over what has not changed since.",
+        ),
+        click.option(
+            "--jobs",
+            metavar="N",
+            type=Whole(1, INT_MAX),
+            help="Stores at a time, each in a process of its own; by default one for each core.",
+        ),
+        click.option(
+            "--broker-conf",
+            metavar="FILE",
+            type=click.Path(),
+            help="Their broker.conf, by {name} and {path} in it; by default the one beside each.",
+        ),
+        click.option(
+            "--stores",
+            metavar="FILE|GLOB",
+            multiple=True,
+            required=True,
+            help="A file with a store a line (- reads stdin), a pattern or URL (repeatable).",
+        ),
+    ):
+        function = option(function)
+    return without_store(function)
+
+
+@make(
+    "verify",
+    examples=[
+        "rmqctl fleet verify --stores '/data/*/store'",
+        "rmqctl fleet verify --stores stores.txt --broker-conf '/etc/rocketmq/{name}.conf'",
+        "rmqctl fleet verify --stores stores.txt --format ndjson --jobs 8",
+    ],
+    exits={1: "errors or warnings were found in some store"},
+)
+@fleet_options
+def verify(settings: Settings, **options: Any) -> int:
+    """Check every store of a list.
+
+    Prints a row of type fleet_store for each: records, findings by severity, the worst code, the
+    range of the log and its times, then a summary. `rmqctl verify` of a store has its findings. The
+    exit status is the worst of all stores.
+    """
+    return _run(settings, "verify", options)
+
+
+@make(
+    "stats",
+    examples=[
+        "rmqctl fleet stats --stores '/data/*/store' --json",
+        "rmqctl fleet stats --stores stores.txt --format csv",
+    ],
+    exits={1: "some store has no message, or parts of it cannot be read"},
+)
+@fleet_options
+def stats(settings: Settings, **options: Any) -> int:
+    """Count the messages of every store of a list.
+
+    Prints a row of type fleet_store for each: records and their bytes, topics, queues, retries,
+    dead letters, damages, the range of the log and its times, then a summary. Stores may be URLs.
+    """
+    return _run(settings, "stats", options)
+
+
+@make(
+    "du",
+    examples=[
+        "rmqctl fleet du --stores '/data/*/store'",
+        "rmqctl fleet du --stores stores.txt --disk --format csv",
+    ],
+    exits={1: "damage was met in some store"},
+)
+@click.option("--disk", is_flag=True, help="Only the space on disk: no log is read.")
+@fleet_options
+def du(settings: Settings, disk: bool, **options: Any) -> int:
+    """Count the bytes of every store of a list.
+
+    Prints a row of type fleet_store for each: records, damages and blanks of the log, files and
+    their space on disk, then a summary. Stores may be URLs.
+    """
+    return _run(settings, "du", options, reads_log=not disk)
+
+
+for _one in (verify, stats, du):
+    command.add_command(_one)
+
+
+def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: bool = True) -> int:
+    from rmqctl.cli.fleetlist import stores_of
+    from rmqctl.operations.fleet.run import Asked, Run
+    from rmqctl.operations.fleet.sums import Sums
+    from rmqctl.spark.remote.remote import RemoteStore
+
+    stores = stores_of(options["stores"], options["broker_conf"])
+    jobs = options["jobs"] or len(os.sched_getaffinity(0))
+    threads = max(1, min(jobs // len(stores), _MOST_THREADS))
+    sums = Sums(verb)
+    with ExitStack() as stack:
+        state = _state(options, verb, stack)
+        asked = Asked(verb, reads_log, threads)
+        run = Run(stores, asked, RemoteStore, state, again=options["again"])
+        writer = stack.enter_context(settings.writer("fleet_store"))
+        bar = settings.progress(f"fleet {verb}", len(stores), writer, counts=True)
+        advance = stack.enter_context(bar)
+        for row in run.in_order(_here(run, jobs, advance)):
+            sums.add(row)
+            writer.row(row)
+        writer.summary(**sums.summary())
+    return sums.exit_code
+
+
+def _state(options: dict[str, Any], verb: str, stack: ExitStack) -> State | None:
+    if options["state"] is None:
+        if options["again"]:
+            raise click.UsageError("--again needs --state.")
+        return None
+    from rmqctl.operations.fleet.state import State
+
+    return stack.enter_context(State(options["state"], verb))
+
+
+def _here(run: Run, jobs: int, advance: Callable[[int], None]) -> Iterator[Found]:
+    """The rows of what is left, by processes of this machine."""
+    from rmqctl.operations.fleet.processes import each
+    from rmqctl.spark.procedures.fleettask import looked_at
+
+    known = len(run.rows)
+    tasks = [one.task for one in run.left]
+    for done, found in enumerate(each(tasks, jobs, looked_at), known + 1):
+        yield found
+        advance(done)

@@ -1,0 +1,96 @@
+"""What a log holds, as a few numbers, which parts of it can be counted apart and added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from formats.constants import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.record.record import Blank, Damage, End, Record
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.scanner import ScanEntry, Scanner
+
+
+@dataclass(slots=True)
+class Count:
+    """Messages of a log, or of a part of it. Its size depends on nothing that is in the log."""
+
+    records: int = 0
+    record_bytes: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+    damages: int = 0
+    damaged_bytes: int = 0
+    blank_bytes: int = 0
+    #: Store times, epoch milliseconds: of the first record, and the latest one.
+    first: int | None = None
+    last: int | None = None
+    #: Where the log ends; None where it does not end in this part.
+    end_offset: int | None = None
+
+    def add(self, entry: ScanEntry) -> None:
+        """Takes an entry of the scanner, in the log's order."""
+        if isinstance(entry, Batch):
+            self._add_batch(entry)
+        elif isinstance(entry, Blank):
+            self.blank_bytes += entry.total_size
+        elif isinstance(entry, Damage):
+            self.damages += 1
+            self.damaged_bytes += entry.length
+        elif isinstance(entry, End):
+            self.end_offset = entry.physical_offset
+
+    def _add_batch(self, batch: Batch) -> None:
+        if not len(batch):
+            return
+        self.records += len(batch)
+        self.record_bytes += int(batch.total_size.sum())
+        for number, messages in enumerate(np.bincount(batch.topic_id).tolist()):
+            if messages:
+                name = batch.topics.names[number]
+                self.retries += messages * name.startswith(RETRY_GROUP_TOPIC_PREFIX)
+                self.dead_letters += messages * name.startswith(DLQ_GROUP_TOPIC_PREFIX)
+        if self.first is None:
+            self.first = int(batch.store_timestamp[0])
+        last = int(batch.store_timestamp.max())
+        self.last = last if self.last is None else max(last, self.last)
+
+    def join(self, later: Count) -> None:
+        """Adds the part of the log that follows."""
+        for name in (
+            "records",
+            "record_bytes",
+            "retries",
+            "dead_letters",
+            "damages",
+            "damaged_bytes",
+            "blank_bytes",
+        ):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.first = later.first if self.first is None else self.first
+        lasts = [last for last in (self.last, later.last) if last is not None]
+        self.last = max(lasts, default=None)
+        self.end_offset = later.end_offset if self.end_offset is None else self.end_offset
+
+
+def counted(log: CommitLog) -> Count:
+    """The whole of a log."""
+    return gathered(Scanner(log, properties=False).scan())
+
+
+def gathered(entries: Iterable[ScanEntry]) -> Count:
+    count = Count()
+    for entry in entries:
+        count.add(entry)
+    return count
+
+
+def first_timestamp(log: CommitLog) -> int | None:
+    """The store time of the first record; None where something else stands there."""
+    if not log.files.entries:
+        return None
+    entry = log.entry_at(log.min_offset)
+    return entry.store_timestamp if isinstance(entry, Record) else None

@@ -1,0 +1,91 @@
+"""Stores looked at in several processes of this machine: Python's own work on one does not wait for
+another's, and what ends a process (no memory, a file cut under a map) is one store's bad luck.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+
+from rmqctl.errors import RmqctlError
+from rmqctl.operations.fleet.looking import Task, failed
+from rmqctl.rows.fleets import FleetStoreRow
+
+Look = Callable[[Task], FleetStoreRow]
+
+
+class ProcessEnded(RmqctlError):
+    """Nothing can be said of the store: whoever read it is gone."""
+
+    template = (
+        "the process that read it was ended from outside, as the system does when memory is short, "
+        "or a file was cut while it was read. Look at it alone, or give --jobs 1."
+    )
+
+
+def each(tasks: Sequence[Task], jobs: int, look: Look) -> Iterator[tuple[int, FleetStoreRow]]:
+    """The number of each task and its row, as they are done.
+
+    :param jobs: processes at a time; with one all is done in this process.
+    :param look: a function of a module, which other processes import.
+    """
+    if jobs == 1 or len(tasks) < 2:
+        for number, task in enumerate(tasks):
+            yield number, look(task)
+        return
+    left = dict(enumerate(tasks))
+    for number, row in _in_pool(left, jobs, look):
+        del left[number]
+        yield number, row
+    # A process has ended, and nobody knows on which store: each alone now.
+    for number, task in list(left.items()):
+        began = time.monotonic()
+        ((_, found),) = list(_in_pool({number: task}, 1, look)) or [
+            (number, failed(task.store, task.verb, began, ProcessEnded()))
+        ]
+        yield number, found
+
+
+def _in_pool(tasks: dict[int, Task], jobs: int, look: Look) -> Iterator[tuple[int, FleetStoreRow]]:
+    """Rows until all are done, or a process has ended before its time."""
+    pool = ProcessPoolExecutor(
+        min(jobs, len(tasks)),
+        multiprocessing.get_context("spawn"),
+        initializer=_begin,
+    )
+    futures: dict[Future[FleetStoreRow], int] = {}
+    try:
+        futures = {pool.submit(look, task): number for number, task in tasks.items()}
+        for done in as_completed(futures):
+            try:
+                row = done.result()
+            except BrokenProcessPool:
+                continue  # Whoever asked for it does so again.
+            yield futures[done], row
+    except BrokenProcessPool:
+        return  # Before all was handed out.
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Ctrl-C is for the process that was started by hand; without that one nobody waits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def end_with_it() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end_with_it, daemon=True).start()

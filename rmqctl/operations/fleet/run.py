@@ -1,0 +1,169 @@
+"""A run over a fleet: what is to be looked at, what is known already, and the rows in order."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.settings.logdirectories import log_directories
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import RmqctlError
+from rmqctl.operations.fleet.looking import OpenRemote, Task, config_of, failed
+from rmqctl.operations.fleet.state import State, mark_of
+from rmqctl.operations.fleet.stores import FleetStore
+from rmqctl.rows.fleets import FleetStoreRow
+
+_LOG = "commitlog/"
+#: Directories that are listed at a time: most of it waits for disks and networks.
+_AT_ONCE = 16
+
+
+class Asked(NamedTuple):
+    """What is asked of every store; ``threads`` as of :class:`Task`."""
+
+    verb: str
+    reads_log: bool = True
+    threads: int = 1
+
+
+class Planned(NamedTuple):
+    """A task: the store's number in the list, the bytes of its log, what says that it has changed;
+    None where it could not be listed, which its row will say."""
+
+    number: int
+    task: Task
+    log_bytes: int
+    mark: str | None
+
+
+class Run:
+    """``rows`` are those known so far, by number; ``left`` is to be done, the largest first."""
+
+    def __init__(
+        self,
+        stores: Sequence[FleetStore],
+        asked: Asked,
+        open_remote: OpenRemote,
+        state: State | None = None,
+        *,
+        again: bool = False,
+    ) -> None:
+        self._state = state
+        self.stores = stores
+        self.rows: dict[int, FleetStoreRow] = {}
+        self.left: list[Planned] = []
+
+        def planned(number: int, store: FleetStore) -> Planned | FleetStoreRow:
+            return _planned(number, store, asked, open_remote, state is not None)
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(planned, count(), stores))
+        for number, one in enumerate(found):
+            if not isinstance(one, Planned):
+                self.rows[number] = one
+                continue
+            kept = None
+            if state is not None and one.mark is not None and not again:
+                kept = state.kept(one.task.store, one.mark)
+            if kept is not None:
+                self.rows[number] = kept
+            else:
+                self.left.append(one)
+        self.left.sort(key=lambda one: (-one.log_bytes, one.number))
+
+    def in_order(self, found: Iterable[tuple[int, FleetStoreRow]]) -> Iterator[FleetStoreRow]:
+        """All rows in the order of the list, each as soon as those before it are there.
+
+        :param found: numbers in :attr:`left`, and the rows; they are noted as they come.
+        """
+        held = self.rows
+        following = 0
+        while following in held:
+            yield held.pop(following)
+            following += 1
+        for at, row in found:
+            one = self.left[at]
+            if self._state is not None and one.mark is not None:
+                self._state.keep(one.task.store, one.mark, row)
+            held[one.number] = row
+            while following in held:
+                yield held.pop(following)
+                following += 1
+
+
+def _planned(
+    number: int, store: FleetStore, asked: Asked, open_remote: OpenRemote, is_marked: bool
+) -> Planned | FleetStoreRow:
+    began = time.monotonic()
+    try:
+        config = config_of(store)
+    except RmqctlError as error:
+        return failed(store, asked.verb, began, error)
+    task = Task(store, asked.verb, config, asked.reads_log, asked.threads)
+    try:
+        files = list(_files(store, config, open_remote, everything=is_marked))
+    except (RmqctlError, OSError):
+        # Whoever looks at it will meet the same, and say so.
+        return Planned(number, task, 0, None)
+    log_bytes = sum(one.stored_bytes for one in files if one.name.startswith(_LOG))
+    if not is_marked:
+        return Planned(number, task, log_bytes, None)
+    mark = mark_of((one[:3] for one in files), asked.verb, str(asked.reads_log), repr(config))
+    return Planned(number, task, log_bytes, mark)
+
+
+class _File(NamedTuple):
+    """A file: its name, its size, when it was changed (ns), and the bytes that it has on disk."""
+
+    name: str
+    size: int
+    changed: int
+    stored_bytes: int
+
+
+def _files(
+    store: FleetStore, config: MessageStoreConfig, open_remote: OpenRemote, *, everything: bool
+) -> Iterator[_File]:
+    """The files of a store's log, with ``everything`` those of the whole store."""
+    if store.is_remote:
+        remote = open_remote(store.path, config)
+        if everything:
+            yield from (_File(*one, one[1]) for one in remote.listing())
+        else:
+            names = remote.names(paths.COMMIT_LOG)
+            yield from (_File(_LOG + name, size, 0, size) for name, size in names if size)
+        return
+    root = Path(store.path)
+    for directory in log_directories(root, config).all:
+        yield from _tree(directory, f"{_LOG}{directory}/")
+    if everything:
+        yield from _tree(root, "")
+
+
+def _tree(directory: Path, prefix: str) -> Iterator[_File]:
+    """The files below a directory, behind links too; each directory once, so that it ends."""
+    left, seen = [(str(directory), prefix)], set[tuple[int, int]]()
+    while left:
+        place, before = left.pop()
+        try:
+            entries = list(os.scandir(place))
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # A store without a log; what a broker has deleted just now.
+        for entry in entries:
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISDIR(status.st_mode):
+                stored = status.st_blocks * 512
+                yield _File(before + entry.name, status.st_size, status.st_mtime_ns, stored)
+            elif (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                left.append((entry.path, f"{before}{entry.name}/"))

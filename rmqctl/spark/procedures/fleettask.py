@@ -1,0 +1,17 @@
+"""One store of a fleet, wherever it lies: what another process is given to do. Imports no Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqctl.operations.fleet import looking
+from rmqctl.spark.remote.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from rmqctl.operations.fleet.looking import Task
+    from rmqctl.rows.fleets import FleetStoreRow
+
+
+def looked_at(task: Task) -> FleetStoreRow:
+    """The row of a store in a directory or at a URL."""
+    return looking.looked_at(task, RemoteStore)

@@ -1,0 +1,186 @@
+"""``rmqctl fleet``: one row a store, and it is what the command of one store says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import golden_data
+from tests.test_cli.conftest import NASTY, Cli, state
+
+NDJSON = ("--format", "ndjson", "--jobs", "1")
+#: A golden store for each, and what was done to it.
+STORES = {
+    "sound": ("basic", None),
+    "damaged": ("basic", "flip-body-late"),
+    "cut": ("crash", None),
+    "half": ("transaction", None),
+}
+
+
+@pytest.fixture(scope="session")
+def stores(
+    golden: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Stores with a broker.conf beside each, and one that is none."""
+    top = tmp_path_factory.mktemp("fleet")
+    found = {}
+    for name, (base, case) in STORES.items():
+        (top / name).mkdir()
+        root = golden_data.copy_tree(golden(base), top / name / "store")
+        if case is not None:
+            golden_data.apply_damage(root, golden_data.damage_case(case)["ops"])
+        (top / name / "broker.conf").write_text(golden_data.broker_conf_text(base))
+        found[name] = root
+    (top / "none" / "store").mkdir(parents=True)
+    found["none"] = top / "none" / "store"
+    return found
+
+
+def listing(stores: dict[str, Path], path: Path, *more: str) -> Path:
+    path.write_text("\n".join([*map(str, stores.values()), *more]) + "\n")
+    return path
+
+
+def by_store(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {row["store"]: row for row in rows if row["type"] == "fleet_store"}
+
+
+def test_rows_of_verify_are_what_verify_says(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    before = {name: state(root) for name, root in stores.items()}
+    done = cli("fleet", "verify", "--stores", listing(stores, tmp_path / "list"), *NDJSON)
+    assert (done.code, done.err) == (3, "")
+    rows = by_store(done.rows)
+    assert list(rows) == list(stores)
+    for name, root in stores.items():
+        conf = root.parent / "broker.conf"
+        one = cli(
+            *("verify", "--store", root, "--format", "ndjson"),
+            *(("--broker-conf", conf) if conf.exists() else ()),
+        )
+        assert rows[name]["exit_code"] == one.code, name
+        if name == "none":
+            assert "is not a RocketMQ store" in rows[name]["error"]
+            assert rows[name]["error"] in one.err
+            assert rows[name]["records"] is None
+            continue
+        *findings, summary = one.rows
+        same = ("records", "min_offset", "max_offset", "errors", "warnings", "infos", "queues")
+        assert {key: rows[name][key] for key in same} == {key: summary[key] for key in same}
+        codes = [row["code"] for row in findings]
+        assert rows[name]["worst"] in codes if codes else rows[name]["worst"] is None
+    assert rows["damaged"]["worst"] == "body-crc-mismatch"
+    assert {name: state(root) for name, root in stores.items()} == before
+    summary = done.rows[-1]
+    assert (summary["stores"], summary["failed"], summary["unclean"]) == (5, 1, 1)
+    assert summary["records"] == sum(row["records"] or 0 for row in rows.values())
+
+
+def test_rows_of_stats_and_du_are_what_those_say(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    known = {name: root for name, root in stores.items() if name != "none"}
+    where = ("--stores", listing(known, tmp_path / "list"), *NDJSON)
+    counted, space = cli("fleet", "stats", *where), cli("fleet", "du", *where)
+    assert (counted.code, space.code) == (0, 0)
+    for name, root in known.items():
+        place = ("--store", root, "--broker-conf", root.parent / "broker.conf", "--json")
+        told = json.loads(cli("stats", *place).out)
+        (one,) = (row for row in told if row["type"] == "store")
+        row = by_store(counted.rows)[name]
+        summary = told[-1]
+        assert row["records"] == one["messages"]
+        assert row["record_bytes"] == one["bytes"]
+        assert row["last_store_timestamp"] == one["last_store_timestamp"]
+        assert row["first_store_timestamp"] >= one["first_store_timestamp"]
+        assert [row[key] for key in ("damages", "retries", "dead_letters")] == [
+            summary[key] for key in ("damages", "retries", "dead_letters")
+        ]
+        queues = json.loads(cli("queues", *place).out)
+        assert row["queues"] == sum(1 for one in queues if one["type"] == "queue")
+        used = json.loads(cli("du", *place).out)[-1]
+        row = by_store(space.rows)[name]
+        assert row["records"] == used["messages"] and row["record_bytes"] == used["bytes"]
+        same = ("damages", "damaged_bytes", "blank_bytes", "allocated_bytes")
+        assert [row[key] for key in same] == [used[key] for key in same]
+    disk = cli("fleet", "du", "--disk", *where).rows
+    assert disk[-1]["allocated_bytes"] == space.rows[-1]["allocated_bytes"]
+    assert disk[0]["records"] is None and disk[0]["first_store_timestamp"]
+
+
+def test_a_second_run_goes_on(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    where = ("--stores", listing(stores, tmp_path / "list"), "--state", tmp_path / "state", *NDJSON)
+    first, second = (cli("fleet", "verify", *where) for _ in range(2))
+    assert (first.code, second.code) == (3, 3)
+    for one, other in zip(
+        by_store(first.rows).values(), by_store(second.rows).values(), strict=True
+    ):
+        if one["error"] is None:
+            assert other == {**one, "kept": True}
+        else:
+            assert other["error"] == one["error"] and not other["kept"]
+    assert (first.rows[-1]["kept"], second.rows[-1]["kept"]) == (0, 4)
+    assert cli("fleet", "verify", *where, "--again").rows[-1]["kept"] == 0
+    assert cli("fleet", "stats", *where).rows[-1]["kept"] == 0
+
+
+def test_what_is_wrong_with_a_list_is_said(cli: Cli, tmp_path: Path) -> None:
+    said = {
+        "list, line 1: it is no UTF-8": b"\xff",
+        "it names no store": b"# none\n",
+        "2 stores are called a": b"a=/x\na=/y\n",
+    }
+    for text, data in said.items():
+        (tmp_path / "list").write_bytes(data)
+        done = cli("fleet", "du", "--stores", tmp_path / "list")
+        assert done.code == 2 and text in done.err
+    done = cli("fleet", "du", "--stores", f"{tmp_path}/*/none")
+    assert done.code == 2 and "it matches no directory" in done.err
+    assert cli("fleet", "du", "--stores", tmp_path, "--again").code == 2
+
+
+def test_each_line_that_is_no_store_is_a_row(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    some = {"sound": stores["sound"]}
+    lines = (f"gone={tmp_path}/gone", f"bad={NASTY}", f"{tmp_path}/*/none", "u=memory://no")
+    where = ("--stores", listing(some, tmp_path / "list", *lines), "--jobs", "1")
+    done = cli("fleet", "verify", *where, "--format", "ndjson")
+    rows = by_store(done.rows)
+    assert done.code == 3 and len(rows) == 5
+    assert rows["sound"]["exit_code"] == 0
+    assert rows["gone"]["exit_code"] == 3 and "there is no directory" in rows["gone"]["error"]
+    assert (rows["u"]["exit_code"], "maps a store's files" in rows["u"]["error"]) == (2, True)
+    for text in (done.out, cli("fleet", "verify", *where).out):
+        assert not set("\x1b\x07\x9b\u202e") & set(text)
+    table = cli("fleet", "verify", *where, "--format", "csv")
+    header, *cells = csv.reader(io.StringIO(table.out))
+    assert len(cells) == 5 and header[:2] == ["type", "store"]
+
+
+def test_a_missing_broker_conf_is_that_stores_error(
+    stores: dict[str, Path], cli: Cli, tmp_path: Path
+) -> None:
+    some = {name: stores[name] for name in ("sound", "half")}
+    (tmp_path / "sound.conf").write_text(golden_data.broker_conf_text("basic"))
+    where = ("--stores", listing(some, tmp_path / "list"), *NDJSON)
+    done = cli("fleet", "du", *where, "--broker-conf", f"{tmp_path}/{{name}}.conf")
+    rows = by_store(done.rows)
+    assert (done.code, rows["sound"]["error"]) == (2, None)
+    assert f"{tmp_path}/half.conf: No such file" in rows["half"]["error"]
+
+
+def test_a_table_has_a_line_a_store(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
+    out = cli("fleet", "verify", "--stores", listing(stores, tmp_path / "list"), "--jobs", "1").out
+    header, *rows, summary = out.splitlines()
+    assert header.split()[:3] == ["store", "records", "bytes"]
+    assert [row.split()[0] for row in rows] == list(stores)
+    assert summary.startswith("summary: stores=5, kept=0, failed=1, unclean=1")

@@ -1,0 +1,210 @@
+"""fleet: the list of stores, what is counted of one, what says that it has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.scan.ranges import PartScan, plan_parts
+from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.errors import OutputInUse, UsageError
+from rmqctl.operations.fleet import looking, processes
+from rmqctl.operations.fleet.counting import Count, counted, gathered
+from rmqctl.operations.fleet.looking import Task, fields, row
+from rmqctl.operations.fleet.run import Asked, Run
+from rmqctl.operations.fleet.run import _tree as tree
+from rmqctl.operations.fleet.state import State
+from rmqctl.operations.fleet.stores import FleetStore, Listed, StoresFileError, listed, named
+from rmqctl.operations.fleet.sums import Sums
+from tests import golden_data
+
+Golden = Callable[[str], Path]
+LIST = """
+# brokers
+/data/broker-a/store
+
+  b = sub/store
+c=s3://bucket/x=y/store
+./d=e/store
+s3://bucket/f=g
+"""
+
+
+def test_a_list_has_a_store_a_line() -> None:
+    assert listed(LIST, "list", Path("/lists")) == [
+        Listed(None, "/data/broker-a/store"),
+        Listed("b", "/lists/sub/store"),
+        Listed("c", "s3://bucket/x=y/store"),
+        Listed(None, "/lists/d=e/store"),
+        Listed(None, "s3://bucket/f=g"),
+    ]
+    with pytest.raises(StoresFileError, match="list, line 2: no path holds a zero byte"):
+        listed("/a\n/b\0", "list", Path("/lists"))
+
+
+def test_stores_are_called_by_their_lines_and_paths() -> None:
+    def expand(path: str) -> list[str]:
+        return ["/x/store", "/y/store"] if path == "/*/store" else [path][: path != "/none"]
+
+    lines = [("y", "/y/store"), (None, "/*/store"), (None, "/old/x/store"), ("z", "/none")]
+    stores = named([Listed(*line) for line in lines], expand)
+    assert [(one.name, one.path) for one in stores] == [
+        ("y", "/y/store"),
+        ("/x/store", "/x/store"),
+        ("/old/x/store", "/old/x/store"),
+        ("z", "/none"),
+    ]
+    with pytest.raises(UsageError, match="2 stores are called a"):
+        named([Listed("a", "/x"), Listed("a", "/y")], expand)
+    with pytest.raises(UsageError, match=r"a=/\*/store names 2 stores"):
+        named([Listed("a", "/*/store")], expand)
+
+
+def test_each_store_goes_by_its_own_broker_conf(tmp_path: Path) -> None:
+    root = tmp_path / "broker-a" / "store"
+    root.mkdir(parents=True)
+    lines = [Listed(None, str(root)), Listed(None, "s3://b/broker-c/store")]
+
+    def confs(pattern: str | None) -> list[str | None]:
+        return [one.broker_conf for one in named(lines, lambda path: [path], str, pattern)]
+
+    assert confs(None) == [None, None]
+    (tmp_path / "broker-a" / "broker.conf").write_text("brokerName=a\n")
+    assert confs(None) == [str(tmp_path / "broker-a" / "broker.conf"), None]
+    assert confs("{path}/../{name}.conf")[0] == f"{root}/../broker-a.conf"
+
+
+@pytest.mark.parametrize("name", ["basic", "crash", "transaction"])
+def test_parts_of_a_log_add_up_to_the_whole(name: str, golden: Golden) -> None:
+    with MessageStore(golden(name), golden_data.broker_conf(name)) as store:
+        log: CommitLog = store.commit_log
+        whole, together = counted(log), Count()
+        parts = plan_parts(log, 32768)
+        assert len(parts) > 1
+        for part in parts:
+            together.join(gathered(PartScan(Scanner(log, properties=False), part)))
+    assert together == whole
+    assert whole.records and whole.record_bytes and whole.last and whole.first
+
+
+def test_another_process_waits_for_nothing(golden: Golden, tmp_path: Path) -> None:
+    """Rows from other processes are those of this one; of a store whose process ends the row says
+    so, and of the others nothing is lost."""
+    stores = [FleetStore(name, str(golden(name)), str(golden(name))) for name in ("basic", "ipv6")]
+    stores.insert(1, FleetStore("gone", str(tmp_path / "no"), str(tmp_path / "no")))
+    tasks = [Task(one, "du", golden_data.broker_conf("basic"), False) for one in stores]
+    here = [looking.looked_at(task) for task in tasks]
+    there = dict(processes.each(tasks, 2, ends_at_gone))
+    for number, expected in enumerate(here):
+        found: dict[str, Any] = {**there[number], "seconds": expected["seconds"]}
+        if number == 1:
+            assert (found["exit_code"], found["records"]) == (5, None)
+            assert "ended from outside" in found["error"]
+        else:
+            assert found == expected
+    assert here[1]["exit_code"] == 3
+
+
+def ends_at_gone(task: Task) -> Any:
+    if task.store.name == "gone":
+        os._exit(9)
+    return looking.looked_at(task)
+
+
+def test_a_bug_is_one_stores_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(looking, "_of_directory", broken)
+    store = FleetStore("a", str(tmp_path), str(tmp_path))
+    found = looking.looked_at(Task(store, "stats", golden_data.broker_conf("basic")))
+    assert found["exit_code"] == 70
+    assert "a bug in rmqctl: KeyError: 'x'" in (found["error"] or "")
+
+
+def test_what_has_changed_is_looked_at_again(golden: Golden, tmp_path: Path) -> None:
+    root = golden_data.copy_tree(golden("basic"), tmp_path / "store")
+    store = FleetStore("broker", str(root), str(root))
+    directory = tmp_path / "state"
+
+    def left(*, reads_log: bool = True, again: bool = False, is_noted: bool = False) -> int:
+        asked = Asked("du", reads_log)
+        with State(directory, "du") as state:
+            run = Run([store], asked, no_remote, state, again=again)
+            count = len(run.left)
+            known = row(store, "du", 0.0, records=7, exit_code=0)
+            if is_noted:
+                (found,) = run.in_order([(0, known)] if count else [])
+                assert (found["records"], found["kept"]) == (7, not count)
+        return count
+
+    assert left() == 1
+    assert [left(is_noted=True), left(is_noted=True)] == [1, 0]
+    assert [left(again=True), left(reads_log=False)] == [1, 1]
+    unit = next((root / "consumequeue").rglob("0" * 20))
+    status = unit.stat()
+    os.utime(unit, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    assert [left(is_noted=True), left()] == [1, 0]
+    (root / "abort").touch()
+    assert [left(is_noted=True), left()] == [1, 0]
+    (kept,) = (directory / "du").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-40])
+    assert left() == 1
+    with State(directory, "du"), pytest.raises(OutputInUse):
+        State(directory, "du")
+    with State(directory, "stats"):
+        pass
+
+
+def no_remote(url: str, config: object) -> Any:
+    raise AssertionError(url)
+
+
+def test_errors_are_tried_again(tmp_path: Path) -> None:
+    store = FleetStore("a", str(tmp_path / "store"), "a")
+    with State(tmp_path / "state", "verify") as state:
+        known = row(store, "verify", 0.0, error="no", exit_code=5)
+        state.keep(store, "mark", known)
+        assert state.kept(store, "mark") is None
+        state.keep(store, "mark", row(store, "verify", 0.0))
+        found = state.kept(store, "mark")
+        assert found is not None and list(found) == fields("verify")
+        state.keep(store, "mark", known)
+        assert state.kept(store, "mark") is None
+
+
+def test_the_sums_hold_nothing_of_the_rows() -> None:
+    store, sums = FleetStore("a", "/a", "/a"), Sums("verify")
+    for number in range(3):
+        known = row(store, "verify", 0.0, records=number, bytes=10, errors=number, exit_code=1)
+        sums.add(known)
+    sums.add(row(store, "verify", 0.0, error="gone", exit_code=3))
+    assert sums.exit_code == 3
+    assert sums.summary() == {
+        "stores": 4,
+        "kept": 0,
+        "failed": 1,
+        "unclean": 3,
+        "records": 3,
+        "bytes": 30,
+        "errors": 3,
+        "warnings": 0,
+        "infos": 0,
+    }
+
+
+def test_a_directory_behind_links_is_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "store" / "sub").mkdir(parents=True)
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "file").write_bytes(b"xy")
+    (tmp_path / "store" / "link").symlink_to(tmp_path / "far")
+    (tmp_path / "store" / "sub" / "up").symlink_to(tmp_path / "store" / "sub")
+    (tmp_path / "store" / "gone").symlink_to(tmp_path / "nowhere")
+    found = list(tree(tmp_path / "store", ""))
+    assert [(one.name, one.size) for one in found] == [("link/file", 2)]
