@@ -93,10 +93,16 @@ def stages_of(fleet: Fleet, constants: Constants, verb: str) -> list[tuple[int, 
     queues = max(1, round(messages / UNITS_IN_FILE / fleet.grain))
     units = (UNITS_IN_FILE / constants.units_rate + constants.task_overhead) * fleet.grain
     items = messages * fleet.keys
-    if verb == "verify":
-        # One chain of index files, followed by one task, beside the queues.
-        return [(scans, scan), (queues, units), (1, items / constants.units_rate)]
     index = max(1, round(items / ITEMS_IN_FILE / fleet.grain))
+    if verb == "verify":
+        # Units are compared where they are scanned; of a sound queue only places go to its task.
+        compared = scan + messages / constants.units_rate / scans
+        file = (ITEMS_IN_FILE / constants.units_rate + constants.task_overhead) * fleet.grain
+        return [
+            (scans, compared),
+            (max(1, round(2 * width)), constants.task_overhead),
+            (index, file),
+        ]
     return [(scans, scan), (index, constants.index_file_seconds * fleet.grain), (queues, units)]
 
 

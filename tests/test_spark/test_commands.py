@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")
 #: Several parts a file of the golden stores.
 PART_BYTES = 32768
+#: Short runs are looked up where they are scanned, and each index file is a task.
+LEAST = 2, 1
 CASES = [(name, name) for name in golden_data.STORES if name != "defaults"] + [
     (case, golden_data.damage_case(case)["base"]) for case in golden_data.DAMAGE_CASES
 ]
@@ -83,7 +85,7 @@ def test_rebuild_and_verify_are_the_engines(
 
     root, config = store_of(case, base, golden, tmp_path), golden_data.broker_conf(base)
     *expected, summary = verify(root, config)
-    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES)
+    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES, LEAST)
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     # One store of each kind is rebuilt; the damage cases differ in where the log is damaged.
@@ -123,7 +125,7 @@ def test_light_queues_that_the_configuration_does_not_explain(
         golden_data.broker_conf_text("lmq") + "enableMultiDispatch=false\nenableLmq=false\n"
     )
     *expected, summary = verify(root, config)
-    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES)
+    found, other = on_spark.verify(spark, root, config, inparts, PART_BYTES, LEAST)
     assert sorted(map(str, found)) == sorted(map(str, expected))
     assert other == summary
     assert_rebuilt_alike(spark, root, config, tmp_path, PART_BYTES)
@@ -132,6 +134,8 @@ def test_light_queues_that_the_configuration_does_not_explain(
 
 
 def test_most_messages_in_one_queue_are_many_tasks(spark: SparkSession, tmp_path: Path) -> None:
+    from rmqctl.spark.mend import verify as on_spark
+
     root = tmp_path / "store"
     config = MessageStoreConfig(
         mapped_file_size_commit_log=1 << 17,
@@ -154,6 +158,12 @@ def test_most_messages_in_one_queue_are_many_tasks(spark: SparkSession, tmp_path
     # 2,000 keys fill 20 files of 100: the next message would make another one.
     assert len(index_contents(tmp_path / "other")) == 20
     assert plan.queues
+    checked = shutil.copytree(root, tmp_path / "checked")
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(checked / name)
+        (tmp_path / "other" / name).rename(checked / name)
+    found, summary = on_spark.verify(spark, checked, config, inparts, 1 << 15, LEAST)
+    assert found == [] and (summary.units, summary.index_items) == (2000, 2000)
 
 
 def test_a_failed_build_leaves_nothing(

@@ -22,10 +22,9 @@ from rmqctl.operations.verify.checkpoint import walked_from
 from rmqctl.operations.verify.damageranges import GrowingEnd, Ranges
 from rmqctl.operations.verify.findings import INFO, Finding, finding
 from rmqctl.operations.verify.indexcursor import IndexCursor, and_more, neighbours
+from rmqctl.operations.verify.indexparts import KEYS_AT_ONCE, IndexPart, IndexStart
 from rmqctl.operations.verify.snapshot import Snapshot
 
-#: Keys that are merged at once: 1.3 MB.
-_KEYS = 1 << 16
 #: Items, or keys, in which the merge looks for where to go on.
 _NEAR = 64
 #: A physical offset behind every other one.
@@ -62,10 +61,13 @@ class IndexChecker:
     units, and after a stop that was not clean of those that its recovery walks through.
     """
 
-    def __init__(self, snapshot: Snapshot, damaged: Ranges) -> None:
+    def __init__(self, snapshot: Snapshot, damaged: Ranges, part: IndexPart | None = None) -> None:
         root = snapshot.path
         service = IndexService(root / paths.INDEX, snapshot.config.index_geometry)
         self._cursor = IndexCursor(root, service, snapshot.unclean)
+        if part is not None:
+            self._cursor.only(part.first, part.end)
+        self._has_end = part is None or part.end is None
         self._log_min = snapshot.log_min
         self._damaged = damaged
         self._end = GrowingEnd(snapshot.open_log)
@@ -84,6 +86,19 @@ class IndexChecker:
         # The record of the last item that has its key, and all of its keys' hashes so far.
         self._last_offset = -1
         self._last_hashes: set[int] = set()
+        # How many keys were merged, and how many are at once: always up to the same numbers.
+        self._merged = 0
+        self._room = KEYS_AT_ONCE
+        # The number of the key at which the items of a part ended.
+        self._ended_at: int | None = None
+        if part is not None and part.start is not None:
+            self._begin(part.start)
+
+    def _begin(self, start: IndexStart) -> None:
+        self._started, self._expires = True, False
+        self._last_offset, self._last_hashes = start.last_offset, set(start.last_hashes)
+        self._merged = start.key_no
+        self._room = KEYS_AT_ONCE - start.key_no % KEYS_AT_ONCE
 
     @property
     def items(self) -> int:
@@ -109,8 +124,8 @@ class IndexChecker:
         """Takes the keys of some records."""
         self._pending.append(keys)
         self._pending_keys += len(keys.key_hash)
-        if self._pending_keys >= _KEYS:
-            yield from self._take_pending(_KEYS)
+        if self._pending_keys >= self._room:
+            yield from self._take_pending(KEYS_AT_ONCE)
 
     def _take_pending(self, least: int) -> Iterator[Finding]:
         """Merges keys that were added, always so many at once, until fewer than ``least`` are left:
@@ -121,9 +136,12 @@ class IndexChecker:
             return
         keys = KeyBatch.joined(self._pending)
         done, count = 0, len(keys.key_hash)
-        while count - done >= least:
-            yield from self._merge(keys.part(done, done + _KEYS))
-            done = min(done + _KEYS, count)
+        while count - done >= min(least, self._room):
+            end = min(done + self._room, count)
+            if self._ended_at is None:
+                yield from self._merge(keys.part(done, end))
+            self._merged += end - done
+            done, self._room = end, KEYS_AT_ONCE
         self._pending, self._pending_keys = [keys.part(done, count)], count - done
 
     def _merge(self, keys: KeyBatch) -> Iterator[Finding]:
@@ -131,6 +149,9 @@ class IndexChecker:
         while done < count:
             items = self._cursor.peek(count - done)
             yield from self._cursor.drain()
+            if not len(items) and not self._has_end:
+                self._ended_at = self._merged + done
+                return
             if not len(items):
                 self._note_gap(keys, done, count)
                 return
@@ -311,6 +332,18 @@ class IndexChecker:
                 found=f"none, up to the record at {gap.last}",
                 **more,
             )
+
+    def finish_part(self) -> Generator[Finding, None, IndexStart | None]:
+        """After the last key of a part that is not the last one. The generator's value is the
+        premise of the next part, None where something is left open."""
+        yield from self._take_pending(1)
+        has_items = self._ended_at is None and len(self._cursor.peek(1)) > 0
+        yield from self._cursor.drain()
+        is_open = has_items or self._gap is not None or self._surplus is not None
+        if is_open or not self._started or self._cursor.was_removed or self._cursor.skipped:
+            return None
+        key_no = self._merged if self._ended_at is None else self._ended_at
+        return IndexStart(key_no, self._last_offset, frozenset(self._last_hashes))
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: items that are left, keys that have none."""

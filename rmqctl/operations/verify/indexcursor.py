@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,13 @@ class IndexCursor:
         self._last_offset: int | None = None
         self._last_stamp: int | None = None
         self._findings: list[Finding] = []
+
+    def only(self, first: int, end: int | None) -> None:
+        """Reads the files ``[first, end)`` alone; None: to the last one."""
+        self._paths = iter(self._service.paths[first:end])
+        if first:
+            with closing(self._service.open(self._service.paths[first - 1])) as before:
+                self.previous = before.header
 
     @property
     def header(self) -> IndexHeader:

@@ -21,19 +21,34 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.operations.progress import Progress
+from rmqctl.operations.verify import indexparts as index_parts
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.index import IndexChecker
+from rmqctl.operations.verify.indexparts import IndexPart, IndexStart
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queues import QueueChecker, waits_findings
 from rmqctl.operations.verify.queuestate import Waits
 from rmqctl.operations.verify.run import STRUCTURES, Summary, check_before
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.operations.verify.storedunits import LEAST_STORED, StoredUnits, UnitsLookup
 from rmqctl.operations.verify.undispatched import Undispatched
 
-__all__ = ["IndexSide", "LogSide", "PartFindings", "QueueSide", "Snapshot", "StoreSide", "Waits"]
+__all__ = [
+    "LEAST_STORED",
+    "IndexSide",
+    "LogSide",
+    "PartFindings",
+    "QueueSide",
+    "Snapshot",
+    "StoreSide",
+    "StoredUnits",
+    "UnitsLookup",
+    "Waits",
+    "index_parts",
+]
 
 
 @dataclass
@@ -166,10 +181,15 @@ class QueueSide:
         """The number that stands for a topic in :class:`UnitBatch`."""
         return self._table.id_of(topic)
 
-    def check(self, topic: str, queue_id: int, units: Iterable[UnitBatch]) -> Iterator[Finding]:
+    def check(
+        self, topic: str, queue_id: int, units: Iterable[UnitBatch | StoredUnits]
+    ) -> Iterator[Finding]:
         """One queue: its units as the log asks for them, in log order, then its files."""
-        for batch in units:
-            yield from self._queues.add(batch)
+        for one in units:
+            if isinstance(one, StoredUnits):
+                yield from self._queues.add_stored(topic, queue_id, one)
+            else:
+                yield from self._queues.add(one)
         yield from self._queues.finish_queue(topic, queue_id)
 
     def waits(self) -> Waits:
@@ -180,13 +200,17 @@ class QueueSide:
 
 
 class IndexSide:
-    """Checks the index against all keys in log order. ``log_min`` stands in ``snapshot``, too."""
+    """Checks the index, or a part of its files, against keys in log order."""
 
     def __init__(
-        self, snapshot: Snapshot, damage: Iterable[Damage], log_min: int, log_end: int
+        self, snapshot: Snapshot, damage: Iterable[Damage], log_end: int, part: IndexPart
     ) -> None:
-        self._index = IndexChecker(snapshot, ranges(damage))
+        self._index = IndexChecker(snapshot, ranges(damage), part)
         self._log_end = log_end
+        self._part = part
+        #: The premise of the next part, when all keys are checked; None where this one leaves
+        #: something open, and of the last part.
+        self.end: IndexStart | None = None
 
     @property
     def items(self) -> int:
@@ -194,9 +218,13 @@ class IndexSide:
         return self._index.items
 
     def check(self, keys: Iterable[KeyBatch]) -> Iterator[Finding]:
+        """The keys of the part, all that it names, in log order."""
         try:
             for batch in keys:
                 yield from self._index.add(batch)
-            yield from self._index.finish(self._log_end)
+            if self._part.end is None:
+                yield from self._index.finish(self._log_end)
+            else:
+                self.end = yield from self._index.finish_part()
         finally:
             self._index.close()

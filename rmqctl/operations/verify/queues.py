@@ -32,6 +32,7 @@ from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
 from rmqctl.operations.verify.queueunits import UnitChecker
 from rmqctl.operations.verify.snapshot import Snapshot
+from rmqctl.operations.verify.storedunits import StoredUnits
 from rmqctl.operations.verify.topics import is_deleted, known_topics
 
 
@@ -76,6 +77,14 @@ class QueueChecker:
         self._pending_units += batch.units if isinstance(batch, Plain) else len(batch.size)
         if self._pending_units >= bulk_units(len(self._states)):
             yield from self._check_pending()
+
+    def add_stored(self, topic: str, queue_id: int, units: StoredUnits) -> Iterator[Finding]:
+        """Takes units of one queue, in their turn, that are known to stand in its files."""
+        yield from self._check_pending()
+        if not self._is_not_checked(topic):
+            state = self._state(topic, queue_id)
+            found = self._records.check_stored(state, self._topics.id_of(topic), units)
+            yield from self._unless_removed(state, found)
 
     def log_ends(self, log_end: int) -> None:
         """The log was checked up to there."""

@@ -33,7 +33,7 @@ class FindingSpan:
 @dataclass(slots=True)
 class QueueState:
     """How far one queue is proven: records in log order have asked for the units before queue
-    offset ``proven_end``.
+    offset ``proven_end``; ``next_offset`` is the one behind that of the last record.
 
     ``shift`` is how many units the stored ones stand from where their records say, 0 in a sound
     queue. ``queue`` is None when it has no files. ``spans`` are held back until the next sound
@@ -47,6 +47,7 @@ class QueueState:
     file_size: int
     started: bool = False
     proven_end: int = 0
+    next_offset: int = -1
     shift: int = 0
     missing: int = 0
     first_missing: int = 0
@@ -59,6 +60,11 @@ class QueueState:
         """Queue offset at which the first file begins."""
         assert self.queue is not None
         return max(self.queue.files.min_offset, 0) // UNIT_SIZE
+
+    def goes_on(self, count: int) -> None:
+        """So many records more have their units where the proven ones end."""
+        self.proven_end += count
+        self.next_offset = self.proven_end
 
     def position(self, queue_offset: int) -> int:
         """Position in its file (bytes) of the unit at a queue offset."""

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from formats import constants
 from rmqctl.engine.dispatch.byqueue import UnitRun, UnitsOfQueue
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit, unit_dtype
-from rmqctl.operations.verify.findings import Finding
+from rmqctl.operations.verify.findings import Finding, finding
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import describe_ext, resolve_ext
 from rmqctl.operations.verify.queuestate import FindingSpan, QueueState, Waits, describe
+from rmqctl.operations.verify.storedunits import StoredUnits
 
 #: Units that are compared at once, the least and the most: few behind a wrong one, soon many again.
 _WINDOW = (1 << 8, 1 << 16)
@@ -54,7 +55,7 @@ class UnitChecker:
     def check(self, state: QueueState, wanted: UnitsOfQueue | UnitRun) -> Iterator[Finding]:
         """Compares one queue's wanted units, in log order, with those in its files."""
         if state.queue is not None and self._are_stored(state, wanted):
-            state.proven_end += len(wanted)
+            state.goes_on(len(wanted))
             self.units += len(wanted)
             yield from state.release()
             state.queue.close()
@@ -75,6 +76,28 @@ class UnitChecker:
                 yield from self._begin(state, int(stretch.queue_offset[0]))
             yield from self._check_stretch(state, stretch)
         state.queue.close()
+
+    def check_stored(
+        self, state: QueueState, topic_number: int, units: StoredUnits
+    ) -> Iterator[Finding]:
+        """The same for units that are known to stand in the queue's files."""
+        if state.queue is None:
+            if not state.was_removed:
+                state.was_removed = True
+                yield finding("file-removed-meanwhile", path=state.path)
+            return
+        first, count = units
+        if not state.started:
+            yield from self._begin(state, first)
+        if not state.shift and first == state.proven_end:
+            state.goes_on(count)
+            self.units += count
+            yield from state.release()
+            state.queue.close()
+            return
+        # What came before decides what they are: the queue may have begun again.
+        stored = memoryview(_units(state.queue, first, first + count).tobytes())
+        yield from self.check(state, UnitRun(topic_number, state.queue_id, first, stored))
 
     @staticmethod
     def _are_stored(state: QueueState, wanted: UnitsOfQueue | UnitRun) -> bool:
@@ -103,11 +126,14 @@ class UnitChecker:
     def _check_stretch(self, state: QueueState, stretch: ExpectedUnits) -> Iterator[Finding]:
         """A stretch of records with consecutive queue offsets."""
         first = int(stretch.queue_offset[0]) + state.shift
-        done, count = 0, len(stretch.size)
-        if first > state.proven_end:
+        repeated, count = 0, len(stretch.size)
+        if int(stretch.queue_offset[0]) == state.next_offset:
+            pass  # One stretch, whose records came in two bulks.
+        elif first > state.proven_end:
             yield from self._orphans.check(state, state.proven_end, first)
         elif first < state.proven_end:
-            done = yield from self._again(state, stretch)
+            repeated = yield from self._again(state, stretch)
+        done = repeated
         while done < count:
             matching = self._matching(state, stretch, done)
             self.units += matching
@@ -116,7 +142,10 @@ class UnitChecker:
             done += matching
             if done < count:
                 done += yield from self._mismatch(state, stretch, done)
-        state.proven_end = max(state.proven_end, int(stretch.queue_offset[-1]) + state.shift + 1)
+        end = int(stretch.queue_offset[-1]) + 1
+        state.proven_end = max(state.proven_end, end + state.shift)
+        # Repeated to its end, it may go on to be.
+        state.next_offset = -1 if repeated == count else end
 
     def _again(self, state: QueueState, stretch: ExpectedUnits) -> Generator[Finding, None, int]:
         """Records whose queue offsets earlier records have had; returns how many were dealt with.

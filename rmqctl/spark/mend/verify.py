@@ -1,20 +1,20 @@
 """verify on Spark: the rules of ``operations.verify``, over parts of the log at a time.
 
-The log is scanned in parts, with body CRCs; its units go to the queues' checks, all units of a
-queue in log order to one task, and its keys to the check of the index, which follows all files in
-order and is one task. The rules come from the caller (``operations.verify.parts``): this only moves
-their rows about.
+The log is scanned in parts, with body CRCs. Units that stand in their queue's files are compared
+where the log is scanned; of them only places go on to the queue's own check, one task a queue, with
+the units that do not. The keys go to the checks of the index's files, some files a task: where one
+does not end as the next one begins they are checked again, together. The rules come from the caller
+(``operations.verify.inparts``): this only moves their rows about.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from rmqctl.engine.scan.ranges import LogPart, PartScan
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.spark.mend.facts import (
+    KEYS,
     Fact,
     Gathered,
     Packer,
@@ -35,29 +36,18 @@ from rmqctl.spark.mend.facts import (
     units_of,
 )
 from rmqctl.spark.mend.rebuild import open_log
+from rmqctl.spark.mend.told import TOLD, TOLD_DDL, Told, answers, told_of
+from rmqctl.spark.mend.verifyindex import index_findings
 from rmqctl.spark.session.jobs import parallelism
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 FINDING_DDL = (
     "store string, code string, severity string, structure string, path string, "
     "physical_offset bigint, position bigint, topic string, queue_id bigint, "
     "queue_offset bigint, expected string, found string, advice string"
 )
-_TOLD = pa.schema([("kind", pa.string()), ("data", pa.binary())])
-_TOLD_DDL = "kind string, data binary"
-
-
-class Told(NamedTuple):
-    """Findings, waits or counts of a task, pickled."""
-
-    kind: str
-    data: bytes
-
-
-def _told(kind: str, value: object) -> Told:
-    return Told(kind, pickle.dumps(value))
 
 
 def verify(
@@ -66,15 +56,20 @@ def verify(
     config: MessageStoreConfig,
     rules: ModuleType,
     part_bytes: int | None = None,
+    least: tuple[int, int] | None = None,
 ) -> tuple[list[Any], Any]:
     """The findings of a store, sorted by place, and its summary.
+
+    :param least: from how many units on a run is looked up where it is scanned, and how many items
+        of the index are a task; None: as is worth it.
 
     :raises StoreNotFound, NotAStore, FileLengthContradiction: as verify without Spark.
     """
     paths.check_store(root)
     side = rules.StoreSide(root, config, None)
     with closing(side.log):
-        found = _found(spark, side, rules, {} if part_bytes is None else {"part_bytes": part_bytes})
+        arguments = {} if part_bytes is None else {"part_bytes": part_bytes}
+        found = _found(spark, side, rules, arguments, least)
     summary = side.summary
     for one in found:
         summary.severities[one.severity] += 1
@@ -82,18 +77,26 @@ def verify(
 
 
 def _found(
-    spark: SparkSession, side: Any, rules: ModuleType, arguments: dict[str, int]
+    spark: SparkSession,
+    side: Any,
+    rules: ModuleType,
+    arguments: dict[str, int],
+    least: tuple[int, int] | None,
 ) -> list[Any]:
     """All findings, in no order."""
     found: list[Any] = list(side.before())
-    gathered = gather(spark, side.log, _kernel(side.snapshot, rules), **arguments)
+    least_units, least_items = least or (rules.LEAST_STORED, rules.index_parts.LEAST_ITEMS)
+    has_index = side.snapshot.config.message_index_enable
+    borders = rules.index_parts.index_borders(side.snapshot, least_items) if has_index else []
+    kernel = _kernel(side.snapshot, rules, least_units, borders)
+    gathered = gather(spark, side.log, kernel, **arguments)
     try:
         parts = [told[0] for told in gathered.notes]
         found += side.join(parts)
         damage = [one for part in parts for one in part.damage]
         found += _queues(spark, gathered, side, damage, rules)
-        if side.snapshot.config.message_index_enable:
-            found += _index(gathered, side, damage, rules)
+        if has_index:
+            found += index_findings(spark, gathered, side, damage, rules, borders)
     finally:
         gathered.facts.unpersist()
     return [*found, *side.after()]
@@ -105,8 +108,8 @@ def _place(finding: Any) -> tuple[Any, ...]:
     return (*((value is not None, value) for value in keys), finding.code)
 
 
-def _kernel(snapshot: Any, rules: ModuleType) -> Any:
-    log_side = rules.LogSide
+def _kernel(snapshot: Any, rules: ModuleType, least: int, borders: list[Any]) -> Any:
+    log_side, units_lookup, part_keys = rules.LogSide, rules.UnitsLookup, rules.index_parts.PartKeys
 
     def scan(part: LogPart) -> Iterator[Fact]:
         with closing(open_log(snapshot.root, snapshot.config, snapshot.log_file_size, part)) as log:
@@ -120,31 +123,49 @@ def _kernel(snapshot: Any, rules: ModuleType) -> Any:
                 units=True,
                 keys=snapshot.config.message_index_enable,
             )
+            looked, keys = units_lookup(snapshot, least), part_keys(borders)
             entries = PartScan(scanner, part)
             for entry in entries:
                 side.add(entry)
                 if isinstance(entry, Batch):
-                    yield from packer.add(entry)
-            yield from packer.finish()
+                    for fact in packer.add(entry):
+                        yield _looked_at(fact, looked, keys)
+            for fact in packer.finish():
+                yield _looked_at(fact, looked, keys)
             yield packer.note(side.finish())
+            yield packer.note(keys)
             yield packer.note(entries.bounds)
 
     return scan
 
 
+def _looked_at(fact: Fact, looked: Any, keys: Any) -> Fact:
+    """A fact without its units, where these are stored: they are read again if need be."""
+    if fact.kind == KEYS:
+        keys.add(keys_of(fact.data))
+        return fact
+    units = units_of(fact.data)
+    is_stored = looked.find(fact.topic, fact.queue_id, units) is not None
+    return fact._replace(data=b"") if is_stored else fact
+
+
 def _queues(
     spark: SparkSession, gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType
 ) -> Iterator[Any]:
-    """Each queue in one task: its units in log order, then what its files have beyond them."""
+    """Each queue in one task: its units in log order, then what its files have beyond them. Of
+    those that were found stored only the place is left."""
     snapshot, log_end = side.snapshot, side.summary.max_offset
-    queue_side = rules.QueueSide
+    queue_side, stored_units = rules.QueueSide, rules.StoredUnits
     # A queue that has files but no records must come to some task, too.
     directories = [
-        (where.topic, where.queue_id, -1, 0, b"")
+        (where.topic, where.queue_id, -1, 0, 0, 0, b"")
         for where in paths.queue_directories(Path(snapshot.root) / paths.CONSUME_QUEUE)
     ]
-    schema = "topic string, queue_id bigint, part int, seq int, data binary"
-    runs = gathered.facts.where("kind = 'units'").select("topic", "queue_id", "part", "seq", "data")
+    schema = (
+        "topic string, queue_id bigint, part int, seq int, first bigint, length bigint, data binary"
+    )
+    names = [name.split()[0] for name in schema.split(", ")]
+    runs = gathered.facts.where("kind = 'units'").select(*names)
     rows = runs.unionAll(spark.createDataFrame(directories, schema)) if directories else runs
     ordered = rows.repartition(2 * parallelism(spark), "topic", "queue_id").sortWithinPartitions(
         "topic", "queue_id", "part", "seq"
@@ -156,16 +177,22 @@ def _queues(
         def told() -> Iterator[Told]:
             for key, runs in groupby(rows_of(batches), lambda row: (row["topic"], row["queue_id"])):
                 number = checker.number(key[0])
-                units = (_units(row, number) for row in runs if row["part"] >= 0)
+                units = (
+                    _units(row, number)
+                    if row["data"]
+                    else stored_units(row["first"], row["length"])
+                    for row in runs
+                    if row["part"] >= 0
+                )
                 for finding in checker.check(*key, units):
-                    yield _told("finding", finding)
-            yield _told("waits", checker.waits())
-            yield _told("units", checker.units)
+                    yield told_of("finding", finding)
+            yield told_of("waits", checker.waits())
+            yield told_of("units", checker.units)
 
-        yield from arrow_batches(told(), _TOLD)
+        yield from arrow_batches(told(), TOLD)
 
     waits = []
-    for kind, value in _answers(ordered.mapInArrow(check, _TOLD_DDL)):
+    for kind, value in answers(ordered.mapInArrow(check, TOLD_DDL)):
         if kind == "finding":
             yield value
         elif kind == "waits":
@@ -188,36 +215,6 @@ def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:
         units["size"].astype(np.int64),
         units["tags_code"].astype(np.int64),
     )
-
-
-def _index(gathered: Gathered, side: Any, damage: list[Any], rules: ModuleType) -> Iterator[Any]:
-    """All keys in log order against all items."""
-    snapshot, log_min, log_end = side.snapshot, side.log.min_offset, side.summary.max_offset
-    index_side = rules.IndexSide
-    keys = gathered.facts.where("kind = 'keys'").select("part", "seq", "data")
-
-    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        checker = index_side(snapshot, damage, log_min, log_end)
-
-        def told() -> Iterator[Told]:
-            for finding in checker.check(keys_of(row["data"]) for row in rows_of(batches)):
-                yield _told("finding", finding)
-            yield _told("items", checker.items)
-
-        yield from arrow_batches(told(), _TOLD)
-
-    ordered = keys.repartition(1).sortWithinPartitions("part", "seq")
-    for kind, value in _answers(ordered.mapInArrow(check, _TOLD_DDL)):
-        if kind == "finding":
-            yield value
-        else:
-            side.summary.index_items += value
-
-
-def _answers(frame: DataFrame) -> Iterator[tuple[str, Any]]:
-    """What tasks told; all of it comes to the driver, which puts it in order."""
-    for row in frame.collect():
-        yield row["kind"], pickle.loads(row["data"])
 
 
 def write_findings(spark: SparkSession, rows: list[tuple[Any, ...]], output: str) -> None:

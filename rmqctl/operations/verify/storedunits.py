@@ -1,0 +1,101 @@
+"""Units that are known to stand in their queue's files, because the process that read their records
+has looked: what goes on from there is where they begin and how many they are."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
+from rmqctl.engine.state.laterversions import queues_not_understood
+from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.operations.verify.snapshot import Snapshot
+
+#: So few units are cheaper sent on than looked up here.
+LEAST_STORED = 1 << 10
+#: Queues that are remembered; none keeps a file open.
+_MOST_QUEUES = 256
+
+
+class StoredUnits(NamedTuple):
+    """``length`` units of a queue from ``queue_offset`` on, each record behind the one before it,
+    that stand there in the queue's files, byte for byte."""
+
+    queue_offset: int
+    length: int
+
+
+class UnitsLookup:
+    """Looks runs of units up in the queues' files. ``least`` is how many a run must have for it."""
+
+    def __init__(self, snapshot: Snapshot, least: int = LEAST_STORED) -> None:
+        self._snapshot = snapshot
+        self._least = least
+        self._is_unread = queues_not_understood(snapshot.path)
+        self._queues: OrderedDict[tuple[str, int], ConsumeQueue | None] = OrderedDict()
+
+    def find(self, topic: str, queue_id: int, units: NDArray[np.void]) -> StoredUnits | None:
+        """The units of a run, an array with the fields ``queue_offset``, ``physical_offset``,
+        ``size`` and ``tags_code``, when all of them are stored; else None, and the check of the
+        queue says what is wrong."""
+        count = len(units)
+        if count < self._least or not _is_run(units):
+            return None
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return None
+        first = int(units["queue_offset"][0])
+        wanted = np.empty(count, unit_dtype())
+        for name in ("physical_offset", "size", "tags_code"):
+            wanted[name] = units[name]
+        data = memoryview(wanted.tobytes())
+        done = 0
+        try:
+            while done < count:
+                stored = queue.stored(first + done, count - done)
+                end = done + len(stored) // UNIT_SIZE
+                if not stored or stored != data[done * UNIT_SIZE : end * UNIT_SIZE]:
+                    return None
+                done = end
+        except CannotRead:
+            return None  # The check of the queue comes to the same file, and tells of it.
+        finally:
+            queue.close()
+        return StoredUnits(first, count)
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue whose units have no extension; None when there is none that can be read."""
+        key = topic, queue_id
+        if key not in self._queues:
+            self._queues[key] = self._open(topic, queue_id)
+            if len(self._queues) > _MOST_QUEUES:
+                self._queues.popitem(last=False)
+        self._queues.move_to_end(key)
+        return self._queues[key]
+
+    def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        place = paths.CONSUME_QUEUE, topic, str(queue_id)
+        where = self._snapshot.path.joinpath(*place)
+        ext = self._snapshot.path.joinpath(paths.CONSUME_QUEUE_EXT, *place[1:])
+        if (
+            self._is_unread
+            or topic in self._snapshot.batch_topics
+            or ext.is_dir()
+            or not where.is_dir()
+        ):
+            return None
+        try:
+            queue = ConsumeQueue(where, topic, queue_id, self._snapshot.queue_file_size)
+        except (FileLengthContradiction, CannotRead):
+            return None
+        queue.close()
+        return queue
+
+
+def _is_run(units: NDArray[np.void]) -> bool:
+    goes_on = np.diff(units["queue_offset"]) == 1
+    return bool((goes_on & (np.diff(units["physical_offset"]) > 0)).all())
