@@ -314,6 +314,7 @@ def printed_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tup
     yield from popped(root, capsys)
     yield from uploaded(root, capsys)
     yield from converted(root, capsys)
+    yield from in_batch_queues(root, capsys)
     yield from rows("queues")
     yield from rows("pull", "--topic orders --queue-id 0 --body-as hex")
     yield from rows("pull", "--topic orders --queue-id 0 --filter TRUE --body-as hex --decompress")
@@ -445,6 +446,15 @@ def converted(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[
     assert run(shlex.split(line)) == 0
     for text in capsys.readouterr().out.splitlines():
         yield "rebuild --to-file-queues", json.loads(text)
+
+
+def in_batch_queues(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
+    """Queues of another kind, of 5.x."""
+    store = golden_data.unpacked("batch-queues", root, golden_data.LATER)
+    for command in ("queues", "walk queue"):
+        assert run([*command.split(), "--store", str(store), "--format", "ndjson"]) == 0
+        for text in capsys.readouterr().out.splitlines():
+            yield command, json.loads(text)
 
 
 def backed_up(

@@ -236,7 +236,7 @@ class Settings(NamedTuple):
         from rmqctl.engine.state.laterversions import queues_in_rocksdb
 
         self.note_queues(store)
-        queue = store.consume_queue(topic, queue_id)
+        queue = store.batch_queue(topic, queue_id) or store.consume_queue(topic, queue_id)
         if queue is None and store.queues.in_files and queues_in_rocksdb(store.root, store.config):
             return  # That has been said.
         if queue is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
@@ -25,7 +26,7 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.ends import queue_end
 from rmqctl.engine.queue.queuetable import ConsumeQueueTable, open_queue_table
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.settings.filesizes import commit_log_file_size
+from rmqctl.engine.settings.filesizes import batch_queue_file_size, commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.laterversions import batch_topics, record_form
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.index.keyrows import KeyRows, RowMaker
     from rmqctl.engine.log.progress import Progress
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.read.getmessage import GetMessageResult
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import (
@@ -223,6 +225,24 @@ class Store:
         self._check_open()
         return self.queues.find(topic, queue_id)
 
+    def batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
+        """A batch queue (5.x) as the broker's start finds it, for the caller to close; None when it
+        has no directory. :raises CannotRead: its files cannot be."""
+        self._check_open()
+        where = self.root / paths.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+        if topic not in self.dispatcher.batch_topics or not where.is_dir():
+            return None
+        from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
+
+        size = batch_queue_file_size(self.root, self.config)
+        queue = BatchConsumeQueue(where, topic, queue_id, size)
+        queue.cut(*self._log_range())
+        return queue
+
+    def batch_queues(self) -> Iterator[paths.QueueDirectory]:
+        """Every batch queue that has a directory, sorted by topic and number."""
+        return paths.queue_directories(self.root / paths.BATCH_CONSUME_QUEUE)
+
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""
         self._check_open()
@@ -251,6 +271,19 @@ class Store:
         from rmqctl.engine.read.getmessage import get_message
 
         self._check_open()
+        batches = self.batch_queue(topic, queue_id) if self.dispatcher.batch_topics else None
+        if batches is not None:
+            from rmqctl.engine.read.getbatch import get_batch_message
+
+            with closing(batches):
+                return get_batch_message(
+                    self,
+                    batches,
+                    offset,
+                    max_msg_nums,
+                    message_filter,
+                    physical_memory=physical_memory,
+                )
         return get_message(
             self,
             topic,

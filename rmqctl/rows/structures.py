@@ -172,6 +172,20 @@ class UnitRow(TypedDict):
     ]
 
 
+class BatchUnitRow(TypedDict):
+    """A unit of a batch queue of 5.x, as it is stored."""
+
+    type: Literal["batch_unit"]
+    topic: Annotated[str, "topic"]
+    queue_id: Annotated[int, "queue of the topic"]
+    queue_offset: Annotated[int, MESSAGES, "offset of the first message of the record"]
+    batch_size: Annotated[int, MESSAGES, "how many the record holds"]
+    physical_offset: Annotated[int, BYTES, "where the record starts in the log"]
+    size: Annotated[int, BYTES, "size of the record"]
+    tags_code: Annotated[int, "hash code of the record's tags"]
+    store_timestamp: Annotated[int, MILLISECONDS, "when the broker stored it"]
+
+
 class AbsentRow(TypedDict):
     """One of several places that `message` was asked for, where there is no message."""
 
@@ -251,6 +265,7 @@ class QueueRow(TypedDict):
     max_offset: Annotated[int, MESSAGES, "offset that the next message gets"]
     max_physical_offset: Annotated[int, BYTES, "where the last message ends in the log"]
     messages: Annotated[int, MESSAGES, "messages within reach"]
+    queue_type: NotRequired[Annotated[str, "`BatchCQ` of a batch queue (5.x); others have none"]]
 
 
 class StoreRow(TypedDict):
@@ -334,6 +349,7 @@ KINDS = (
     Kind("absent", AbsentRow, printed_by=("message",)),
     Kind("damage (walk queue)", QueueDamageRow, printed_by=("walk queue",)),
     Kind("unit", UnitRow, printed_by=("walk queue",)),
+    Kind("batch_unit", BatchUnitRow, printed_by=("walk queue",)),
     Kind("offset", OffsetRow, printed_by=("offset",)),
     Kind("index_item", IndexItemRow, printed_by=("walk index", "index query")),
     Kind("index_file", IndexFileRow, printed_by=("index info",)),

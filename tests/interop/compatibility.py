@@ -136,8 +136,8 @@ FEATURES = {
     ),
     "batch-queues": Feature(
         "Batch queues",
-        "verified, unit by unit; `rebuild` gives their bytes again, and puts to their topics are"
-        " refused",
+        "read and pulled, verified unit by unit; `rebuild` gives their bytes again, and puts to"
+        " their topics are refused",
         "5.3.3",
     ),
     "compaction": Feature("Compacted topics", "named", "5.3.3"),

@@ -258,12 +258,11 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
 
 
 UNREAD: dict[str, tuple[Row, str, str, int]] = {
-    "batch queues": ({}, "BatchTopic", "batchconsumequeue", 0),
     "compacted topics": ({}, "CompactTopic", "compaction/compactionLog", 0),
 }
 
 
-@pytest.mark.proves("batch-queues", "compaction", level="named")
+@pytest.mark.proves("compaction", level="named")
 @pytest.mark.parametrize("what", UNREAD)
 def test_what_is_not_read_is_named(
     engine: Engine, chance: random.Random, tmp_path: Path, what: str

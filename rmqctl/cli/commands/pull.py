@@ -20,6 +20,7 @@ from rmqctl.cli.options import (
 )
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Whole
+from rmqctl.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +104,9 @@ def command(
         if follow is not None:
             from rmqctl.operations.look.follow import follow_queue
 
+            if topic in store.dispatcher.batch_topics:
+                reason = f"{topic!r} has batch queues (5.x), which are not followed: pull again"
+                raise UsageError(reason=reason)
             what = shown | {"message_filter": message_filter, "max_messages": max_messages}
             following = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
             exit_code = functools.partial(_exit_code, settings)

@@ -80,6 +80,11 @@ class BatchConsumeQueue:
         self._note_offsets()
 
     @property
+    def unit_size(self) -> int:
+        """Bytes of a unit."""
+        return BATCH_UNIT.size
+
+    @property
     def room(self) -> int:
         """How many units the files hold, written or not."""
         return self._firsts[-1]
@@ -127,14 +132,10 @@ class BatchConsumeQueue:
         behind = self._bisect(self.first, self.end, lambda unit: unit.base_offset <= queue_offset)
         return max(behind - 1, self.first)
 
-    def find_time(self, timestamp: int) -> int:
-        """The queue offset of the first unit stored at a time (ms) or later; behind the last such
-        unit that of the last one (``getOffsetInQueueByTime``); -1 without units."""
-        if self.first >= self.end:
-            return -1
-        at = self._bisect(self.first, self.end, lambda unit: unit.store_timestamp < timestamp)
-        unit = self.unit(min(at, self.end - 1))
-        return -1 if unit is None else unit.base_offset
+    def stored_at(self, number: int) -> int | None:
+        """The store time (ms) that a unit has; None outside the files."""
+        unit = self.unit(number)
+        return None if unit is None else unit.store_timestamp
 
     def place(self, number: int) -> tuple[Path, int] | None:
         """The file of a unit, and its position there (bytes); None outside the files."""
@@ -157,6 +158,12 @@ class BatchConsumeQueue:
             for fields in BATCH_UNIT.iter_unpack(stored):
                 yield start, BatchUnit._make(fields[:-2])
                 start += 1
+
+    def units_of_file(self, start: int) -> Iterator[tuple[int, BatchUnit]]:
+        """:meth:`units` from a number on, up to the end of its file, or of the queue."""
+        file = bisect_right(self._firsts, start) - 1
+        if 0 <= start < self.room:
+            yield from self.units(start, min(self._firsts[file + 1], self.end))
 
     def stored(self, number: int, count: int) -> bytes:
         """The bytes of up to ``count`` units: short at the end of a file, none outside."""

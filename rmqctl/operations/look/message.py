@@ -89,6 +89,7 @@ def messages_by_unique_key(
     """
     if topic is None:
         topics = dict.fromkeys(where.topic for where in store.queues.directories())
+        topics |= dict.fromkeys(where.topic for where in store.batch_queues())
     else:
         topics = {topic: None}
     messages = 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from rmqctl.engine.read.bytime import Boundary, bisect, scan, store_times
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.rows.structures import OffsetRow
 
 
@@ -37,6 +39,9 @@ def offset_by_time(
         "min_offset": 0,
         "max_offset": 0,
     }
+    batches = store.batch_queue(topic, queue_id)
+    if batches is not None:
+        return _answer_of_batches(row, batches, time, Boundary(boundary), every=every)
     queue = store.consume_queue(topic, queue_id)
     if queue is None:
         return row
@@ -51,4 +56,23 @@ def offset_by_time(
             "store_timestamp": times(found),
             "physical_offset": unit.physical_offset,
         }
+    return row
+
+
+def _answer_of_batches(
+    row: OffsetRow, queue: BatchConsumeQueue, time: int, boundary: Boundary, *, every: bool
+) -> OffsetRow:
+    """The row with the fields of a batch queue (5.x), whose units have the store times; of the
+    messages of a record, which have one time, the first answers."""
+    search = scan if every else bisect
+    with closing(queue):
+        found = search(queue.stored_at, queue.first, queue.end, time, boundary)
+        unit = None if found is None else queue.unit(found)
+        row |= {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
+        if unit is not None:
+            row |= {
+                "queue_offset": unit.base_offset,
+                "store_timestamp": unit.store_timestamp,
+                "physical_offset": unit.physical_offset,
+            }
     return row

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.filters.tags import TagFilter
@@ -72,8 +72,7 @@ def pull(
         disk and gives less of; None: this machine's.
     """
     asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
-    row_of = functools.partial(message_row_with_body, store)
-    rows = functools.partial(row_of, spelling=body, decompress_limit=decompress_limit)
+    rows = asked.rows_of(body, decompress_limit)
     counted = message_filter is not None
     yield from _pulled(asked, offset, message_filter or TagFilter(tag), counted, rows, None)
 
@@ -98,8 +97,7 @@ def pull_lines(
     from rmqctl.operations.look.lines import wanted_lines
 
     asked = _Asked(store, topic, queue_id, max_messages, physical_memory)
-    row_of = functools.partial(message_row_with_body, store)
-    rows = functools.partial(row_of, spelling=body, decompress_limit=decompress_limit)
+    rows = asked.rows_of(body, decompress_limit)
     wanted = wanted_lines(form, body, decompress_limit)
     maker = line_maker(wanted)
     lines, tags = None, TagFilter(tag)
@@ -119,8 +117,34 @@ class _Asked(NamedTuple):
     max_messages: int
     physical_memory: int | None
 
+    @property
+    def is_of_batches(self) -> bool:
+        """Whether it asks a batch queue (5.x)."""
+        return self.topic in self.store.dispatcher.batch_topics
+
     def queue(self) -> ConsumeQueue | None:
+        """The queue; None of a batch queue, too."""
+        if self.is_of_batches:
+            return None
         return self.store.consume_queue(self.topic, self.queue_id)
+
+    def first_offset(self) -> int:
+        """The queue offset of the oldest message; 0 where there is no queue."""
+        queue = self.queue()
+        if queue is not None:
+            return queue.min_offset
+        if (batches := self.store.batch_queue(self.topic, self.queue_id)) is None:
+            return 0
+        with closing(batches):
+            return batches.min_offset
+
+    def rows_of(self, spelling: str, limit: int | None) -> Callable[[Record], Iterator[MessageRow]]:
+        """What makes rows of the records of an answer."""
+        if self.is_of_batches:
+            from rmqctl.operations.look.batchqueues import message_rows
+
+            return lambda record: message_rows(self.store, record, spelling, limit)
+        return lambda record: iter((message_row_with_body(self.store, record, spelling, limit),))
 
     def answer(self, offset: int, wanted: int, message_filter: MessageFilter) -> GetMessageResult:
         return self.store.get_message(
@@ -138,15 +162,14 @@ def _pulled(
     offset: int | None,
     message_filter: MessageFilter,
     counts_errors: bool,
-    row_of: Callable[[Record], MessageRow],
+    rows_of: Callable[[Record], Iterator[MessageRow]],
     lines: LinesOfPulls | None,
 ) -> Iterator[Any]:
     """The messages of one answer after the other as rows or lines, and the summary."""
     found = passed_over = 0
     max_messages = asked.max_messages
     if offset is None:
-        queue = asked.queue()
-        offset = 0 if queue is None else queue.min_offset
+        offset = asked.first_offset()
     while True:
         if lines is not None and (queue := asked.queue()) is not None:
             made = lines(queue, offset, max_messages - found)
@@ -157,8 +180,9 @@ def _pulled(
                 continue
         answer = asked.answer(offset, min(max_messages - found, ONE_PULL), message_filter)
         for record in answer.records:
-            yield row_of(record)
-        found += len(answer.records)
+            for row in rows_of(record):
+                found += 1
+                yield row
         passed_over += answer.passed_over
         goes_on = (
             answer.status in _GO_ON

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,17 +21,33 @@ def queues(
     (the log may have lost its oldest), ``max_physical_offset`` where the last one ends.
     """
     count = messages = 0
+    rows: Iterable[QueueRow] = _rows(store, topic, queue_id)
+    if store.dispatcher.batch_topics:
+        from heapq import merge
+
+        from rmqctl.operations.look.batchqueues import batch_queue_rows
+
+        others = batch_queue_rows(store, topic, queue_id)
+        rows = merge(rows, others, key=_place)
+    for row in rows:
+        count += 1
+        messages += row["messages"]
+        yield row
+    yield {"type": "summary", "queues": count, "messages": messages}
+
+
+def _place(row: QueueRow) -> tuple[str, int]:
+    return row["topic"], row["queue_id"]
+
+
+def _rows(store: MessageStore, topic: str | None, queue_id: int | None) -> Iterator[QueueRow]:
     for where in store.queues.directories():
         if topic not in (None, where.topic) or queue_id not in (None, where.queue_id):
             continue
         queue = store.consume_queue(where.topic, where.queue_id)
         if queue is None:
             continue
-        row = queue_row(queue)
-        count += 1
-        messages += row["messages"]
-        yield row
-    yield {"type": "summary", "queues": count, "messages": messages}
+        yield queue_row(queue)
 
 
 def queue_row(queue: ConsumeQueue) -> QueueRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, Unit
@@ -15,15 +15,16 @@ from rmqctl.operations.look.rows import unit_row
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.operations.look.walk import Selection
-    from rmqctl.rows.structures import QueueDamageRow, UnitRow
+    from rmqctl.rows.structures import BatchUnitRow, QueueDamageRow, UnitRow
     from rmqctl.rows.summaries import WalkQueueSummary
 
 
 def walk_queues(
     store: MessageStore, what: Selection, offset: int = 0, end_offset: int | None = None
-) -> Iterator[UnitRow | QueueDamageRow | WalkQueueSummary]:
+) -> Iterator[UnitRow | BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
-    later ones were, and first of a queue for what its files lack; then ``summary``.
+    later ones were, and first of a queue for what its files lack; then ``batch_unit`` of the batch
+    queues of 5.x, and ``summary``.
 
     :param offset: a queue offset to start at. :param end_offset: one to stop before. Of damage all
         is told that reaches into the range.
@@ -38,7 +39,7 @@ def queue_lines(
     end_offset: int | None = None,
     *,
     form: str,
-) -> Iterator[Lines | UnitRow | QueueDamageRow | WalkQueueSummary]:
+) -> Iterator[Lines | UnitRow | BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
     """:func:`walk_queues` with lines of ``form`` (``ndjson``, ``csv``) in place of most rows
     ``unit``, where the kernel makes them."""
     return _walked_queues(store, what, offset, end_offset, form)
@@ -47,7 +48,22 @@ def queue_lines(
 def _walked_queues(
     store: MessageStore, what: Selection, offset: int, end_offset: int | None, form: str
 ) -> Iterator[Any]:
+    """All queues: those of ``consumequeue/``, then batch queues."""
     end_offset = LONG_MAX if end_offset is None else end_offset
+    for row in _walked_files(store, what, offset, end_offset, form):
+        if store.dispatcher.batch_topics and isinstance(row, dict) and row["type"] == "summary":
+            from rmqctl.operations.look.batchqueues import walk_batch_queues
+
+            yield from walk_batch_queues(
+                store, what, (offset, end_offset), cast("WalkQueueSummary", row)
+            )
+        else:
+            yield row
+
+
+def _walked_files(
+    store: MessageStore, what: Selection, offset: int, end_offset: int, form: str
+) -> Iterator[Any]:
     units = damages = queues = 0
     rows_left = what.limit if what.limit is not None else LONG_MAX
     for where in store.queues.directories():
