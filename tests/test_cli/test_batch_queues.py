@@ -85,13 +85,17 @@ def test_a_topic_that_has_no_queue_yet(cli: Cli, root: Path) -> None:
         ("rebuild", "all", "--in-place", "--yes"),
         ("rebuild", "queues", "--in-place", "--yes", "--jobs", "2"),
         ("rebuild", "all", "--missing"),
+        ("rebuild", "index", "--in-place", "--yes"),
     ],
 )
 def test_a_rebuild_gives_their_topics_no_consume_queue(
     cli: Cli, root: Path, line: tuple[str, ...]
 ) -> None:
     before = golden_data.tree_content(root / "batchconsumequeue")
-    assert call(cli, root, *line).code == 0
+    done = call(cli, root, *line)
+    assert done.code == 0
+    # What leaves batch queues as they are says so.
+    assert ("batch queues (5.x)" in done.err) == ("--missing" in line)
     assert queue_topics(root) == {"Plain"}
     assert golden_data.tree_content(root / "batchconsumequeue") == before
     assert call(cli, root, "verify").code == 0
@@ -155,3 +159,20 @@ def test_a_new_store_has_them_too(cli: Cli, root: Path, tmp_path: Path, line: st
     assert made == had
     assert not list(output.glob("rmqctl-*"))
     assert cli("verify", "--store", output, *conf).code == 0
+
+
+def test_a_rebuild_keeps_where_a_queue_ended(cli: Cli, root: Path, tmp_path: Path) -> None:
+    """Of a queue of which the log has nothing any more its last file stays, as a broker's retention
+    leaves it: its next message goes on with the numbers."""
+    (root / f"commitlog/{0:020d}").unlink()
+    had = golden_data.tree_content(root / "batchconsumequeue")
+    ends = [row.get("max_offset") for row in call(cli, root, "queues").rows]
+    last = f"{TOPIC}/0/{1380:020d}"
+    output = tmp_path / "out"
+    assert call(cli, root, "rebuild", "queues", "--output", output).code == 0
+    made = golden_data.tree_content(output / "batchconsumequeue")
+    assert set(made) == {last, f"{TOPIC}/1/{0:020d}"} and made[last] == had[last]
+    assert call(cli, root, "rebuild", "queues", "--in-place", "--yes").code == 0
+    assert golden_data.tree_content(root / "batchconsumequeue") == made
+    assert [row.get("max_offset") for row in call(cli, root, "queues").rows] == ends
+    assert call(cli, root, "verify").code == 0

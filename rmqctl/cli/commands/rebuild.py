@@ -92,6 +92,8 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     tofiles.check_options(what, options, len(stores))
     if options["to_file_queues"]:
         return tofiles.convert_to_files(stores[0], options, jobs_of(options))
+    if what != "index" and (options["missing"] or options["master"] is not None):
+        _note_batch_queues(stores)
     if options["missing"]:
         _check_missing(options, len(stores))
         return _add_missing(stores[0], what, jobs_of(options), dry_run=options["dry_run"])
@@ -108,6 +110,19 @@ def command(settings: SparkSettings, format: str, what: str, **options: Any) -> 
     if not options["yes"]:
         _ask_consent(plans, in_place=options["in_place"], purge=options["purge"])
     return _rebuild(stores[0], what, plans, outputs, options)
+
+
+def _note_batch_queues(stores: list[Settings]) -> None:
+    """Says which stores have queues that neither --missing nor --master makes."""
+    from rmqctl.engine.state.laterversions import batch_topics
+
+    for settings in stores:
+        if batch_topics(settings.root):
+            settings.note(
+                f"note: the batch queues (5.x) of {settings.root} stay as they are: `rmqctl "
+                "verify` says whether they lack anything, and `rmqctl rebuild queues --in-place`, "
+                "without --missing and --master, makes them anew."
+            )
 
 
 def _check_missing(options: dict[str, Any], stores: int) -> None:

@@ -186,6 +186,13 @@ class BatchConsumeQueue:
             wanted -= len(piece) // BATCH_UNIT.size
         return np.frombuffer(b"".join(pieces), batch_unit_dtype())
 
+    def last_file(self) -> tuple[int, bytes]:
+        """Where the file of the last unit begins (bytes), and its units up to that one, as they are
+        stored. The queue has units."""
+        file = bisect_right(self._firsts, self.end - 1) - 1
+        first = self._firsts[file]
+        return self.files.entries[file].file_from_offset, self.stored(first, self.end - first)
+
     def written_end(self) -> int:
         """The number behind the last unit of which anything was written, units behind holes too."""
         for file in reversed(range(len(self.files.entries))):

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import LONG_MAX, PRE_BLANK_UNIT
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
+from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.queue.consumequeue import UNIT, is_ext_addr
 from rmqctl.engine.queue.ends import queue_end
 
@@ -43,8 +45,32 @@ def keep_ended_queues(plan: RebuildPlan, building: Path) -> int:
     size = plan.consume_queue_file_size
     ends = ended_queues(plan.root, size, plan.log_min_offset, plan.includes)
     written = write_last_units(building, ends, size)
+    if plan.batch_queue_file_size is not None:
+        written += _keep_ended_batch_queues(plan, building, plan.batch_queue_file_size)
     if written:
         paths.sync_directories(building)
+    return written
+
+
+def _keep_ended_batch_queues(plan: RebuildPlan, building: Path, file_size: int) -> int:
+    """Batch queues (5.x) with no record in the log: their last file, as a broker's own retention
+    leaves it (``MappedFileQueue#deleteExpiredFileByOffset``). How many there are."""
+    written = 0
+    for where in paths.queue_directories(plan.root / paths.BATCH_CONSUME_QUEUE):
+        directory = building / paths.BATCH_CONSUME_QUEUE / where.topic / str(where.queue_id)
+        if directory.exists() or not plan.includes(where.topic, where.queue_id):
+            continue
+        with closing(
+            BatchConsumeQueue(where.path, where.topic, where.queue_id, file_size)
+        ) as queue:
+            if not queue.end or queue.max_physical_offset > plan.log_min_offset:
+                continue
+            start, units = queue.last_file()
+        if start % file_size or start + file_size > LONG_MAX or len(units) > _MOST_BEFORE:
+            continue
+        path = directory / f"{start:0{FILE_NAME_DIGITS}d}"
+        os.close(paths.create_file(building, path, file_size, units))
+        written += 1
     return written
 
 
