@@ -181,13 +181,18 @@ class TieredIndexFile:
         return (position - self._item_position(0, self.slots)) // _ITEM.size
 
     def _items_from(self, start: int, count: int, form: Struct) -> Iterator[Item]:
-        for done in range(0, count, _ITEMS_AT_ONCE):
-            at = start + done * form.size
-            data = self.mapped.read(at, min(count - done, _ITEMS_AT_ONCE) * form.size)
-            whole = memoryview(data)[: len(data) // form.size * form.size]
-            for number, values in enumerate(form.iter_unpack(whole)):
-                link = (0,) if form is _COMPACTED_ITEM else ()
-                yield Item._make((*values, *link, at + number * form.size))
+        """Items that stand behind each other; what lies in a hole of the file was never written."""
+        end = start + count * form.size
+        link = (0,) if form is _COMPACTED_ITEM else ()
+        done = start
+        for low, high in self.mapped.extents(start, end):
+            at = max(low - (low - start) % form.size, done)
+            done = min(high + (start - high) % form.size, end)
+            for place in range(at, done, _ITEMS_AT_ONCE * form.size):
+                data = self.mapped.read(place, min(done - place, _ITEMS_AT_ONCE * form.size))
+                whole = memoryview(data)[: len(data) // form.size * form.size]
+                for number, values in enumerate(form.iter_unpack(whole)):
+                    yield Item._make((*values, *link, place + number * form.size))
 
 
 class CompactedIndexFile(TieredIndexFile):

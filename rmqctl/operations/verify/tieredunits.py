@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqctl.engine.queue.consumequeue import is_ext_addr
-from rmqctl.engine.record.record import Record, body_seen, crc_matches
+from rmqctl.engine.record.record import Blank, Record, body_seen, crc_matches
 from rmqctl.engine.tiered.store import TieredLog, TieredQueue, TieredUnit
 from rmqctl.errors import NoRecordAt
 from rmqctl.operations.verify.findings import Finding, finding
@@ -42,12 +42,12 @@ def check_units(queue: TieredQueue) -> Iterator[Finding]:
             reached = None
             continue
         if reached is not None and unit.physical_offset > reached:
-            yield _unreferenced(queue, reached, unit.physical_offset)
+            yield from _unreferenced(queue, reached, unit.physical_offset)
         reached = max(reached or 0, unit.physical_offset + unit.size)
     if run is not None:
         yield run.told(queue)
     if reached is not None and log.files.end_offset > reached:
-        yield _unreferenced(queue, reached, log.files.end_offset)
+        yield from _unreferenced(queue, reached, log.files.end_offset)
 
 
 _BODY = "tiered-body-crc-mismatch"
@@ -107,9 +107,13 @@ def _has_its_body(log: TieredLog, record: Record) -> bool:
     return crc_matches(body_seen(mapped, record), record)
 
 
-def _unreferenced(queue: TieredQueue, start: int, end: int) -> Finding:
+def _unreferenced(queue: TieredQueue, start: int, end: int) -> Iterator[Finding]:
+    """Bytes between two units' records; the coda of earlier versions is none of them."""
     mapped = queue.log.files.find(start)
-    return finding(
+    entry = None if mapped is None else queue.log.entry_at(start)
+    if isinstance(entry, Blank) and start + entry.total_size == end:
+        return
+    yield finding(
         "tiered-log-unreferenced",
         path=None if mapped is None else mapped.path,
         physical_offset=start,
