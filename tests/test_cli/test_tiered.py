@@ -158,6 +158,17 @@ def test_the_files_may_lie_elsewhere(copied: Path, cli: Cli, tmp_path: Path) -> 
     assert absent.code == 3 and "there is no such directory" in absent.err
 
 
+def test_what_the_index_has_and_the_log_has_lost(copied: Path, cli: Cli) -> None:
+    """Is counted, and a note says it; of what is there nothing is left out."""
+    words = ("query", "--store", copied, "--topic", "orders", "--key", "fourth")
+    *before, _ = rows_of(cli, *words)
+    next(copied.glob("tiered/*/interop/orders/1/COMMIT_LOG/*")).unlink()
+    done = cli("tiered", *words, "--format", "ndjson")
+    *rows, summary = done.rows
+    assert rows == [row for row in before if row["queue_id"] == 0]
+    assert (done.code, summary["lost"]) == (0, len(before) - len(rows)) and "not there" in done.err
+
+
 def test_a_store_without_it(store: Path, cli: Cli) -> None:
     done = cli("tiered", "ls", store=store)
     assert (done.code, done.out) == (3, "") and "no broker with tiered storage" in done.err

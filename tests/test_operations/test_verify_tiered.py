@@ -291,9 +291,30 @@ def test_a_coda_of_earlier_versions_is_passed_over(root: Path) -> None:
     assert verified(root)[0] == []
 
 
-def test_findings_behind_each_other_are_one(root: Path) -> None:
-    (root / SECOND_LOG).unlink()
+def test_what_is_lost_is_told_once(root: Path) -> None:
+    """Of a segment that is missing: that it is, and from which unit on. The index is not to
+    blame."""
+    no_segment(root)
     found, _ = verified(root)
-    (units,) = (one for one in found if one.code == "tiered-unit-mismatch")
+    assert [one.code for one in found] == ["tiered-segment-missing", "tiered-unit-mismatch"]
+    units = found[1]
     assert (units.topic, units.queue_id, units.queue_offset) == ("orders", 0, 13)
-    assert "units behind it" in (units.found or "")
+    assert (units.physical_offset, units.found) == (
+        3874,
+        "no file that has this place, and 12 units behind it",
+    )
+
+
+def test_of_a_segment_that_is_cut_the_index_is_not_to_blame(root: Path) -> None:
+    cut(root / LAST_LOG, 1200)
+    codes = [one.code for one in verified(root)[0]]
+    assert codes == ["tiered-segment-short", "tiered-unit-past-end"]
+
+
+def test_of_a_file_of_the_index_items_are_counted(root: Path) -> None:
+    """The record of the first message has another key now."""
+    data = (root / LOG).read_bytes()
+    (root / LOG).write_bytes(data.replace(b"k0-1\x02", b"k0-?\x02", 1))
+    (found,) = verified(root)[0]
+    assert found.code == "tiered-index-item-mismatch"
+    assert found.found == "none (1 of 79 items)"

@@ -188,6 +188,11 @@ def query(
             "be missing here. `rmqctl tiered verify` says why, `rmqctl tiered walk --key` reads "
             "the logs."
         )
+    if summary["lost"]:
+        settings.note(
+            f"note: the records of {summary['lost']} messages that the index has are not there: "
+            "they were deleted when their time was over, or `rmqctl tiered verify` says why."
+        )
     return int(settings.note_bodies(summary) or not summary["messages"])
 
 

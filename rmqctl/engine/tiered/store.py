@@ -101,6 +101,15 @@ class TieredQueue:
         return entries[0].file_from_offset // UNIT.size, self._units.end_offset // UNIT.size
 
     @property
+    def log_end(self) -> int:
+        """Where the log ends, or ended before something of it was lost."""
+        ends = (
+            one.base_offset + max(one.file_size, 0 if one.metadata is None else one.metadata.size)
+            for one in self.of_kind(COMMIT_LOG)
+        )
+        return max(ends, default=0)
+
+    @property
     def unit_count(self) -> int:
         """Whole units that are there."""
         return sum(

@@ -8,7 +8,7 @@ from formats.text import index_key_hash
 from rmqctl.engine.dispatch.rules import message_keys
 from rmqctl.engine.tiered.index import Item, TieredIndexFile
 from rmqctl.engine.tiered.openqueues import OpenQueues
-from rmqctl.engine.tiered.store import TieredStore
+from rmqctl.engine.tiered.store import TieredQueue, TieredStore
 from rmqctl.operations.verify.findings import Finding, finding
 
 
@@ -30,7 +30,7 @@ def check_index_structure(file: TieredIndexFile) -> Iterator[Finding]:
 
 
 def check_index_items(store: TieredStore) -> Iterator[Finding]:
-    """Each item of all files with its record; of neighbours that are wrong the first, and how many.
+    """Each item of all files with its record; of a file the first that is wrong, and how many are.
     Without metadata nothing says which topic an item is of.
 
     :raises CannotRead: the system refuses.
@@ -45,47 +45,35 @@ def check_index_items(store: TieredStore) -> Iterator[Finding]:
 
 
 def _items(file: TieredIndexFile, topics: dict[int, str], queues: OpenQueues) -> Iterator[Finding]:
-    told: Finding | None = None
+    first: tuple[Item, str, str] | None = None
     count = 0
     for item in file.items():
         wrong = _problem(item, topics, queues)
-        if wrong is None and told is not None:
-            yield _with_count(told, count)
-            told = None
-        elif wrong is not None and told is None:
-            told, count = _finding(file, item, *wrong), 1
-        elif wrong is not None:
+        if wrong is not None:
+            first = first or (item, *wrong)
             count += 1
-    if told is not None:
-        yield _with_count(told, count)
-
-
-def _with_count(found: Finding, count: int) -> Finding:
-    more = f", and {count - 1} items behind it" if count > 1 else ""
-    return found._replace(found=f"{found.found}{more}")
-
-
-def _finding(file: TieredIndexFile, item: Item, expected: str, found: str) -> Finding:
-    return finding(
-        "tiered-index-item-mismatch",
-        path=file.mapped.path,
-        physical_offset=item.physical_offset,
-        position=item.position,
-        expected=expected,
-        found=found,
-    )
+    if first is not None:
+        item, expected, found = first
+        yield finding(
+            "tiered-index-item-mismatch",
+            path=file.mapped.path,
+            physical_offset=item.physical_offset,
+            position=item.position,
+            expected=expected,
+            found=f"{found} ({count} of {file.item_count} items)",
+        )
 
 
 def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[str, str] | None:
-    """``(expected, found)`` of an item that leads nowhere; None of a sound one, and of one whose
-    topic, or record, was deleted."""
+    """``(expected, found)`` of an item that leads nowhere; None of a sound one, of one whose topic,
+    or record, was deleted, and of one for which the log has lost the place."""
     topic = topics.get(item.topic_id)
     if topic is None:
         return None if item.topic_id >= 0 else ("a topic's number", str(item.topic_id))
     owned = queues.get(topic, item.queue_id)
     if not owned:
         return f"a queue of {topic}", f"queue {item.queue_id}"
-    if any(0 <= item.physical_offset < queue.log.min_offset for queue in owned):
+    if any(_is_told(queue, item) for queue in owned):
         return None
     records = [queue.log.find_record(item.physical_offset) for queue in owned]
     found = [record for record in records if record is not None]
@@ -97,3 +85,12 @@ def _problem(item: Item, topics: dict[int, str], queues: OpenQueues) -> tuple[st
         index_key_hash(topic, key) for record in found for key in message_keys(record.properties)
     }
     return None if item.key_hash in hashes else (f"a key with hash {item.key_hash}", "none")
+
+
+def _is_told(queue: TieredQueue, item: Item) -> bool:
+    """Whether the log has not the bytes of such a record any more, and the index cannot help it:
+    they were deleted when their time was over, or a segment is missing or cut."""
+    start, last = item.physical_offset, item.physical_offset + max(item.size, 1) - 1
+    if not 0 <= start <= last < queue.log_end:
+        return False
+    return queue.log.files.find(start) is None or queue.log.files.find(last) is None

@@ -79,6 +79,8 @@ def _problem(queue: TieredQueue, log: TieredLog, unit: TieredUnit) -> _Wrong | N
     end = log.files.end_offset
     if unit.physical_offset + unit.size > end:
         return _Wrong("tiered-unit-past-end", f"at most {end}, where the log ends", _place(unit))
+    if log.files.find(unit.physical_offset) is None:
+        return _Wrong("tiered-unit-mismatch", "a record", "no file that has this place")
     try:
         record = log.find_record(unit.physical_offset) or log.record_at(unit.physical_offset)
     except NoRecordAt as error:
