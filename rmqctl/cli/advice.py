@@ -206,6 +206,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "tiered-body-crc-mismatch": None,
     "tiered-log-unreferenced": None,
     "tiered-index-unreadable": None,
+    "tiered-index-slots-unknown": None,
     "tiered-index-broken": None,
     "tiered-index-item-mismatch": None,
     "compaction-file-unpaired": None,

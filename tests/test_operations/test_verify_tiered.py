@@ -197,6 +197,14 @@ def local_index_is_cut(root: Path) -> None:
     cut(local_index(root), 20)
 
 
+def one_slot_more(root: Path) -> None:
+    """Of a broker whose settings nobody tells."""
+    path = local_index(root)
+    path.write_bytes(path.read_bytes() + bytes(8))
+    for index in (root / BROKER / "rmq_sys_INDEX/0/INDEX").iterdir():
+        index.unlink()
+
+
 #: By damage the findings that must be there, with the files that they name.
 CASES: dict[Callable[[Path], None], tuple[str, Path | None]] = {
     no_metadata: ("tiered-metadata-missing", METADATA),
@@ -225,6 +233,7 @@ CASES: dict[Callable[[Path], None], tuple[str, Path | None]] = {
     local_slot_leads_astray: ("tiered-index-broken", Path(LOCAL_INDEX)),
     local_chain_goes_round: ("tiered-index-broken", Path(LOCAL_INDEX)),
     local_header_counts_more: ("tiered-index-unreadable", Path(LOCAL_INDEX)),
+    one_slot_more: ("tiered-index-slots-unknown", Path(LOCAL_INDEX)),
     local_index_is_cut: ("tiered-index-unreadable", Path(LOCAL_INDEX)),
 }
 

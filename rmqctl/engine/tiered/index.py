@@ -1,7 +1,7 @@
 """The index of tiered storage: files that take items, and the compacted ones that are uploaded.
 
 Neither form says how many slots it has. A compacted file ends with its last item, which tells;
-another one has room, and its slots are tried (``slots``). Nothing is read but what is asked for,
+another one has room, and its slots are tried. Nothing is read but what is asked for,
 and no chain is followed upwards: an item's number is always greater than that of the one before it.
 """
 
@@ -71,7 +71,9 @@ class TieredIndexFile:
         self.slots = self._find_slots(slots)
 
     def _find_slots(self, slots: Iterable[int]) -> int:
-        fitting = [count for count in slots if self._fits(count)]
+        # With its defaults a broker makes room for four items a slot.
+        usual = (self.mapped.size - _HEADER.size) // (_SLOT.size + 4 * _ITEM.size)
+        fitting = [count for count in [*slots, usual] if self._fits(count)]
         sound = (count for count in fitting if self._chain_of_first(count))
         return next(sound, fitting[0] if fitting else 0)
 
@@ -111,6 +113,16 @@ class TieredIndexFile:
         return None
 
     _whole = "slots and items that fill the file"
+
+    @property
+    def lacks_its_slots(self) -> bool:
+        """Whether nothing else is known to be wrong than that nobody says how many slots it has."""
+        return (
+            self.mapped.size >= _HEADER.size
+            and self.header.magic_code in self._magic_codes
+            and not self.slots
+            and 0 <= self.header.item_count * _ITEM.size <= self.mapped.size
+        )
 
     def items(self) -> Iterator[Item]:
         """All items in the order of the file."""
@@ -199,6 +211,7 @@ class CompactedIndexFile(TieredIndexFile):
     """An uploaded file of the index: the items of each slot stand side by side."""
 
     is_compacted = True
+    lacks_its_slots = False
     _magic_codes = (TIERED_INDEX_END_MAGIC_CODE,)
     _whole = "slots and items that end with the file"
 

@@ -96,6 +96,13 @@ TIERED_CODES: dict[str, Code] = {
     "tiered-index-unreadable": Code(
         ERROR, "tiered", "a file of the index contradicts itself", _INDEX_LOST
     ),
+    "tiered-index-slots-unknown": Code(
+        WARNING,
+        "tiered",
+        "nothing says how many slots a file of the index has that is not uploaded",
+        "Nothing of it was checked. Give the broker.conf that has "
+        "tieredStoreIndexFileMaxHashSlotNum, with --broker-conf.",
+    ),
     "tiered-index-broken": Code(
         ERROR,
         "tiered",

@@ -17,11 +17,12 @@ def check_index_structure(file: TieredIndexFile) -> Iterator[Finding]:
 
     :raises CannotRead: the system refuses.
     """
-    code, problem = "tiered-index-unreadable", file.problem()
-    problems = iter(()) if problem is not None else file.unreachable()
-    for one in [problem] if problem is not None else problems:
+    problem, code = file.problem(), "tiered-index-broken"
+    if problem is not None:
+        code = f"tiered-index-{'slots-unknown' if file.lacks_its_slots else 'unreadable'}"
+    for one in file.unreachable() if problem is None else [problem]:
         yield finding(
-            code if problem is not None else "tiered-index-broken",
+            code,
             path=file.mapped.path,
             position=one.position,
             expected=one.expected,

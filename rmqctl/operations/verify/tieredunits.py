@@ -79,12 +79,9 @@ def _problem(queue: TieredQueue, log: TieredLog, unit: TieredUnit) -> _Wrong | N
     end = log.files.end_offset
     if unit.physical_offset + unit.size > end:
         return _Wrong("tiered-unit-past-end", f"at most {end}, where the log ends", _place(unit))
-    if log.files.find(unit.physical_offset) is None:
-        return _Wrong("tiered-unit-mismatch", "a record", "no file that has this place")
-    try:
-        record = log.find_record(unit.physical_offset) or log.record_at(unit.physical_offset)
-    except NoRecordAt as error:
-        return _Wrong("tiered-unit-mismatch", "a record", str(error.reason))
+    record = log.find_record(unit.physical_offset)
+    if record is None:
+        return _Wrong("tiered-unit-mismatch", "a record", _what_stands_there(log, unit))
     owner = queue.owner
     said = {
         "size": (unit.size, record.total_size),
@@ -98,6 +95,16 @@ def _problem(queue: TieredQueue, log: TieredLog, unit: TieredUnit) -> _Wrong | N
         if expected != found:
             return _Wrong("tiered-unit-mismatch", f"{name} {expected}", f"{name} {found}")
     return None if _has_its_body(log, record) else _Wrong(_BODY, "the body's CRC", "another one")
+
+
+def _what_stands_there(log: TieredLog, unit: TieredUnit) -> str:
+    if log.files.find(unit.physical_offset) is None:
+        return "no file that has this place"
+    try:
+        log.record_at(unit.physical_offset)
+    except NoRecordAt as error:
+        return str(error.reason)
+    return "none a moment ago"  # A broker is just writing it.
 
 
 def _place(unit: TieredUnit) -> str:
