@@ -191,6 +191,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "timer-unit-mismatch": _TIMER_ANEW,
     "queue-type-contradicted": None,
     # tiered storage
+    "tiered-storage": None,
     "tiered-metadata-unreadable": None,
     "tiered-metadata-missing": None,
     "tiered-segment-missing": None,

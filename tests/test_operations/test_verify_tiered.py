@@ -16,6 +16,7 @@ from rmqctl.engine.tiered.files import hash_of
 from rmqctl.engine.tiered.metadata import FILE
 from rmqctl.engine.tiered.store import LOCAL_INDEX, TieredStore
 from rmqctl.operations.look.tiered import tiered_rows
+from rmqctl.operations.verify import Summary, verify
 from rmqctl.operations.verify.findings import Finding
 from rmqctl.operations.verify.tiered import TieredSummary, verify_tiered
 from rmqctl.operations.verify.tieredcodes import TIERED_CODES
@@ -255,7 +256,18 @@ def test_damage_is_named(damage: Callable[[Path], None], root: Path) -> None:
 
 def test_every_code_has_a_case() -> None:
     shown = {code for code, _ in CASES.values()}
-    assert shown | {"tiered-log-unreferenced"} == set(TIERED_CODES)
+    assert shown | {"tiered-log-unreferenced", "tiered-storage"} == set(TIERED_CODES)
+
+
+@pytest.mark.parametrize("name", ["tiered", "tiered-killed"])
+def test_verify_names_what_is_uploaded(name: str, golden_directory: Path) -> None:
+    """And finds no file that it does not know."""
+    store = golden_data.unpacked(name, golden_directory, golden_data.LATER)
+    *found, summary = verify(store, MessageStoreConfig())
+    assert isinstance(summary, Summary) and summary.is_clean
+    codes = {one.code for one in found if isinstance(one, Finding)}
+    assert "tiered-storage" in codes
+    assert not codes & {"not-understood", "foreign-file"}
 
 
 def test_what_a_kill_leaves_is_no_error(root: Path) -> None:

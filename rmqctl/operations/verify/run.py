@@ -24,7 +24,11 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
+from rmqctl.engine.state.laterversions import (
+    not_understood,
+    queues_not_understood,
+    tiered_storage,
+)
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
@@ -161,6 +165,8 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     yield from check_ext_directory(root, config)
     for name, what in not_understood(root):
         yield finding("not-understood", path=name, found=what)
+    if (uploaded := tiered_storage(root)) is not None:
+        yield finding("tiered-storage", path=uploaded)
     if config.overruled:
         yield finding(
             "multi-dispatch-contradicted",

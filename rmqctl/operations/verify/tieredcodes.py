@@ -1,5 +1,5 @@
-"""What `tiered verify` can find in what a broker of 5.x has uploaded to files; by the same rules as
-:mod:`rmqctl.operations.verify.codes`."""
+"""What `tiered verify` can find in what a broker of 5.x has uploaded to files, and what `verify`
+says of it; by the same rules as :mod:`rmqctl.operations.verify.codes`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ _INDEX_LOST = (
 )
 
 TIERED_CODES: dict[str, Code] = {
+    "tiered-storage": Code(
+        INFO,
+        "tiered",
+        "the broker has tiered storage, and uploads messages",
+        "`verify` looks at nothing that was uploaded: `rmqctl tiered verify` does, and wants "
+        "the broker.conf or --files where the files do not lie in the store.",
+    ),
     "tiered-metadata-unreadable": Code(
         ERROR,
         "tiered",
