@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.cli.output import FORMATS
-from rmqctl.engine.tiered.metadata import FILE
-from rmqctl.engine.tiered.store import LOCAL_INDEX
+from rmqctl.engine.tiered.metadata import FILE, LOCAL_INDEX
 from tests import golden_data
 from tests.test_cli.conftest import NASTY, Cli
 

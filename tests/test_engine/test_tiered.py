@@ -26,8 +26,8 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.tiered.files import base_of, cluster_of, hash_of
 from rmqctl.engine.tiered.index import CompactedIndexFile, TieredIndexFile
-from rmqctl.engine.tiered.metadata import FILE, read_metadata
-from rmqctl.engine.tiered.store import LOCAL_INDEX, TieredStore
+from rmqctl.engine.tiered.metadata import FILE, LOCAL_INDEX, read_metadata
+from rmqctl.engine.tiered.store import TieredStore
 from rmqctl.errors import ConfigFileUnreadable, RmqctlError
 from rmqctl.operations.look.tiered import query_tiered, tiered_rows, walk_tiered
 from rmqctl.operations.look.walk import Selection

@@ -13,8 +13,8 @@ from formats import layouts
 from formats.constants import BLANK_MAGIC_CODE
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.tiered.files import hash_of
-from rmqctl.engine.tiered.metadata import FILE
-from rmqctl.engine.tiered.store import LOCAL_INDEX, TieredStore
+from rmqctl.engine.tiered.metadata import FILE, LOCAL_INDEX
+from rmqctl.engine.tiered.store import TieredStore
 from rmqctl.operations.look.tiered import tiered_rows
 from rmqctl.operations.verify import Summary, verify
 from rmqctl.operations.verify.findings import Finding

@@ -6,14 +6,18 @@ but for the last ones of a log and of a queue (``FlatAppendFile#recoverFileSize`
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from formats.constants import LONG_MAX
+from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson
 
 FILE = "tieredStoreMetadata.json"
+#: Where a broker keeps what it has not uploaded of the index (``IndexStoreService``).
+LOCAL_INDEX = "tiered_index_file"
 COMMIT_LOG, CONSUME_QUEUE, INDEX = KINDS = ("COMMIT_LOG", "CONSUME_QUEUE", "INDEX")
 #: Of ``KINDS`` (``FileSegmentType``).
 _TABLES = ("commitLogFileSegmentTable", "consumeQueueFileSegmentTable", "indexFileSegmentTable")
@@ -40,6 +44,14 @@ class TieredMetadata(NamedTuple):
 
     topic_ids: dict[str, int]
     segments: dict[tuple[str, str, int], SegmentMetadata]
+
+
+def tiered_storage(root: Path) -> str | None:
+    """What in a store says that its broker uploads messages elsewhere; None: nothing does."""
+    name = f"{brokerjson.CONFIG}/{FILE}"
+    if os.path.lexists(root / name):
+        return name
+    return LOCAL_INDEX if scan_names(root / LOCAL_INDEX) else None
 
 
 def read_metadata(root: Path) -> TieredMetadata | None:

@@ -33,12 +33,12 @@ from rmqctl.engine.tiered.metadata import (
     COMMIT_LOG,
     CONSUME_QUEUE,
     INDEX,
+    LOCAL_INDEX,
     TieredMetadata,
     read_metadata,
 )
 from rmqctl.errors import ConfigFileUnreadable, StoreNotFound
 
-LOCAL_INDEX = "tiered_index_file"
 UNIT = Struct(layouts.QUEUE_UNIT.format)
 _BYTES_AT_ONCE = 4096 * UNIT.size
 

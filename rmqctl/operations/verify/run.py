@@ -24,11 +24,8 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import (
-    not_understood,
-    queues_not_understood,
-    tiered_storage,
-)
+from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
+from rmqctl.engine.tiered.metadata import tiered_storage
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
