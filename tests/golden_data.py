@@ -31,6 +31,8 @@ STORES: list[str] = sorted(INDEX["stores"].keys() - set(DLEDGER_STORES))
 #: Stores of later versions than 4.9.3.
 LATER_STORES: list[str] = sorted(INDEX["later"])
 DAMAGE_CASES: list[str] = sorted(INDEX["damage"])
+#: Damage of which 5.3.3 was asked, of timers and logs of DLedger groups.
+LATER_DAMAGE_CASES: list[str] = sorted(path.stem for path in (LATER / "damage").glob("*.json"))
 
 ExpectedRow = dict[str, Any]
 
@@ -90,6 +92,12 @@ def copy_tree(source: Path, target: Path) -> Path:
 def damage_case(case: str) -> dict[str, Any]:
     """``base``, ``ops``, ``what`` and ``engine`` of a damage case."""
     loaded: dict[str, Any] = json.loads((GOLDEN / "damage" / f"{case}.json").read_text("utf-8"))
+    return loaded
+
+
+def later_damage_case(case: str) -> dict[str, Any]:
+    """The same of a case of :data:`LATER_DAMAGE_CASES`."""
+    loaded: dict[str, Any] = json.loads((LATER / "damage" / f"{case}.json").read_text("utf-8"))
     return loaded
 
 

@@ -115,14 +115,28 @@ def test_a_chain_only_goes_backwards(tmp_path: Path) -> None:
 def test_the_log_ends_at_the_first_unit_that_is_none(tmp_path: Path) -> None:
     blank = b"\0\0\0\x10" + bytes(8) + constants.BLANK_MAGIC_CODE.to_bytes(4, "big")
     first = unit() + unit() + blank
-    assert timer_log(tmp_path / "whole", first, first).end == 2 * len(first)
+    whole = timer_log(tmp_path / "whole", first, first)
+    assert (whole.end, whole.closed_end) == (2 * len(first) - len(blank), 2 * len(first))
     assert timer_log(tmp_path / "zeros", first, bytes(len(first))).end == len(first)
     assert timer_log(tmp_path / "torn", unit() + unit(magic=16) + unit()).end == UNIT_SIZE
     assert timer_log(tmp_path / "short", unit() + unit(size=51)).end == UNIT_SIZE
     timer_log(tmp_path / "gap", first, first, first)
     (tmp_path / "gap" / f"{len(first):020d}").unlink()
-    assert TimerLog(tmp_path / "gap", len(first)).end == len(first)
+    assert TimerLog(tmp_path / "gap", len(first)).closed_end == len(first)
     assert TimerLog(tmp_path / "nothing", 520).end == 0
+    assert timer_log(tmp_path / "open", unit() + bytes(16), first).end == UNIT_SIZE
+
+
+def test_nobody_looks_for_the_end_where_no_start_checks(tmp_path: Path) -> None:
+    odd = unit() + unit(magic=1 << 20) + bytes(UNIT_SIZE) + unit()
+    log = timer_log(tmp_path / "log", odd, unit() + unit(size=7))
+    assert (log.end, len(list(log.units()))) == (UNIT_SIZE, 1)
+    log = TimerLog(tmp_path / "log", len(odd))
+    log.checked_from = len(odd) + 7
+    assert log.end == len(odd) + UNIT_SIZE
+    places = [one.position for one in log.units()]
+    assert places == [0, UNIT_SIZE, 3 * UNIT_SIZE, len(odd)]
+    assert log.unit(2 * UNIT_SIZE) is None and log.unit(len(odd) + UNIT_SIZE) is None
 
 
 @given(data=st.binary(max_size=400), position=st.integers(-(2**63), 2**63 - 1))

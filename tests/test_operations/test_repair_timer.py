@@ -28,6 +28,7 @@ from tests.golden_data import broker_conf, copy_tree, state, tree_content
 from tests.test_operations.test_verify_timer import (
     DAMAGE,
     END,
+    clock_ahead,
     log_ends_early,
     log_file_expired,
     no_wheel,
@@ -87,6 +88,8 @@ def test_what_verify_says_of_a_timer_is_repaired_and_undone(
     before, content, codes = state(root), content_of(root), codes_of(root)
     plan = planned(root)
     assert state(root) == before
+    if damage is clock_ahead and not codes:
+        return  # The machine's clock has come there.
     if damage in (log_file_expired, log_ends_early):
         # The messages are nowhere, or the queue that names them has to come first.
         assert model.REBUILD_TIMER not in {step.action for step in plan.steps}

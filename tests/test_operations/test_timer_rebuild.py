@@ -144,7 +144,7 @@ def test_a_log_whose_last_message_is_done_still_ends_with_it(root: Path) -> None
         timer.close()
     found = read_timer_checkpoint(path)
     assert found is not None and found[4:] == (1, 2, 3)
-    assert list(check_timer(root, CONFIG)) == []
+    assert list(check_timer(root, CONFIG, last)) == []
 
 
 def test_nothing_changes_without_consent_or_under_a_lock(root: Path) -> None:

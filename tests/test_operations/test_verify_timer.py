@@ -72,6 +72,24 @@ def queue_ahead(root: Path) -> None:
     long_at(root, TIMER_CHECKPOINT, 16, 23)
 
 
+def clock_ahead(root: Path) -> None:
+    long_at(root, TIMER_CHECKPOINT, 0, END + 3_600_000)
+
+
+def clock_negative(root: Path) -> None:
+    long_at(root, TIMER_CHECKPOINT, 0, -1)
+
+
+def long_behind(root: Path) -> None:
+    """The moment before the last three of the first five units."""
+    write(root, TIMER_CHECKPOINT, 8, struct.pack(">3q", 104, 2, 2))
+
+
+def early_magic(root: Path) -> None:
+    """Of a unit that no start checks."""
+    write(root, FIRST, 364 + 12, b"\x40")
+
+
 def slot_elsewhere(root: Path) -> None:
     long_at(root, TIMER_WHEEL, 7 * 32, BUSY["timeMs"] // 1000)
 
@@ -112,6 +130,10 @@ DAMAGE: dict[Callable[[Path], None], tuple[str, str]] = {
     torn_unit: ("timer-log-cut-short", THIRD),
     log_cut: ("timer-log-lost", TIMER_CHECKPOINT),
     no_checkpoint: ("timer-checkpoint-missing", TIMER_CHECKPOINT),
+    clock_ahead: ("timer-clock-implausible", TIMER_CHECKPOINT),
+    clock_negative: ("timer-clock-implausible", TIMER_CHECKPOINT),
+    long_behind: ("timer-checkpoint-behind", TIMER_CHECKPOINT),
+    early_magic: ("timer-unit-damaged", FIRST),
     queue_ahead: ("timer-queue-lost", TIMER_CHECKPOINT),
     slot_elsewhere: ("timer-slot-misplaced", TIMER_WHEEL),
     slot_lost: ("timer-unit-unreachable", FIRST),
@@ -125,12 +147,19 @@ DAMAGE: dict[Callable[[Path], None], tuple[str, str]] = {
 
 def found_in(root: Path) -> list[Finding]:
     config = replace(broker_conf("timer"), explicit=frozenset())
-    return list(check_timer(root, config))
+    return list(check_timer(root, config, END))
 
 
 def test_a_sound_timer_has_no_finding_but_that_it_is_behind(golden: Golden) -> None:
     assert [one.code for one in found_in(golden("timer"))] == ["timer-behind"]
     assert [one.code for one in found_in(golden("basic"))] == []
+
+
+def test_a_machine_whose_clock_is_behind_finds_nothing(golden: Golden) -> None:
+    """The log's last record was stored after what the timer has delivered."""
+    assert {one.severity for one in check_timer(golden("timer"), broker_conf("timer"), 0)} == {
+        "info"
+    }
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda one: one.__name__)

@@ -23,7 +23,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import timer_log_file_size
 from rmqctl.engine.timer.timercheck import TimerCheckpoint, read_timer_checkpoint
-from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, TimerLog, TimerUnit
+from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, TimerLog, TimerUnit, has_right_magic
 from rmqctl.engine.timer.wheel import TimerWheel
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class Timer:
         found = read_timer_checkpoint(root / paths.TIMER_CHECKPOINT)
         self.has_checkpoint = found is not None
         self.checkpoint = found or TimerCheckpoint()
+        self.log.checked_from = self.recovery_position
         self.queue = store.consume_queue(TIMER_TOPIC, 0)
         self.precision = self._find_precision()
         self._tail_heads: dict[int, int] | None = None
@@ -138,14 +139,23 @@ class Timer:
         """Slot times of what a start reads of the log, and where the newest unit of each is."""
         if self._tail_heads is None:
             found: dict[int, int] = {}
-            for position, data in self.log.pieces(self.recovery_position):
+            for position, data in self.log.pieces(min(self.recovery_position, self._looked_at())):
                 units = np.frombuffer(data, DTYPE)
                 delay = units["delay_milliseconds"].astype(np.int64)
                 times = (units["write_timestamp"].astype(np.int64) + delay) // self.precision
-                positions = range(position, position + len(data), UNIT_SIZE)
-                found.update(zip(times.tolist(), positions, strict=True))
+                right = np.flatnonzero(has_right_magic(units))
+                positions = (position + right * UNIT_SIZE).tolist()
+                found.update(zip(times[right].tolist(), positions, strict=True))
             self._tail_heads = found
         return self._tail_heads
+
+    def _looked_at(self) -> int:
+        """From where on a start reads the log once more, because slots to come lead behind its end:
+        the first place that one of these names (``TimerWheel#checkPhyPos``)."""
+        clock = self.checkpoint.read_timestamp // self.precision
+        slots = iter(()) if self.wheel is None else self.wheel.slots(max(clock, 1))
+        first = (one.first_position for one in slots if one.last_position > self.log.end)
+        return max(min(first, default=constants.LONG_MAX), 0)
 
     def read_clock(self, now: int) -> int:
         """The first slot (ms) that a start at ``now`` delivers: it skips what is older than half
@@ -156,12 +166,12 @@ class Timer:
 
     def enqueue_offset(self) -> int:
         """Queue offset of the first message that a start puts into the wheel: behind that of the
-        log's last unit, and not behind the check point's."""
+        unit with which the log ends, and not behind the check point's."""
         checkpoint, queue = self.checkpoint, self.queue
         if queue is None:
             return 0
         offset = checkpoint.queue_offset
-        last = self.log.last(self.recovery_position)
+        last = self.log.unit(self.log.end - UNIT_SIZE)
         record = self.record_of(last) if last is not None else None
         if last is not None and record is not None:
             offset = self._queue_offset_of(last, record) + 1

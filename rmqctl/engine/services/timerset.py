@@ -31,7 +31,7 @@ _UNITS_AT_ONCE = 4096
 _HALF_RING = constants.TIMER_SLOTS // 2 - constants.TIMER_BLANK_SLOTS
 #: A read clock never overtakes the time. One that is so far ahead of it (milliseconds) tells
 #: nothing: the check point is damaged, or the clock was wrong.
-_MOST_AHEAD = 60_000
+MOST_AHEAD = 60_000
 
 
 class Waiting(NamedTuple):
@@ -88,7 +88,7 @@ class TimerSet:
         self._now = now
         self._until = now if until is None else max(now, until)
         precision, read = timer.precision, timer.checkpoint.read_timestamp
-        self._is_known = 0 < read <= now + _MOST_AHEAD
+        self._is_known = 0 < read <= now + MOST_AHEAD
         floor = now // precision * precision
         self._read = read if self._is_known else 0
         is_kept = self._is_known and read > floor - _HALF_RING * precision

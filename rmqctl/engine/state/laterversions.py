@@ -48,8 +48,6 @@ _PASSED_OVER = {
     "config/users": "users in RocksDB (5.x)",
     "config/acls": "rights in RocksDB (5.x)",
 }
-#: What a broker with tiered storage writes (:mod:`rmqctl.engine.tiered`).
-_TIERED = ("config/tieredStoreMetadata.json", "tiered_index_file")
 #: What a broker writes in controller mode only (``AutoSwitchHAService``, ``ReplicasManager``).
 _CONTROLLER = ("epochFileCheckpoint", "brokerIdentity")
 _READING = "reading commands, and `rmqctl rebuild --output`, work on it"
@@ -135,11 +133,6 @@ def rocksdb_of_queues(root: Path) -> str | None:
 
 def _is_rocksdb_type(config: MessageStoreConfig) -> bool:
     return config.store_type.lower() == _ROCKSDB_STORE.lower()
-
-
-def tiered_storage(root: Path) -> str | None:
-    """What in a store says that its broker uploads messages elsewhere; None: nothing does."""
-    return next((name for name in _TIERED if _holds_something(root, name)), None)
 
 
 def _holds_something(root: Path, name: str) -> bool:

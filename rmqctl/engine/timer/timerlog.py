@@ -1,22 +1,28 @@
 """``TimerLog``: a unit for each message in the wheel, and for each that recalls one.
 
-The log's end is stored nowhere: it is the first unit that is none. Units of one time are a chain
-that only goes backwards.
+The log's end is stored nowhere: it is the first unit that is none, where a start looks for one.
+Units of one time are a chain that only goes backwards.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from formats import constants, layouts
 from formats.derive import dtype_of
 from rmqctl.engine.files.filequeue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rmqctl.engine.files.mappedfile import MappedFile
 
 UNIT = Struct(layouts.TIMER_UNIT.format)
 UNIT_SIZE = UNIT.size
@@ -25,6 +31,7 @@ DTYPE = dtype_of(layouts.TIMER_UNIT)
 _BLANK_MAGIC = constants.BLANK_MAGIC_CODE - (1 << 32)
 #: ``isMagicOK``: these bits may be set.
 _MAGIC_BITS = 0xF
+_BLANK = Struct(">iqi")
 _UNITS_AT_ONCE = 20_000
 _NONE = -1
 
@@ -64,10 +71,16 @@ class Chain(NamedTuple):
 
 
 class TimerLog:
-    """The log below a directory; positions are bytes from its start, over all its files."""
+    """The log below a directory; positions are bytes from its start, over all its files.
+
+    ``checked_from`` is a position in the file with which a start begins to check: from there on the
+    first thing that is no unit ends the log. In the files before it nobody asks what a unit's magic
+    code is (``TimerMessageStore#dequeue``).
+    """
 
     def __init__(self, directory: Path, file_size: int) -> None:
         self.files = MappedFileQueue(directory, file_size, keep=2)
+        self.checked_from = 0
         self._end: int | None = None
 
     def close(self) -> None:
@@ -79,21 +92,21 @@ class TimerLog:
 
     @property
     def end(self) -> int:
-        """Behind the last unit, where a start goes on; the log is read once for it."""
+        """Where a start goes on: behind the last unit, or at the start of a file that has none.
+        What it checks is read once for it."""
         if self._end is None:
-            for _ in self.pieces():
+            for _ in self._to_end(self._number(self.checked_from)):
                 pass
         assert self._end is not None
         return self._end
 
-    def last(self, from_position: int) -> TimerUnit | None:
-        """The last unit of the log as a start finds it that begins with the file that holds
-        ``from_position``; None when no unit stands in it and behind it."""
-        last = None
-        for position, data in self.pieces(from_position):
-            at = len(data) - UNIT_SIZE
-            last = position + at, data[at:]
-        return None if last is None else _unit(last[0], UNIT.unpack(last[1]))
+    @property
+    def closed_end(self) -> int:
+        """:attr:`end`; where a blank stands there, the end of the file that it closes."""
+        mapped = self.files.find(self.end)
+        if mapped is None or not _is_blank(mapped, self.end - mapped.file_from_offset):
+            return self.end
+        return mapped.file_from_offset + mapped.size
 
     def units(self, from_position: int = 0) -> Iterator[TimerUnit]:
         """All of :meth:`pieces`, one by one."""
@@ -103,42 +116,41 @@ class TimerLog:
 
     def pieces(self, from_position: int = 0) -> Iterator[tuple[int, bytes]]:
         """Where whole units stand and their bytes, some thousands at a time, in order, from the
-        start of the file that holds a position up to the first that is none
+        start of the file that holds a position up to the log's end
         (``TimerMessageStore#recoverAndRevise``)."""
-        number = max(self.files.index_of(from_position), 0)
-        entries = self.files.entries[number:]
-        position = entries[0].file_from_offset if entries else 0
-        for entry in entries:
-            if entry.file_from_offset != position:
+        return self._to_end(self._number(from_position))
+
+    def _to_end(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """From the file with a number on."""
+        entries, checked = self.files.entries, self._number(self.checked_from)
+        end = start = entries[number].file_from_offset if entries else 0
+        for at in range(number, len(entries)):
+            if entries[at].file_from_offset != start:
                 break  # A file lacks.
-            mapped = self.files.file(number)
-            number += 1
-            at, whole = 0, mapped.size // UNIT_SIZE * UNIT_SIZE
-            is_blank = True
-            while at < whole:
-                data = mapped.read(at, min(_UNITS_AT_ONCE * UNIT_SIZE, whole - at))
-                valid = _valid_bytes(data)
-                if valid:
-                    yield position, data[:valid]
-                at, position = at + valid, position + valid
-                if valid < len(data):
-                    is_blank = UNIT.unpack_from(data, valid)[2] == _BLANK_MAGIC
-                    break
-            if not is_blank:
+            mapped = self.files.file(at)
+            stop, goes_on = yield from _pieces_of(mapped, is_checked=at >= checked)
+            end, start = start + stop, start + mapped.size
+            if not goes_on:
                 break
-            position = entry.file_from_offset + mapped.size
-        self._end = position
+        if number <= checked:
+            self._end = end
+
+    def _number(self, position: int) -> int:
+        """Number of the last file that does not begin behind a position."""
+        offsets = [entry.file_from_offset for entry in self.files.entries]
+        return max(bisect_right(offsets, position) - 1, 0)
 
     def unit(self, position: int) -> TimerUnit | None:
         """The unit that starts at a position; None where none does."""
-        mapped = self.files.find(position) if position >= 0 else None
+        mapped = self.files.find(position) if 0 <= position < self.end else None
         if mapped is None:
             return None
         at = position - mapped.file_from_offset
         if at % UNIT_SIZE or at + UNIT_SIZE > mapped.size:
             return None
         fields = UNIT.unpack(mapped.read(at, UNIT_SIZE))
-        return _unit(position, fields) if _is_unit(fields) else None
+        is_unit = fields[0] == UNIT_SIZE and fields[2] != _BLANK_MAGIC
+        return _unit(position, fields) if is_unit else None
 
     def units_at(self, positions: Iterable[int]) -> Iterator[TimerUnit]:
         """The units at these positions, in their order."""
@@ -169,16 +181,39 @@ class TimerLog:
         return Chain(positions)
 
 
-def _valid_bytes(data: bytes) -> int:
-    """Length of the units in front of the first that is none."""
-    units = np.frombuffer(data, DTYPE)
-    bad = (units["size"] != UNIT_SIZE) | (units["magic"] & ~_MAGIC_BITS != 0)
-    return (int(bad.argmax()) if bad.any() else len(units)) * UNIT_SIZE
+def _pieces_of(
+    mapped: MappedFile, *, is_checked: bool
+) -> Generator[tuple[int, bytes], None, tuple[int, bool]]:
+    """Of one file; returns where in it the units end, and whether the log goes on in the next."""
+    whole = mapped.size // UNIT_SIZE * UNIT_SIZE
+    for at in range(0, whole, _UNITS_AT_ONCE * UNIT_SIZE):
+        data = mapped.read(at, min(_UNITS_AT_ONCE * UNIT_SIZE, whole - at))
+        units = np.frombuffer(data, DTYPE)
+        is_blank = units["magic"] == _BLANK_MAGIC
+        bad = (units["size"] != UNIT_SIZE) | is_blank
+        if is_checked:
+            bad |= ~has_right_magic(units)
+        stops = np.flatnonzero(bad if is_checked else is_blank)
+        end = int(stops[0]) if len(stops) else len(units)
+        bounds = np.flatnonzero(np.diff(bad[:end], prepend=True, append=True)) * UNIT_SIZE
+        for low, high in zip(bounds[::2].tolist(), bounds[1::2].tolist(), strict=True):
+            yield mapped.file_from_offset + at + low, data[low:high]
+        if end < len(units):
+            return at + end * UNIT_SIZE, bool(is_blank[end])
+    is_full = whole == mapped.size or _is_blank(mapped, whole)
+    return whole, is_full or not is_checked
 
 
-def _is_unit(fields: tuple[int, ...]) -> bool:
-    size, _, magic = fields[:3]
-    return size == UNIT_SIZE and magic | _MAGIC_BITS == _MAGIC_BITS
+def _is_blank(mapped: MappedFile, at: int) -> bool:
+    """Whether a blank stands at a place of a file."""
+    data = mapped.read(at, min(_BLANK.size, mapped.size - at))
+    return len(data) == _BLANK.size and _BLANK.unpack(data)[2] == _BLANK_MAGIC
+
+
+def has_right_magic(units: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Of which units the magic code is one that units have (``TimerMessageStore#isMagicOK``)."""
+    right: NDArray[np.bool_] = units["magic"] & ~_MAGIC_BITS == 0
+    return right
 
 
 def _unit(position: int, fields: tuple[int, ...]) -> TimerUnit:

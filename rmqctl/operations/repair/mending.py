@@ -39,7 +39,8 @@ _TIMER_CODES = frozenset(
         *("timer-log-file-missing", "timer-log-cut-short", "timer-log-lost"),
         *("timer-checkpoint-missing", "timer-queue-lost", "timer-slot-misplaced"),
         *("timer-chain-broken", "timer-unit-unreachable", "timer-unit-past-log-end"),
-        "timer-unit-mismatch",
+        *("timer-unit-mismatch", "timer-unit-damaged", "timer-clock-implausible"),
+        "timer-checkpoint-behind",
     )
 )
 _CHECKPOINT_CODES = frozenset(

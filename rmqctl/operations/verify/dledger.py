@@ -13,7 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
-from formats.constants import DLEDGER_MAGIC_CODE, LONG_MAX
+from formats.constants import (
+    DEFAULT_MAPPED_FILE_SIZE_DLEDGER_INDEX,
+    DLEDGER_MAGIC_CODE,
+    LONG_MAX,
+)
 from formats.derive import dtype_of
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.log.commitlog import CommitLog
@@ -159,6 +163,7 @@ class EntryChecker:
             refused = shown(self._root, Path(str(error.path)))
             yield finding("unreadable-file", path=refused, found=str(error.reason))
             return
+        yield from self._index_lengths()
         for name in state.unreadable:
             yield finding("dledger-state-unreadable", path=f"{self._member.name}/{name}")
         path, committed = f"{self._member.name}/{CHECKPOINT}", state.committed_index
@@ -172,3 +177,15 @@ class EntryChecker:
         elif committed < end:
             found = f"{end - committed} entries behind entry {committed}"
             yield finding("dledger-uncommitted", path=path, found=found)
+
+    def _index_lengths(self) -> Iterator[Finding]:
+        """``MmapFileList#load``: no setting of a broker changes this length."""
+        length = DEFAULT_MAPPED_FILE_SIZE_DLEDGER_INDEX
+        for entry in self._index.entries:
+            if entry.size != length:
+                yield finding(
+                    "dledger-index-length",
+                    path=f"{self._member.name}/{INDEX}/{entry.path.name}",
+                    expected=f"{length} bytes",
+                    found=f"{entry.size} bytes",
+                )

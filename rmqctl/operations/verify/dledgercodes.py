@@ -85,6 +85,14 @@ DLEDGER_CODES: dict[str, Code] = {
         "not catch up. DLedger writes anew only the units of its last three data files, at its "
         "start. " + _OF_A_MEMBER,
     ),
+    "dledger-index-length": Code(
+        ERROR,
+        "directory",
+        "a file of `dledger-*/index` has another length than every such file",
+        "A member does not start on it. Without `dledger-*/index` it starts, and writes the units "
+        "of its last three data files; a member that starts with an empty store gets everything "
+        "from the leader.",
+    ),
     "dledger-index-behind": Code(
         WARNING,
         "commitlog",

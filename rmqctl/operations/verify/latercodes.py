@@ -78,6 +78,28 @@ LATER_CODES: dict[str, Code] = {
         "A broker puts every message of rmq_sys_wheel_timer that the log has into the wheel again: "
         "what was delivered is delivered once more, and what waits comes twice. " + _TIMER_ANEW,
     ),
+    "timer-clock-implausible": Code(
+        ERROR,
+        "timer",
+        "the time up to which the timer has delivered is negative, or is still to come",
+        "Until such a time a broker delivers nothing, and never what was due before it; from a "
+        "negative one on it delivers once more what the wheel has of the last seven days. "
+        + _TIMER_ANEW,
+    ),
+    "timer-checkpoint-behind": Code(
+        WARNING,
+        "timer",
+        "`config/timercheck` is of a moment long before the timer log's end",
+        "A broker puts messages into the wheel once more that are in it, and delivers them twice, "
+        "also those that were recalled. " + _TIMER_ANEW,
+    ),
+    "timer-unit-damaged": Code(
+        WARNING,
+        "timer",
+        "a unit of the timer log has a magic code that no unit has",
+        "A broker takes it as it is, until a start checks this part of the log; then it ends "
+        "there. " + _TIMER_ANEW,
+    ),
     "timer-queue-lost": Code(
         ERROR,
         "timer",

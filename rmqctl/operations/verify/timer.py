@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
+from rmqctl.engine.services.timerset import MOST_AHEAD
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.store import Store
-from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE
+from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, has_right_magic
 from rmqctl.engine.timer.wheel import WHEEL_SIZE
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.directories import shown
@@ -27,11 +29,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _QUEUE_UNITS_AT_ONCE = 1 << 16
+#: So long before its end (ms) a check point may be of a crash.
+_MOST_BEHIND = 30_000
 
 
-def check_timer(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
+def check_timer(
+    root: Path, config: MessageStoreConfig, now: int | None = None
+) -> Iterator[Finding]:
     """Findings of a store that has timer files; none of another one.
 
+    :param now: the time (ms) that a read clock must not be ahead of; None: the system's.
     :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
     """
     names = (paths.TIMER_WHEEL, paths.TIMER_LOG, paths.TIMER_CHECKPOINT)
@@ -39,7 +46,7 @@ def check_timer(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
         return
     try:
         with Store(root, config) as store:
-            checker = _Checker(store)
+            checker = _Checker(store, system_clock() if now is None else now)
             try:
                 yield from checker.files()
                 yield from checker.checkpoint()
@@ -66,8 +73,9 @@ class _Live(NamedTuple):
 
 
 class _Checker:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, now: int) -> None:
         self._store = store
+        self._now = now
         self.timer = Timer(store)
         self._clock = max(self.timer.checkpoint.read_timestamp // self.timer.precision, 1)
         self._live = _live_units(self.timer, self._clock)
@@ -98,6 +106,7 @@ class _Checker:
         if log.end > log.min_position and (wheel is None or wheel.size == 0):
             yield finding("timer-wheel-missing", path=paths.TIMER_WHEEL)
         yield from self._behind_the_end()
+        yield from self._damaged_units()
         for slot in wheel.slots(self._clock) if wheel is not None else ():
             if wheel is not None and wheel.size == WHEEL_SIZE and not slot.is_in_place:
                 yield finding(
@@ -110,7 +119,7 @@ class _Checker:
 
     def _behind_the_end(self) -> Iterator[Finding]:
         """Bytes of units behind the first that is none: a start cuts them off."""
-        log, end = self.timer.log, self.timer.log.end
+        log, end = self.timer.log, self.timer.log.closed_end
         number = log.files.index_of(end)
         if number < 0:
             return
@@ -118,6 +127,16 @@ class _Checker:
         at = mapped.first_nonzero(end - mapped.file_from_offset, mapped.size)
         if at < mapped.size:
             yield finding("timer-log-cut-short", **self._place(end), found="bytes that are no unit")
+
+    def _damaged_units(self) -> Iterator[Finding]:
+        """Of the files in which nobody looks for the log's end."""
+        damaged: list[int] = []
+        for position, data in self.timer.log.pieces():
+            rows = np.flatnonzero(~has_right_magic(np.frombuffer(data, DTYPE)))
+            damaged += (position + rows * UNIT_SIZE).tolist()
+        if damaged:
+            found = f"{len(damaged)} units"
+            yield finding("timer-unit-damaged", **self._place(damaged[0]), found=found)
 
     def checkpoint(self) -> Iterator[Finding]:
         """How far it says that the timer is, against how far the log and the queue go."""
@@ -127,7 +146,10 @@ class _Checker:
             what = "zeros" if timer.has_checkpoint else "no file"
             yield finding("timer-checkpoint-missing", **where, found=what)
             return
-        if checkpoint.flushed_position > timer.log.end:
+        clock = checkpoint.read_timestamp
+        if clock < 0 or self._is_to_come(clock):
+            yield finding("timer-clock-implausible", **where, position=0, found=clock)
+        if checkpoint.flushed_position > timer.log.closed_end:
             yield finding(
                 "timer-log-lost",
                 **where,
@@ -145,7 +167,30 @@ class _Checker:
                 found=checkpoint.queue_offset,
             )
         elif timer.queue is not None and end > timer.enqueue_offset():
-            yield finding("timer-behind", **where, found=f"{end - timer.enqueue_offset()} messages")
+            count = f"{end - timer.enqueue_offset()} messages"
+            code = "timer-checkpoint-behind" if self._enqueues_again() else "timer-behind"
+            yield finding(code, **where, position=16, found=count)
+
+    def _is_to_come(self, time: int) -> bool:
+        """Whether a time (ms) is ahead of this machine's clock, and of what the log proves of its
+        broker's."""
+        if time <= self._now + MOST_AHEAD:
+            return False
+        return time > self._store.obstacle.store_timestamp + MOST_AHEAD
+
+    def _enqueues_again(self) -> bool:
+        """Whether a start begins with a message that has been in the wheel for longer than a crash
+        explains: the check point is written every second."""
+        timer = self.timer
+        unit = None if timer.queue is None else timer.queue.unit(timer.enqueue_offset())
+        place = -1 if unit is None else unit.physical_offset
+        first = last = 0
+        for _, data in timer.log.pieces():
+            units = np.frombuffer(data, DTYPE)
+            rows = np.flatnonzero(units["physical_offset"] == place)
+            first = first or (int(units["write_timestamp"][rows[0]]) if len(rows) else 0)
+            last = int(units["write_timestamp"][-1])
+        return bool(first) and last - first > _MOST_BEHIND
 
     def chains(self) -> Iterator[Finding]:
         """Whether the units of each slot are one chain that begins where the slot says."""
