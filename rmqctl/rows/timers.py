@@ -69,7 +69,11 @@ class TimerRebuildSummary(TypedDict):
     type: Literal["summary"]
     messages: Annotated[int, MESSAGES, "messages that wait, and are in the new wheel"]
     recalls: Annotated[int, MESSAGES, "messages that recall one, and are in it, too"]
-    due: Annotated[int, MESSAGES, "of the messages, what the next start delivers at once"]
+    due: Annotated[
+        int,
+        MESSAGES,
+        "of the messages, what the next start delivers at once: recalled ones are not",
+    ]
     doubtful: Annotated[
         int,
         MESSAGES,

@@ -61,7 +61,6 @@ FINDING_NOTHING = {
     ("pop", "ls", "--group", "absent"): 1,
     ("timer", "ls"): 0,
     ("timer", "deliver", "--dry-run"): 0,
-    ("timer", "rebuild", "--dry-run"): 0,
     ("timer", "ls", "--topic", "absent"): 1,
     ("schedule", "deliver", "--dry-run"): 0,
     ("transaction", "ls"): 0,

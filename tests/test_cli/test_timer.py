@@ -221,3 +221,39 @@ def test_a_timer_is_not_made_of_a_time_to_come(
     done = cli(*line, "--yes", "--store", root)
     assert done.code == 2 and "--dry-run" in done.err and tree_content(root) == before
     assert cli(*line, "--dry-run", "--store", root).code == 0
+
+
+def test_nobody_makes_a_timer_of_a_store_that_has_none(cli: Cli, golden: Golden) -> None:
+    for consent in ("--dry-run", "--yes"):
+        done = cli("timer", "rebuild", consent, "--store", golden("delay"))
+        assert done.code == 2 and "no broker of 5.x has run" in done.err and not done.out
+
+
+def test_a_wheel_on_which_no_broker_starts_is_told(
+    cli: Cli, copy_store: Callable[[str], Path]
+) -> None:
+    root = copy_store("timer")
+    lines = ("timer", "ls", "--now", str(END)), ("timer", "deliver", "--dry-run", "--until", "0")
+    for line in lines:
+        assert "does not start" not in cli(*line, "--store", root).err
+    with (root / TIMER_WHEEL).open("r+b") as wheel:
+        wheel.truncate(38_707_168)
+    with (root / TIMER_LOG / f"{520:020d}").open("r+b") as log:
+        log.truncate(519)
+    for line in lines:
+        said = " ".join(cli(*line, "--store", root).err.split())
+        assert "timerwheel (38707168 bytes)" in said and "(519 bytes)" in said
+        assert "a broker does not start on them" in said
+
+
+def test_the_start_of_another_version_is_told(cli: Cli, golden: Golden) -> None:
+    line = ("simulate-start", "--now", "0", "--store", golden("timer"))
+    assert "`--as 5.3.3` plays its own" in cli(*line).err
+    assert "plays its own" not in cli(*line, "--as", "5.3.3").err
+    assert "plays its own" not in cli(*line[:3], "--store", golden("delay")).err
+
+
+def test_what_cannot_be_played_says_so_in_a_readers_words(cli: Cli, golden: Golden) -> None:
+    done = cli("simulate-start", "--store", golden("dledger"))
+    assert done.code == 5 and "a DLedger group keeps its log" in done.err
+    assert "can be played" in done.err and "changed" not in done.err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.operations.look.timer import timer_messages
 from rmqctl.operations.verify import CODES, ERROR, INFO, Finding, verify
 from rmqctl.operations.verify.laterstart import check_later_start
@@ -133,6 +134,7 @@ def test_a_timer_is_judged_as_its_broker_shows(damaged: Callable[[str], Path], c
     found = findings(root, chain(*checks))
     assert [(one.code, one.path) for one in found] == NAMED[case]
     assert keeps_from_starting(found) == (not engine["starts"])
+    assert rehearse(root, config, as_5=True).starts == engine["starts"]
     if not engine["starts"]:
         return
     sound = later_damage_case("timer-sound")["engine"]

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     "version",
     metavar="VERSION",
     type=click.Choice(("4.9.3", "5.3.3")),
-    default="4.9.3",
-    show_default=True,
-    help="Start as RocketMQ 4.9.3 or 5.3.3 does.",
+    help="Start as RocketMQ 4.9.3 or 5.3.3 does.  [default: 4.9.3]",
 )
 @click.option("--now", "at", metavar="TIME", type=Time(), help="Judge retention by this time.")
 @report_option
 @common
-def command(settings: Settings, version: str, at: int | None, report: Path | None) -> int:
+def command(settings: Settings, version: str | None, at: int | None, report: Path | None) -> int:
     """Show what a broker's start would do, without doing it.
 
     Load and recovery are played as the broker does them: the file that the recovery reads from and
@@ -49,6 +47,7 @@ def command(settings: Settings, version: str, at: int | None, report: Path | Non
     --report writes a page for a browser that needs no network: the log before and after.
     """
     from rmqctl.cli.advice import filled_line
+    from rmqctl.engine.state.laterversions import is_of_5
     from rmqctl.operations.doctor import simulatestart
 
     making = None
@@ -64,7 +63,12 @@ def command(settings: Settings, version: str, at: int | None, report: Path | Non
         )
         with settings.progress("start", total, writer) as advance:
             done = simulatestart.simulate_start(
-                settings.root, settings.config, version=version, at=at, read=advance
+                settings.root, settings.config, version=version or "4.9.3", at=at, read=advance
+            )
+        if version is None and is_of_5(settings.root):
+            settings.note(
+                "note: a broker of 5.x has run on this store, and this is the start of 4.9.3: "
+                "`--as 5.3.3` plays its own."
             )
         writer.remark(simulatestart.verdict(done))
         for row in simulatestart.rows(done):

@@ -54,11 +54,12 @@ def ls(settings: Settings, topic: str | None, now: int | None, limit: int | None
     message is due: before that it is put in again. Those of a delay level are in `schedule ls`.
     """
     from rmqctl.engine.messagestore import system_clock
-    from rmqctl.operations.look.timer import timer_messages
+    from rmqctl.operations.look.timer import irregular_files, timer_messages
 
     moment = system_clock() if now is None else now
     with settings.open() as store, settings.writer("timer_message") as writer:
         settings.note_queues(store)
+        settings.note_irregular(irregular_files(store.root, store.config))
         summary = writer.rows(timer_messages(store, moment, topic, limit))
         found = sum(summary[state] for state in _STATES)
         if not found:
@@ -109,15 +110,19 @@ def deliver(settings: Settings, until: int | None, dry_run: bool) -> int:
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.operations.change.timerdelivery import TimerDelivery
+    from rmqctl.operations.look.timer import irregular_files
 
     now = system_clock()
     with settings.open(writable=not dry_run) as store, settings.writer(None) as writer:
         run = TimerDelivery(store, now if until is None else until, now, dry_run=dry_run)
         if dry_run:
             settings.planned_recovery(store, writer)
+        files = irregular_files(store.root, store.config)
         summary = writer.rows(run.rows())
         if not summary["due"]:
             settings.note_version(store, _BY_LEVEL.format("deliver"))
+        if not summary["kept"]:  # Else the timer was made anew.
+            settings.note_irregular(files)
     if run.refused is not None:
         return refused(settings, "", run.refused.status.value, run.refused.reason)
     return int(summary["delivered"] + summary["delivered_before"] != summary["due"])

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from struct import Struct
 
-from formats import constants
+from formats import constants, layouts
 from rmqctl.engine.dispatch.rules import java_int
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import is_locked
@@ -27,6 +27,8 @@ from rmqctl.engine.state.checkpoint import Checkpoint
 from rmqctl.errors import CannotRead, ConfigFileUnreadable, ConfigurationContradiction
 
 _CHECKPOINT = Struct(f">{len(Checkpoint._fields)}q")
+#: Twice the slots of seven days of seconds.
+_WHEEL_SIZE = constants.TIMER_SLOTS * layouts.TIMER_SLOT.size
 _DELAY_OFFSETS = f"{brokerjson.CONFIG}/{brokerjson.DELAY_OFFSET}"
 
 
@@ -95,6 +97,8 @@ class _Rehearsal:
 
     def _load(self) -> None:
         is_clean = self.outcome.is_clean
+        if self.as_5:
+            _check_wheel(self.root / paths.TIMER_WHEEL)
         why = "there is no abort: the last stop was clean" if is_clean else "abort is there"
         self._step("normal-recovery" if is_clean else "abnormal-recovery", paths.ABORT, why)
         directories = log_directories(self.root, self.config).all
@@ -110,8 +114,21 @@ class _Rehearsal:
         for queue in self.queues.table.values():
             queue.cut_to = queue.state.max_offset
         self._correct_min_offsets()
-        if not self.as_5:
+        if self.as_5:
+            self._load_timer_log()
+        else:
             _check_delay_offsets(self.root / _DELAY_OFFSETS)
+
+    def _load_timer_log(self) -> None:
+        """``TimerLog#load``; what the timer then does changes no log and no queue."""
+        size = _size_of(
+            filesizes.timer_log_file_size,
+            self.root,
+            self.config,
+            self.config.mapped_file_size_timer_log,
+        )
+        files = BrokerFileQueue(size, self.outcome.deleted)
+        files.load([self.root / paths.TIMER_LOG], self.root, as_5=True)
 
     def _load_queues(self) -> None:
         ext = self.root / paths.CONSUME_QUEUE_EXT
@@ -263,6 +280,16 @@ def _moment(timestamp: int) -> str:
         return str(timestamp)
     text = moment.strftime("%Y-%m-%dT%H:%M:%S")
     return f"{text}.{timestamp % 1000:03d}Z" if timestamp else "nothing"
+
+
+def _check_wheel(path: Path) -> None:
+    """``TimerWheel``'s constructor takes a new file, and one of the right length.
+
+    :raises StartFails: it is another one.
+    """
+    length = path.stat().st_size if path.is_file() else 0
+    if length not in (0, _WHEEL_SIZE):
+        raise StartFails(f"{path.name}: {length} bytes, and a timer wheel has {_WHEEL_SIZE}")
 
 
 def _size_of(

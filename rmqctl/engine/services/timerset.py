@@ -18,7 +18,14 @@ import numpy as np
 from formats import constants
 from formats.constants import TIMER_TOPIC
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.services.timer import Timer, copy_of, java_long, out_timestamp, recalled_key
+from rmqctl.engine.services.timer import (
+    Timer,
+    copy_of,
+    java_long,
+    out_timestamp,
+    recalled_key,
+    victim_keys,
+)
 from rmqctl.engine.timer.timerlog import DTYPE
 
 if TYPE_CHECKING:
@@ -47,7 +54,8 @@ class Waiting(NamedTuple):
 class Counts:
     """What became of the records of the timer's topic.
 
-    ``messages`` and ``recalls`` wait; of the messages ``due`` are due, and ``doubtful`` of these
+    ``messages`` and ``recalls`` wait; of the messages ``due`` are due and not recalled, and
+    ``doubtful`` of these
     have nothing by which a copy could be found, or no check point that proves them. Not in the
     wheel any more: ``done``, ``delivered_before`` (a copy stands in the topic), ``superseded`` (a
     later record is the same message, rolled), ``gone`` (no record), ``unreadable`` (no time).
@@ -106,8 +114,17 @@ class TimerSet:
 
     def messages(self) -> Iterator[Waiting]:
         """In the order of the queue; :attr:`counts` are whole behind the last."""
-        rolls = self._rolled()
+        rolls, recalls = self._rolls_and_recalls()
         late = self._in_next_slot()
+        recalled = {
+            (self._slot(out), recalled_key(record))
+            for queue_offset, record, out in recalls
+            if _rolls(record) >= rolls.get(_identity(record), 0)
+            and (
+                record.physical_offset in late
+                or not self._is_done(record, queue_offset, out, is_recall=True)
+            )
+        }
         for queue_offset, record in self._records():
             if record is None:
                 self.counts.gone += 1
@@ -128,7 +145,9 @@ class TimerSet:
             ):
                 self.counts.delivered_before += 1
             else:
-                self._count(record, out, is_recall=is_recall)
+                slot = self._slot(out)
+                is_recalled = any((slot, key) in recalled for key in victim_keys(record))
+                self._count(record, out, is_recall=is_recall, is_recalled=is_recalled)
                 yield Waiting(record, queue_offset, out, is_recall)
 
     def _is_done(self, record: Record, queue_offset: int, out: int, *, is_recall: bool) -> bool:
@@ -173,22 +192,33 @@ class TimerSet:
             return True
         return copy_of(self._store, record) is not None
 
-    def _count(self, record: Record, out: int, *, is_recall: bool) -> None:
+    def _slot(self, out: int) -> int:
+        """The slot of a new wheel (ms) in which a time is delivered."""
+        return max(out // self._timer.precision * self._timer.precision, self.clock)
+
+    def _count(self, record: Record, out: int, *, is_recall: bool, is_recalled: bool) -> None:
         self.counts.recalls += is_recall
         self.counts.messages += not is_recall
-        if not is_recall and out <= self._now:
+        if not (is_recall or is_recalled) and out <= self._now:
             self.counts.due += 1
             key = record.properties.get(constants.PROPERTY_UNIQ_KEY)
             self.counts.doubtful += key is None or not self._is_known
 
-    def _rolled(self) -> dict[tuple[str | None, ...], int]:
-        """Messages that were rolled, and how often at the most."""
+    def _rolls_and_recalls(
+        self,
+    ) -> tuple[dict[tuple[str | None, ...], int], list[tuple[int, Record, int]]]:
+        """Messages that were rolled, and how often at the most; and queue offsets, records and
+        times of those that recall one."""
         found: dict[tuple[str | None, ...], int] = {}
-        for _, record in self._records():
+        recalls: list[tuple[int, Record, int]] = []
+        for queue_offset, record in self._records():
             if record is not None and (rolls := _rolls(record)):
                 key = _identity(record)
                 found[key] = max(found.get(key, 0), rolls)
-        return found
+            if record is not None and recalled_key(record) is not None:
+                out = out_timestamp(record)
+                recalls += [] if out is None else [(queue_offset, record, out)]
+        return found, recalls
 
     def _records(self) -> Iterator[tuple[int, Record | None]]:
         """Queue offsets and records of the timer's topic; None where none of it stands."""

@@ -11,10 +11,11 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.read.bytime import Boundary, bisect, store_times
+from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.consumeroffsets import JOURNAL, ConsumerOffsets, load_consumer_offsets
 from rmqctl.engine.state.laterversions import check_offsets_in_files, check_understood
-from rmqctl.errors import NeedsConsent, UsageError
+from rmqctl.errors import NeedsConsent, UsageError, WrittenByItsBrokers
 from rmqctl.operations.mend.recovery import bring_in_order
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
         if not name or brokerjson.TOPIC_GROUP_SEPARATOR in name:
             raise UsageError(reason=f"{name[:80]!r} is no name of a group or topic.")
     check_offsets_in_files(root)
+    _check_no_member(root, config)
     offsets = load_consumer_offsets(
         root,
         request.group,
@@ -107,6 +109,22 @@ def plan_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pl
             if not offsets.is_light or queue.queue_id == 0
         ]
     return Plan(request, offsets, changes)
+
+
+def _check_no_member(root: Path, config: MessageStoreConfig) -> None:
+    """A member of a DLedger group takes the offsets of the one that leads every ten seconds
+    (``SlaveSynchronize#syncConsumerOffset``): what is set here is overwritten, or, where this one
+    leads next, served without the others'.
+
+    :raises WrittenByItsBrokers: the store is one of a member.
+    """
+    for name in dledger_logs(root) or ["dledger-*"] * config.enable_d_leger_commit_log:
+        raise WrittenByItsBrokers(
+            path=str(root / name),
+            reason="the store is a member's of a DLedger group, and members take their offsets "
+            "from the one that leads",
+            advice="`mqadmin resetOffsetByTime` moves a group while they run",
+        )
 
 
 def _queues(store: MessageStore, request: Request) -> Iterator[ConsumeQueue]:
@@ -163,6 +181,7 @@ def set_offsets(root: Path, config: MessageStoreConfig, request: Request) -> Pla
     """
     paths.check_store(root)
     paths.check_writable(root)
+    _check_no_member(root, config)
     check_understood(root, config)
     plan_offsets(root, config, request)  # What is refused is refused before anything is changed.
     bring_in_order(root, config)

@@ -14,8 +14,9 @@ from rmqctl.engine.rehearsal.rehearse import rehearse
 from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
-from rmqctl.engine.state.laterversions import check_understood
-from rmqctl.errors import BrokerConfError
+from rmqctl.engine.settings.logdirectories import dledger_logs
+from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
+from rmqctl.errors import BrokerConfError, StartNotPlayed, UnsupportedStore
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -87,12 +88,12 @@ def simulate_start(
     :param at: the time of the start, in ms, by which the retention judges; None is now.
     :param percent: how full to take the disks; None: as they are.
     :param read: told of bytes of the log that were read.
-    :raises StoreNotFound, NotAStore, UnsupportedStore, CannotRead: it cannot be played.
+    :raises StoreNotFound, NotAStore, StartNotPlayed, CannotRead: it cannot be played.
     """
     from rmqctl.engine.files.paths import check_store
 
     check_store(root)
-    check_understood(root, config)
+    _check_playable(root, config)
     outcome = rehearse(root, config, as_5=version != "4.9.3", read=read)
     done = Simulation(root, version, outcome, steps=list(outcome.steps))
     if outcome.walked_to is None and not outcome.starts:
@@ -103,6 +104,22 @@ def simulate_start(
         if outcome.starts:
             _ask_retention(store, done, system_clock() if at is None else at, percent)
     return done
+
+
+def _check_playable(root: Path, config: MessageStoreConfig) -> None:
+    """:raises StartNotPlayed: another start than the one that is known here."""
+    reason = ""
+    if dledger_logs(root) or config.enable_d_leger_commit_log:
+        reason = "a DLedger group keeps its log"
+    elif queues_not_understood(root)(None):
+        reason = "its broker keeps queues in RocksDB"
+    else:
+        try:
+            check_understood(root, config)
+        except UnsupportedStore as error:
+            reason = str(error.reason)
+    if reason:
+        raise StartNotPlayed(path=str(root), reason=reason)
 
 
 # --- what is lost ----------------------------------------------------------------------------

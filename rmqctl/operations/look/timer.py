@@ -6,12 +6,30 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from formats import constants
+from rmqctl.engine.files import paths
 from rmqctl.engine.services import timer as rules
 from rmqctl.engine.services.timer import Timed, Timer
+from rmqctl.engine.settings.filesizes import timer_log_file_size
+from rmqctl.engine.timer.timerlog import TimerLog
+from rmqctl.engine.timer.wheel import WHEEL_SIZE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.rows.timers import TimerLsSummary, TimerMessageRow
+
+
+def irregular_files(root: Path, config: MessageStoreConfig) -> list[str]:
+    """Timer files of a wrong length, with what they have: no broker starts on them."""
+    path = root / paths.TIMER_WHEEL
+    length = path.stat().st_size if path.is_file() else 0
+    found = [f"{path.name} ({length} bytes)"] if length not in (0, WHEEL_SIZE) else []
+    log = TimerLog(root / paths.TIMER_LOG, timer_log_file_size(root, config))
+    wrong = [entry for entry in log.files.irregular if entry != log.files.empty_last]
+    log.close()
+    return found + [f"{paths.TIMER_LOG}/{one.path.name} ({one.size} bytes)" for one in wrong]
 
 
 def timer_messages(

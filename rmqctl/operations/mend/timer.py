@@ -50,6 +50,11 @@ def rebuild_timer(
     """
     paths.check_store(root)
     check_understood(root, config)
+    if not (is_of_5(root) or _has_timer(root)):
+        raise UsageError(
+            reason="no broker of 5.x has run on this store: it has no timer, and needs none. "
+            "`rmqctl schedule ls` lists what waits by a delay level."
+        )
     if dry_run:
         return _planned(root, config, now)
     if not consent:
@@ -60,11 +65,6 @@ def rebuild_timer(
     check_not_amid_repair(root)
     lock = StoreLock(root)
     try:
-        if not (is_of_5(root) or _has_timer(root)):
-            raise UsageError(
-                reason="no broker of 5.x has run on this store: it has no timer, and needs none. "
-                "`rmqctl schedule ls` lists what waits by a delay level."
-            )
         with Store(root, config) as store:
             timer = Timer(store)
             try:
