@@ -163,6 +163,21 @@ class Settings(NamedTuple):
                 "broker reads the others, give its broker.conf, with storeType=defaultRocksDB."
             )
 
+    def note_uncommitted(self) -> None:
+        """Of a member of a DLedger group: says which of its newest messages the group may not
+        have."""
+        from rmqctl.operations.look.uncommitted import uncommitted
+
+        found = uncommitted(self.root, self.config)
+        if found is not None:
+            count = "1 message" if found.entries == 1 else f"{found.entries} messages"
+            where = found.physical_offset
+            place = "at the log's end" if where is None else f"from offset {where} on"
+            self.note(
+                f"note: {count} {place} are not known to be committed: only this member of the "
+                "group may have them, and no consumer has got them."
+            )
+
     def note_version(self, store: MessageStore, instead: str) -> None:
         """Of what only 5.x has, and was not found: says when no broker of 5.x has run."""
         from rmqctl.engine.state.laterversions import is_of_5

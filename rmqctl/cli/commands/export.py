@@ -121,6 +121,7 @@ def _as_store(
         with one.progress("export", log_range(one.root, one.config), writer) as advance:
             done = write_plain_store(one.root, one.config, place, advance)
         writer.summary(output=to, format="store", **done.row())
+    one.note_uncommitted()
     mismatches = one.note_bodies(done.row())
     return int(bool(done.damages) or mismatches or not done.messages)
 
@@ -146,6 +147,7 @@ def _here(
             given = one.config.broker_name if len(settings.named) == 1 else ""
             source = Source(place, given or broker_of(place))
             stores.append(StoreToExport(stack.enter_context(one.open()), source))
+            one.note_uncommitted()
         size = sum(one.store.max_offset - one.store.min_offset for one in stores)
         advance = stack.enter_context(settings.settings().progress("export", size, writer))
         return export(stores, columns, Path(to.removeprefix("file://")), kind, choice, advance)

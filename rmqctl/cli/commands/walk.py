@@ -93,6 +93,7 @@ def commitlog(
     filters = what.filters or message_filter is not None
 
     def exit_code(summary: Row) -> int:
+        settings.note_uncommitted()
         mismatches = settings.note_bodies(summary)
         nothing = filters and not summary["messages"]
         if nothing:

@@ -8,10 +8,14 @@ Both are ``java.util.Properties`` with a ``.bak``, and are read when the member 
 from __future__ import annotations
 
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
-from formats.constants import LONG_MAX, LONG_MIN
+from formats import layouts
+from formats.constants import DLEDGER_MAGIC_CODE, LONG_MAX, LONG_MIN
+from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.settings.filesizes import dledger_index_file_size
 from rmqctl.engine.settings.properties import properties
 from rmqctl.errors import BrokerConfError
 
@@ -20,6 +24,7 @@ INDEX = "index"
 #: No such file has as many bytes.
 _MOST_BYTES = 1 << 16
 _MOST_DIGITS = 20
+_UNIT = Struct(layouts.DLEDGER_INDEX_UNIT.format)
 
 
 class DLedgerState(NamedTuple):
@@ -42,6 +47,23 @@ def dledger_state(member: Path) -> DLedgerState:
     unreadable = tuple(name for name, read, it in said if read is not None and it is None)
     voted = None if term is None else term.get("voteLeader")
     return DLedgerState(end, committed, current, voted, unreadable)
+
+
+def entry_place(member: Path, number: int) -> int | None:
+    """Where the entry with a number starts in the log, by the member's own index; None where that
+    does not say. :raises CannotRead: it cannot be read."""
+    index = MappedFileQueue(member / INDEX, dledger_index_file_size(member / INDEX), keep=1)
+    try:
+        place = number * _UNIT.size
+        mapped = index.find(place) if 0 <= place <= LONG_MAX else None
+        at = place - mapped.file_from_offset if mapped is not None else 0
+        if mapped is None or at + _UNIT.size > mapped.size:
+            return None
+        magic, pos, _, found, _ = _UNIT.unpack(mapped.read(at, _UNIT.size))
+        is_unit = magic == DLEDGER_MAGIC_CODE and found == number and pos >= 0
+        return int(pos) if is_unit else None
+    finally:
+        index.close()
 
 
 def _read(path: Path) -> dict[str, str] | None:

@@ -26,6 +26,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.look.tiered`
 - :mod:`~rmqctl.operations.look.timer`
 - :mod:`~rmqctl.operations.look.topics`
+- :mod:`~rmqctl.operations.look.uncommitted`
 - :mod:`~rmqctl.operations.look.waiting`
 - :mod:`~rmqctl.operations.look.walk`
 - :mod:`~rmqctl.operations.look.walkqueues`

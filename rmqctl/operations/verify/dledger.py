@@ -25,7 +25,7 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.columns import Ints, take
 from rmqctl.engine.settings.filesizes import dledger_index_file_size
 from rmqctl.engine.settings.logdirectories import log_directories
-from rmqctl.engine.state.dledger import CHECKPOINT, INDEX, dledger_state
+from rmqctl.engine.state.dledger import CHECKPOINT, INDEX, dledger_state, entry_place
 from rmqctl.errors import CannotRead
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
@@ -176,7 +176,8 @@ class EntryChecker:
             yield finding("dledger-committed-past-end", path=path, expected=expected, found=found)
         elif committed < end:
             found = f"{end - committed} entries behind entry {committed}"
-            yield finding("dledger-uncommitted", path=path, found=found)
+            place = entry_place(self._member, committed + 1)
+            yield finding("dledger-uncommitted", path=path, physical_offset=place, found=found)
 
     def _index_lengths(self) -> Iterator[Finding]:
         """``MmapFileList#load``: no setting of a broker changes this length."""

@@ -110,8 +110,8 @@ DLEDGER_CODES: dict[str, Code] = {
         INFO,
         "commitlog",
         "the newest entries are not known to be committed",
-        "The file is written every few seconds, so that a crash leaves it behind. A group whose "
-        "leader changes cuts what no other member has.",
+        "The file is written every few seconds, so that a crash leaves it behind. No consumer gets "
+        "them until they are; a group whose leader changes cuts what no other member has.",
     ),
     "dledger-state-unreadable": Code(
         WARNING,

@@ -27,6 +27,7 @@ public final class Main {
     private final Map<String, Engine> stores = new HashMap<>();
     private Node node;
     private Slave slave;
+    private Group group;
 
     public static void main(String[] arguments) throws Exception {
         // What the engine prints must not get between the answers.
@@ -99,6 +100,16 @@ public final class Main {
             case "slaveStop":
                 slave.stop();
                 return new JsonObject();
+            case "group":
+                group = new Group(request.get("root").getAsString(), request.getAsJsonObject("config"));
+                return new com.google.gson.JsonPrimitive(group.leader());
+            case "groupPut":
+                return group.put(request.getAsJsonArray("messages"));
+            case "groupChange":
+                return new com.google.gson.JsonPrimitive(group.change());
+            case "groupAlone":
+                return new com.google.gson.JsonPrimitive(
+                    group.putAlone(request.getAsJsonArray("messages")));
             case "timers":
                 return Engine.timers(request.get("root").getAsString(), request.getAsJsonObject("config"));
             case "places":
