@@ -203,6 +203,8 @@ class Server:
 
     def _tick(self) -> None:
         self.do(self.broker.tick(now()))
+        if trouble := self._writer.trouble():
+            self.trouble(trouble)
         unsent = {number: peer.unsent for number, peer in self._peers.items()}
         if sum(unsent.values()) > MAX_UNSENT_OF_ALL:
             self._peers[max(unsent, key=lambda number: unsent[number])].cut()

@@ -15,6 +15,7 @@ from rmqctl.serve.events import Append, Persist, Upkeep, Upkept
 from rmqctl.serve.processors.put import append_all
 
 if TYPE_CHECKING:
+    from rmqctl.engine.flush.thread import ServiceThread
     from rmqctl.engine.messagestore import WritableStore
     from rmqctl.engine.store import Store
 
@@ -52,12 +53,25 @@ class Writer:
         #: What was put since the loop has looked last.
         self._new: list[Work] = []
         self._under_way = self._of_thread = self._quick_ones = 0
+        self._flushing: ServiceThread | None = None
+        self._said = ""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
 
     def start(self) -> None:
+        """Also has queues go to disk meanwhile, and the checkpoint move on: in a thread of the
+        store's, which ends when that is closed."""
         if self._store.writable:
+            self._flushing = cast("WritableStore", self._store).writer.flusher.flush_consume_queue
+            self._flushing.start()
             self._thread.start()
+
+    def trouble(self) -> str:
+        """What keeps queues from the disk, said once; empty: nothing does, or it was said."""
+        failure = None if self._flushing is None else self._flushing.take_failure()
+        text = "" if failure is None else f"queues and checkpoint are not on disk: {failure}"
+        is_new, self._said = text != self._said, text or self._said
+        return text if is_new else ""
 
     def put(self, work: Work) -> None:
         self._under_way += 1

@@ -144,9 +144,24 @@ class Server(Machine):
 
     def _tick(self) -> None:
         self.do(self.broker.tick(self.world.now))
+        if self.world.chance.random() < 0.1 and not self._flush_queues():
+            return
         for number in self.master.silent(self.world.now):
             self.peers[True, number].close()
         self.after(500, self._tick)
+
+    def _flush_queues(self) -> bool:
+        """What the thread beside the writer's does; False: the machine has stopped at it."""
+        try:
+            self.store.writer.flusher.flush_consume_queue.finish()
+        except PowerLoss:
+            self.world.tell("server: the power fails in a flush of the queues")
+            self.crash(power=True)
+            return False
+        except OSError as error:
+            self.world.tell(f"server: queues are not flushed: {error}")
+            self.had_error = True
+        return True
 
     def do(self, events: list[Event]) -> None:
         for event in events:

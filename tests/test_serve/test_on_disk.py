@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,11 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.state.checkpoint import read_checkpoint
+from rmqctl.engine.write import storeflusher
+from rmqctl.errors import CannotWrite
 from rmqctl.serve.processors.request import Served
-from tests.test_replicate.live import CONFIG
+from tests.test_replicate.live import CONFIG, live
 from tests.test_serve.dialogue import Dialogue
 from tests.test_serve.test_ha import SEND
 
@@ -42,3 +48,59 @@ def test_what_the_disk_did_not_take_is_shown_to_nobody(
         assert again is not None and again.code == ResponseCode.PULL_NOT_FOUND
     finally:
         store.abandon()
+
+
+#: Queues are flushed at once, all of them; without an index nothing holds the checkpoint back.
+AT_ONCE = replace(
+    CONFIG,
+    flush_interval_consume_queue=5,
+    flush_consume_queue_thorough_interval=0,
+    message_index_enable=False,
+)
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < end, "it has not come to pass"
+        time.sleep(0.005)
+
+
+def test_queues_go_to_disk_while_a_store_is_served(tmp_path: Path) -> None:
+    """And the checkpoint moves on: a start after a kill does not read all of the log."""
+    root = tmp_path / "store"
+    with live(root, AT_ONCE) as master:
+        for _ in range(3):
+            master.put(5)
+            newest = master.store.commit_log.store_timestamp
+
+            def has_come(newest: int = newest) -> bool:
+                checkpoint = read_checkpoint(root / "checkpoint")
+                return checkpoint is not None and checkpoint[:2] == (newest, newest)
+
+            wait_for(has_come)
+            assert not master.store.queues.take_unsynced()
+        assert master.troubles == []
+
+
+def test_a_disk_that_does_not_take_the_queues_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def fail(paths: object, *, may_be_gone: bool = False) -> None:
+        tries.append(paths)
+        raise OSError(errno.EIO, "Input/output error")
+
+    # Nor is it closed as if nothing had been.
+    with pytest.raises(CannotWrite), live(tmp_path / "store", AT_ONCE) as master:
+        with monkeypatch.context() as patch:
+            patch.setattr(storeflusher, "sync_files", fail)
+            master.put(1)
+            wait_for(lambda: bool(master.troubles))
+        # Once it has failed it fails for good: what the system has dropped no other flush brings.
+        tries.clear()
+        wait_for(lambda: master.store.writer.flusher.flush_consume_queue.failure is not None)
+    assert not tries
+    assert len(master.troubles) == 1 and "queues and checkpoint" in master.troubles[0]
+    assert (tmp_path / "store/abort").exists()
