@@ -19,6 +19,17 @@ class MasterRefused(RmqctlError):
     )
 
 
+class MasterAsksWho(MasterRefused):
+    """A master with ACL, and nobody that it knows."""
+
+    template = "{address} does not answer: {reason}. The copy stays as it is."
+    step = "Give the keys of an account of it."
+    command_step = (
+        "Give an account of it with --acl-file: mqadmin's tools.yml, or the broker's own "
+        "plain_acl.yml."
+    )
+
+
 class CopyDiffers(RmqctlError):
     """The copy is not the beginning of the master's log."""
 

@@ -14,7 +14,7 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import RmqctlError
-from rmqctl.replicate.errors import MasterRefused
+from rmqctl.replicate.errors import MasterAsksWho, MasterRefused
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 
 T = TypeVar("T")
@@ -24,6 +24,8 @@ Dialogue = Generator[RemotingCommand, RemotingCommand, T]
 THE_MASTER = "the master"
 #: Of ``brokerRole``: one whose puts wait for slaves.
 SYNC_MASTER = "SYNC_MASTER"
+#: In the remark of an answer to one that a broker with ACL does not know, or who may not.
+_ACL = "AclException"
 #: What is not taken over of a master's configuration: it is about its machine, or its role.
 _OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStorePool", "warm")
 
@@ -53,7 +55,8 @@ def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
         reason = (
             f"to {code.name} ({int(code)}): code {answer.code}, {(answer.remark or '')[:200]!r}"
         )
-        raise MasterRefused(address=THE_MASTER, reason=reason)
+        asks_who = _ACL in (answer.remark or "")
+        raise (MasterAsksWho if asks_who else MasterRefused)(address=THE_MASTER, reason=reason)
     return answer
 
 
@@ -101,9 +104,14 @@ def log_range() -> Dialogue[tuple[int, int]]:
 
 
 def record_at(physical_offset: int) -> Dialogue[bytes | None]:
-    """The bytes of the record at an offset; None: the master has none there."""
+    """The bytes of the record at an offset; None: the master has none there.
+
+    :raises MasterAsksWho: whether it has is nothing for who asks.
+    """
     try:
         answer = yield from _ask(RequestCode.VIEW_MESSAGE_BY_ID, offset=physical_offset)
+    except MasterAsksWho:
+        raise
     except MasterRefused:
         return None
     return answer.body

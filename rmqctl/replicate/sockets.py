@@ -21,6 +21,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import NeedsConsent, RmqctlError
 from rmqctl.replicate import questions
 from rmqctl.replicate.copy import Copy, is_own
+from rmqctl.replicate.credentials import Credentials
 from rmqctl.replicate.doubt import Doubt
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
 from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Unanswered, Wrote
@@ -66,10 +67,14 @@ def now() -> int:
 
 
 class Asker:
-    """A remoting connection to the broker, for one thread. It is made when it is needed."""
+    """A remoting connection to the broker, for one thread. It is made when it is needed.
 
-    def __init__(self, target: Target) -> None:
+    :param credentials: of whoever asks, where the broker wants to know.
+    """
+
+    def __init__(self, target: Target, credentials: Credentials | None = None) -> None:
         self._target = target
+        self._credentials = credentials
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
         self._opaque = 0
@@ -103,6 +108,8 @@ class Asker:
         numbered = RemotingCommand(
             request.code, self._opaque, ext_fields=request.ext_fields, body=request.body
         )
+        if self._credentials is not None:
+            numbered = self._credentials.signed(numbered)
         self._socket.sendall(encode_frame(numbered))
         end = time.monotonic() + _ANSWER_SECONDS
         while time.monotonic() < end:
@@ -132,10 +139,10 @@ class _Watcher:
     """Asks for the configuration in a thread of its own, as long as it is not stopped; ``newest``
     is what it has got, and ``problem`` why it has got nothing the last time."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, asker: Asker) -> None:
         self.newest: Snapshot | None = None
         self.problem: RmqctlError | None = None
-        self._asker = Asker(target)
+        self._asker = asker
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rmqctl-config", daemon=True)
 
@@ -169,6 +176,7 @@ class Replication:
     :param ha: where the master sends its log; ``broker`` is where it answers requests.
     :param config: sizes of the files, where the copy's user says them; None: the master's.
     :param told: takes what happens.
+    :param credentials: an account of a broker with ACL.
     :param joins_sync: a master may be joined whose puts wait for slaves.
     """
 
@@ -180,12 +188,14 @@ class Replication:
         config: MessageStoreConfig | None,
         told: Callable[[Event], None],
         *,
+        credentials: Credentials | None = None,
         joins_sync: bool = False,
         progress: Progress = lambda done, total: None,
     ) -> None:
         self._root, self._ha, self._broker = root, ha, broker
         self._config = config
         self._told = told
+        self._credentials = credentials
         self._joins_sync = joins_sync
         self._progress = progress
         self._stopped = threading.Event()
@@ -211,7 +221,7 @@ class Replication:
         :raises NeedsConsent: the master's puts would wait for the copy.
         """
         with ExitStack() as undo:
-            asker = Asker(self._broker)
+            asker = Asker(self._broker, self._credentials)
             undo.callback(asker.close)
             facts = asker.run(questions.facts())
             self._check(facts)
@@ -223,7 +233,7 @@ class Replication:
             copy = Copy(self._root, config, progress=self._progress, is_own=asks)
             self.copy = copy
             undo.callback(copy.close)
-            watcher = _Watcher(self._broker)
+            watcher = _Watcher(Asker(self._broker, self._credentials))
             watcher.start()
             undo.callback(watcher.stop)
             while not self._stopped.is_set():

@@ -100,10 +100,12 @@ def test_a_slave_follows_a_store_that_is_served(
 class Copying:
     """``rmqctl replicate`` in a process of its own."""
 
-    def __init__(self, places: list[str], copy: Path, *options: str) -> None:
+    def __init__(
+        self, places: list[str], copy: Path, *options: str, stderr: int | None = None
+    ) -> None:
         command = [sys.executable, "-m", "rmqctl", "replicate", places[1], "--broker", places[0]]
         line = [*command, "--to", str(copy), "--format", "ndjson", *options]
-        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=stderr, text=True)
         assert self.process.stdout is not None
         self.out: IO[str] = self.process.stdout
 
@@ -168,3 +170,44 @@ def test_a_copy_follows_a_master(
     assert_clean(copy, config_of(values))
     topics = [brokerjson.read(one / "config" / brokerjson.TOPICS) for one in (copy, root)]
     assert topics[0] == topics[1]
+
+
+ACCOUNTS = """
+accounts:
+- {accessKey: shopkeeper, secretKey: of-the-shop, admin: false}
+"""
+
+
+@ONLY_4_9_3
+@pytest.mark.proves("replicate")
+def test_a_copy_follows_a_master_with_accounts(
+    start_engine: StartEngine, chance: random.Random, tmp_path: Path
+) -> None:
+    engine, values = start_engine(), sizes(chance)
+    root, copy = tmp_path / "store", tmp_path / "copy"
+    accounts, keys = tmp_path / "conf/plain_acl.yml", tmp_path / "tools.yml"
+    accounts.parent.mkdir()
+    accounts.write_text(ACCOUNTS)
+    keys.write_text("accessKey: shopkeeper\nsecretKey: of-the-shop\n")
+    root.mkdir()
+    write_config(root)
+    # Who sends here has no account.
+    engine.ask("broker", root=str(root), config=values)
+    settled(engine, root, values, 0)
+    engine.ask("stop")
+    engine.ask("broker", root=str(root), config=values | {"aclHome": str(tmp_path)})
+    try:
+        places = engine.ask("places")
+        nobody = Copying(places, copy, "--until-caught-up", stderr=subprocess.PIPE)
+        _, said = nobody.process.communicate(timeout=200)
+        assert nobody.process.returncode == 5
+        assert "AclException" in said and "--acl-file" in said
+        # The second time it has a record to compare with the master's.
+        for _ in range(2):
+            options = ("--acl-file", str(keys), "--until-caught-up", "--verify")
+            done = Copying(places, copy, *options).rows()
+            assert done[-1]["caught_up"] and done[-1]["errors"] == 0
+    finally:
+        engine.ask("stop")
+    assert_same_files(copy, root)
+    assert_clean(copy, config_of(values))

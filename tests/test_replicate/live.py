@@ -19,6 +19,7 @@ from rmqctl.serve.hasockets import HaServer
 from rmqctl.serve.processors import table
 from rmqctl.serve.processors.request import Processor, Request, Served
 from rmqctl.serve.sockets import Server
+from rmqctl.serve.state.accounts import Accounts
 from rmqctl.serve.wire.command import RemotingCommand
 
 FILE_SIZE = 4096
@@ -57,8 +58,10 @@ SAYS: dict[int, Callable[[LiveMaster], str]] = {
 class LiveMaster:
     """A master; ``port`` answers requests, ``ha_port`` feeds slaves."""
 
-    def __init__(self, root: Path, config: MessageStoreConfig = CONFIG) -> None:
-        self.root = root
+    def __init__(
+        self, root: Path, config: MessageStoreConfig = CONFIG, accounts: Accounts | None = None
+    ) -> None:
+        self.root, self._accounts = root, accounts
         self.role: str = config.broker_role
         self.store: WritableStore = WritableStore(root, config, create=True)
         #: 0 before the start: a free one is taken.
@@ -73,7 +76,8 @@ class LiveMaster:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._server = Server(Broker(Served.of(self.store)), self.troubles.append)
+        served = Served.of(self.store, accounts=self._accounts)
+        self._server = Server(Broker(served), self.troubles.append)
         slaves = HaServer(self._server)
         address = await self._server.listen("127.0.0.1", self.port)
         self.port = int(address.rpartition(":")[2])
@@ -115,10 +119,13 @@ class LiveMaster:
 
 @contextmanager
 def live(
-    root: Path, config: MessageStoreConfig = CONFIG, ports: tuple[int, int] = (0, 0)
+    root: Path,
+    config: MessageStoreConfig = CONFIG,
+    ports: tuple[int, int] = (0, 0),
+    accounts: Accounts | None = None,
 ) -> Iterator[LiveMaster]:
     """A master while the block runs; ``ports`` are those that it answers on, and its HA port."""
-    master = LiveMaster(root, config)
+    master = LiveMaster(root, config, accounts)
     with pytest.MonkeyPatch.context() as patch:
         for code, says in SAYS.items():
             patch.setitem(table.PROCESSORS, code, _processor(master, says))

@@ -101,7 +101,7 @@ FLOORS = {
     ],
     "rmqctl.replicate": [
         ["doubt", "errors", "events"],
-        ["follower", "questions"],
+        ["credentials", "follower", "questions"],
         ["copy"],
         ["sockets"],
     ],

@@ -32,13 +32,13 @@ _MOST_NAMED = 20
     examples=[
         "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a",
         "rmqctl replicate 10.1.2.3:10912 --to /backup/broker-a --until-caught-up --verify",
-        "rmqctl replicate 10.1.2.3:10912 --to DIR --format ndjson",
+        "rmqctl replicate 10.1.2.3:10912 --to DIR --acl-file tools.yml --format ndjson",
     ],
     exits={
         0: "stopped by SIGTERM, or caught up",
         1: "done: findings of --verify, or records whose body is not what was stored",
         4: "the copy is in use, or cannot be written",
-        5: "the master is not there, or the copy is not the beginning of its log",
+        5: "the master is not there, or refuses, or the copy is not the beginning of its log",
         6: "the master is a SYNC_MASTER: say --yes",
         130: "stopped with Ctrl-C",
     },
@@ -58,6 +58,17 @@ _MOST_NAMED = 20
     help="Where the master answers requests; default: the port before its HA port.",
 )
 @click.option(
+    "--acl-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Sign requests, for a broker with ACL: mqadmin's tools.yml, or a plain_acl.yml.",
+)
+@click.option(
+    "--access-key",
+    metavar="KEY",
+    help="The account of --acl-file; default: its first administrator.",
+)
+@click.option(
     "--until-caught-up",
     is_flag=True,
     help="End when the copy has all that the master has now: for cron.",
@@ -70,6 +81,8 @@ def command(
     master: Address,
     to: Path,
     broker: Address | None,
+    acl_file: Path | None,
+    access_key: str | None,
     until_caught_up: bool,
     verifies: bool,
     yes: bool,
@@ -83,10 +96,14 @@ def command(
     kill: a copy that is not the beginning of the master's log is refused. SIGTERM and Ctrl-C stop
     it, and leave a store that was closed cleanly. A lost connection is made again.
     """
+    from rmqctl.replicate.credentials import load_credentials
     from rmqctl.replicate.sockets import Replication, Target
 
     if broker is None and master.port < 2:
         raise click.UsageError(f"{master.port} is no HA port, which is a broker's own port + 1.")
+    if access_key is not None and acl_file is None:
+        raise click.UsageError("--access-key names an account of --acl-file: give both.")
+    credentials = None if acl_file is None else load_credentials(acl_file, access_key)
     settings = settings._replace(root=Path(to), broker_conf=None)
     with settings.writer("replicated", live=True) as writer:
         told = _Told(settings, writer)
@@ -97,6 +114,7 @@ def command(
                 Target(*(broker or Address(master.host, master.port - 1))),
                 None,
                 told,
+                credentials=credentials,
                 joins_sync=yes,
                 progress=progress,
             )

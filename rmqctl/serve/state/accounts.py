@@ -10,24 +10,26 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from formats.constants import RETRY_GROUP_TOPIC_PREFIX
 from rmqctl.engine.files.paths import open_for_reading
 from rmqctl.serve.errors import AccountsUnreadable
 
+T = TypeVar("T")
+
 #: No file of a broker has as many bytes.
 _MAX_BYTES = 1 << 20
-_ACCESS_KEY, _SIGNATURE = "AccessKey", "Signature"
+ACCESS_KEY, SIGNATURE, SECURITY_TOKEN = "AccessKey", "Signature", "SecurityToken"
 #: Fields that prove who has asked (``SessionCredentials``).
-CREDENTIALS = frozenset((_ACCESS_KEY, _SIGNATURE, "SecurityToken"))
+CREDENTIALS = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN))
 #: Fields that are not signed: the client adds the second one behind its signature.
-_UNSIGNED = frozenset((_SIGNATURE, "_UNIQUE_KEY_QUERY"))
+_UNSIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 _SHORTEST_KEY = 6
 _ADDRESS = re.compile(r"[0-9a-fA-F.:*{},\s-]{1,4096}")
 _FIELDS = {
@@ -70,11 +72,16 @@ class Account:
         return self.is_admin or allows(owned, needed)
 
     def signature(self, fields: Mapping[str, str], body: bytes) -> str:
-        """``AclUtils#calSignature`` of a request: of its fields in the order of their names, and
-        its body."""
-        texts = (fields[name] for name in sorted(fields) if name not in _UNSIGNED)
-        content = "".join(texts).encode("utf-8", "replace") + body
-        return base64.b64encode(hmac.digest(self.secret_key, content, hashlib.sha1)).decode()
+        """:func:`signature` of a request."""
+        return signature(self.secret_key, fields, body)
+
+
+def signature(secret_key: bytes, fields: Mapping[str, str], body: bytes) -> str:
+    """``AclUtils#calSignature`` of a request: of its fields in the order of their names, and its
+    body."""
+    texts = (fields[name] for name in sorted(fields) if name not in _UNSIGNED)
+    content = "".join(texts).encode("utf-8", "replace") + body
+    return base64.b64encode(hmac.digest(secret_key, content, hashlib.sha1)).decode()
 
 
 def allows(owned: Perm, needed: Perm) -> bool:
@@ -149,6 +156,9 @@ class Accounts:
     def __len__(self) -> int:
         return len(self._accounts)
 
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
     def is_free(self, address: str) -> bool:
         """Whether a peer may do everything (``globalWhiteRemoteAddresses``)."""
         return any(one.match(address) for one in self._white)
@@ -156,7 +166,7 @@ class Accounts:
     def who(self, fields: Mapping[str, str], body: bytes, address: str) -> Account | str:
         """The account of a request, or why it is nobody's. From an address of its white list an
         account needs no signature."""
-        key = fields.get(_ACCESS_KEY)
+        key = fields.get(ACCESS_KEY)
         if not key:
             return "No accessKey is configured"
         account = self._accounts.get(key)
@@ -164,7 +174,7 @@ class Accounts:
             return f"No acl config for {key[:80]}"
         if account.white.match(address):
             return account
-        told = fields.get(_SIGNATURE, "").encode("utf-8", "replace")
+        told = fields.get(SIGNATURE, "").encode("utf-8", "replace")
         if not hmac.compare_digest(account.signature(fields, body).encode(), told):
             return f"Check signature failed for accessKey={key[:80]}"
         return account
@@ -180,6 +190,12 @@ def load_accounts(path: Path) -> Accounts:
     :raises AccountsUnreadable: it is none, or there is no package that reads YAML.
     :raises CannotRead: the system refuses.
     """
+    return read_yaml(path, accounts_of)
+
+
+def read_yaml(path: Path, of: Callable[[Any], T]) -> T:
+    """What ``of`` makes of the value in a file, whose ValueErrors say why it makes nothing; errors
+    as of :func:`load_accounts`."""
     try:
         import yaml
     except ImportError:
@@ -192,14 +208,13 @@ def load_accounts(path: Path) -> Accounts:
     if len(data) > _MAX_BYTES:
         raise AccountsUnreadable(path=str(path), reason=f"it has more than {_MAX_BYTES} bytes")
     try:
-        value = yaml.safe_load(data)
-        return _accounts(value)
+        return of(yaml.safe_load(data))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise AccountsUnreadable(path=str(path), reason=reason) from None
 
 
-def _accounts(value: Any) -> Accounts:
+def accounts_of(value: Any) -> Accounts:
     """:raises ValueError: the value is none of such a file."""
     if not isinstance(value, dict) or not isinstance(value.get("accounts"), list):
         raise ValueError("it has no list of accounts")

@@ -78,6 +78,11 @@ final class Node {
         hurry.setProperty("transactionOpBatchInterval", "100");
         // Nor does anybody ask for a transaction's end here, as is done every minute, else.
         hurry.setProperty("transactionCheckInterval", "86400000");
+        if (settings.has("aclHome")) {
+            // With accounts: conf/plain_acl.yml below.
+            System.setProperty(MixAll.ROCKETMQ_HOME_PROPERTY, settings.get("aclHome").getAsString());
+            hurry.setProperty("aclEnable", "true");
+        }
         MixAll.properties2Object(hurry, config);
         // What stands between the store and its users has settings of its own, and asks for them below.
         Properties given = new Properties();

@@ -1,0 +1,58 @@
+"""How a broker with ACL is asked: each request signed, as by ``AclClientRPCHook``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rmqctl.serve.state import accounts
+from rmqctl.serve.wire.command import RemotingCommand
+
+#: Of a ``tools.yml``, as mqadmin has it: one account's keys, and nothing else.
+_TOOLS = {"accessKey", "secretKey", "securityToken"}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """One account's keys."""
+
+    access_key: str
+    secret_key: bytes = field(repr=False)
+    security_token: str = field(default="", repr=False)
+
+    def signed(self, request: RemotingCommand) -> RemotingCommand:
+        """The request with what proves who asks."""
+        fields = {**request.ext_fields, accounts.ACCESS_KEY: self.access_key}
+        if self.security_token:
+            fields[accounts.SECURITY_TOKEN] = self.security_token
+        fields[accounts.SIGNATURE] = accounts.signature(self.secret_key, fields, request.body)
+        return RemotingCommand(request.code, request.opaque, ext_fields=fields, body=request.body)
+
+
+def load_credentials(path: Path, access_key: str | None) -> Credentials:
+    """The keys of a ``tools.yml``, or of an account of a ``plain_acl.yml``: of the one that
+    ``access_key`` names, else of the first administrator, else of the only one.
+
+    :raises AccountsUnreadable: there is none, or none that was meant.
+    :raises CannotRead: the system refuses.
+    """
+    return accounts.read_yaml(path, lambda value: _credentials(value, access_key))
+
+
+def _credentials(value: Any, access_key: str | None) -> Credentials:
+    """:raises ValueError: the value has no such account."""
+    if isinstance(value, dict) and "accounts" not in value and value.keys() <= _TOOLS:
+        texts = [value.get(name) or "" for name in ("accessKey", "secretKey", "securityToken")]
+        if not all(isinstance(one, str) for one in texts) or not all(texts[:2]):
+            raise ValueError("accessKey and secretKey are to be texts: put numbers into quotes")
+        found = [Credentials(texts[0], texts[1].encode(), texts[2])]
+    else:
+        known = sorted(accounts.accounts_of(value), key=lambda one: not one.is_admin)
+        found = [Credentials(one.access_key, one.secret_key) for one in known]
+        if access_key is None and len(known) > 1 and not known[0].is_admin:
+            raise ValueError("none of its accounts is an administrator: --access-key says which")
+    chosen = [one for one in found if access_key in (None, one.access_key)]
+    if not chosen:
+        raise ValueError(f"it has no account {access_key!r}" if access_key else "it has no account")
+    return chosen[0]
