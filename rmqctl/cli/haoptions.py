@@ -49,7 +49,8 @@ def ha_options(address: click.ParamType[Any]) -> Callable[[F], F]:
             "--ha",
             "is_wanted",
             is_flag=True,
-            help="Feed slaves of 4.9.3; brokerRole SYNC_MASTER in broker.conf: sends wait for one.",
+            help="Feed slaves of 4.9.3 and 5.x; brokerRole SYNC_MASTER in broker.conf: sends wait "
+            "for one.",
         )
         @click.option(
             "--ha-listen",

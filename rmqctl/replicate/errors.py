@@ -14,8 +14,8 @@ class MasterRefused(RmqctlError):
     """A master that does not say what a slave has to know."""
 
     template = (
-        "{address} does not answer as a broker of 4.9.3: {reason}. The copy stays as it is. Check "
-        "that the address is a broker's."
+        "{address} does not answer as a broker that is copied by HA: {reason}. The copy stays as "
+        "it is. Check that the address is a broker's."
     )
 
 

@@ -26,6 +26,9 @@ THE_MASTER = "the master"
 SYNC_MASTER = "SYNC_MASTER"
 #: In the remark of an answer to one that a broker with ACL does not know, or who may not.
 _ACL = "AclException"
+#: What 5.x sends with its topics, and keeps elsewhere: the queues of static topics
+#: (``TopicConfigAndMappingSerializeWrapper``).
+_NOT_OF_THE_FILE = ("mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap")
 #: What is not taken over of a master's configuration: it is about its machine, or its role.
 _OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStorePool", "warm")
 
@@ -139,7 +142,10 @@ def config_files() -> Dialogue[list[ConfigFile]]:
             _value(answer.body)
             files.append(ConfigFile(name, answer.body.decode()))
         else:
-            files.append(ConfigFile(name, brokerjson.dumps(_value(answer.body))))
+            value = _value(answer.body)
+            for more in _NOT_OF_THE_FILE:
+                value.pop(more, None)
+            files.append(ConfigFile(name, brokerjson.dumps(value)))
     return files
 
 

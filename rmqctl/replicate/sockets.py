@@ -251,6 +251,10 @@ class Replication:
     def _check(self, facts: MasterFacts) -> None:
         if facts.role == "SLAVE":
             raise MasterRefused(address=str(self._broker), reason="it is a slave: give its master")
+        if facts.config.enable_controller_mode or facts.config.enable_d_leger_commit_log:
+            who = "a controller" if facts.config.enable_controller_mode else "a DLedger group"
+            reason = f"{who} has it send its log in another form (`rmqctl backup create` copies it)"
+            raise MasterRefused(address=str(self._broker), reason=reason)
         if facts.role == questions.SYNC_MASTER and not self._joins_sync:
             raise NeedsConsent(
                 reason=f"{self._broker} is a SYNC_MASTER: as its only slave the copy would have "

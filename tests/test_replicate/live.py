@@ -33,7 +33,7 @@ CONFIG = MessageStoreConfig(
 #: What this master says of itself, by the code of the request.
 SAYS: dict[int, Callable[[LiveMaster], str]] = {
     RequestCode.GET_BROKER_CONFIG: lambda master: (
-        f"brokerName=broker-a\nbrokerRole={master.role}\nstorePathRootDir=C:\\nowhere\n"
+        f"brokerName=broker-a\nbrokerRole={master.role}\nstorePathRootDir=C:\\nowhere\n{master.more}"
         f"mappedFileSizeCommitLog={FILE_SIZE}\nmappedFileSizeConsumeQueue=400\n"
         "maxHashSlotNum=20\nmaxIndexNum=60\nmaxMessageSize=2048\n"
     ),
@@ -63,6 +63,8 @@ class LiveMaster:
     ) -> None:
         self.root, self._accounts = root, accounts
         self.role: str = config.broker_role
+        #: Further lines of its configuration.
+        self.more: str = ""
         self.store: WritableStore = WritableStore(root, config, create=True)
         #: 0 before the start: a free one is taken.
         self.port = self.ha_port = 0

@@ -16,7 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.verify import Finding, verify
 from rmqctl.replicate import sockets
-from rmqctl.replicate.errors import BadLogReceived
+from rmqctl.replicate.errors import BadLogReceived, MasterRefused
 from rmqctl.replicate.events import Event, Lost
 from rmqctl.replicate.sockets import Replication, Target
 from rmqctl.serve.ha.frames import FRAME, REPORT
@@ -195,6 +195,19 @@ def saying(answer: Callable[[int], bytes]) -> Iterator[int]:
 
 def frame(place: int, data: bytes, size: int | None = None) -> bytes:
     return FRAME.pack(place, len(data) if size is None else size) + data
+
+
+@pytest.mark.parametrize("setting", ["enableControllerMode", "enableDLegerCommitLog"])
+def test_a_master_that_speaks_otherwise_is_not_joined(tmp_path: Path, setting: str) -> None:
+    with live(tmp_path / "master") as master:
+        master.more = f"{setting}=true\n"
+        follower = Following(tmp_path / "copy", master.ha_port, master.port)
+        try:
+            wait_for(lambda: follower.failure is not None)
+        finally:
+            failure = follower.stop()
+    assert isinstance(failure, MasterRefused) and "another form" in str(failure)
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_copy_that_has_lost_its_beginning_gets_it_again(tmp_path: Path) -> None:

@@ -89,12 +89,13 @@ def command(
 ) -> int:
     """Copy a live broker's store, and keep the copy up to date.
 
-    It joins a master of 4.9.3 as a slave does, at its HA port, and changes nothing there. The log
-    comes byte for byte; queues and index are the copy's own; topics, groups and offsets follow each
-    ten seconds, and are never ahead of the log. Everything is checked when it comes, and the master
-    is told of nothing that is not on disk. What was copied before is gone on with, also after a
-    kill: a copy that is not the beginning of the master's log is refused. SIGTERM and Ctrl-C stop
-    it, and leave a store that was closed cleanly. A lost connection is made again.
+    It joins a master of 4.9.3, or 5.x without a controller, as a slave does, at its HA port, and
+    changes nothing there. The log comes byte for byte; queues and index are the copy's own; topics,
+    groups and offsets follow each ten seconds, and are never ahead of the log. Everything is
+    checked when it comes, and the master is told of nothing that is not on disk. What was copied
+    before is gone on with, also after a kill: a copy that is not the beginning of the master's log
+    is refused. SIGTERM and Ctrl-C stop it, and leave a store that was closed cleanly. A lost
+    connection is made again.
     """
     from rmqctl.replicate.credentials import load_credentials
     from rmqctl.replicate.sockets import Replication, Target
