@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,13 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.command import group
 from rmqctl.cli.options import without_store
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.spark_options import spark_options, spark_session
 from rmqctl.cli.types import Whole
 
 if TYPE_CHECKING:
     from rmqctl.operations.fleet.run import Run
     from rmqctl.operations.fleet.state import State
+    from rmqctl.rows import Row
     from rmqctl.rows.fleets import FleetStoreRow
 
     Found = tuple[int, FleetStoreRow]
@@ -45,6 +47,12 @@ def command() -> None:
 def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | None]:
     """What all three verbs take: which stores, how, and where it goes."""
     for option in (
+        click.option(
+            "--html",
+            metavar="FILE",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Write one page: what was not read, what is not sound, all stores.",
+        ),
         click.option("--again", is_flag=True, help="With --state: look at all, changed or not."),
         click.option(
             "--state",
@@ -73,7 +81,7 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
         ),
     ):
         function = option(function)
-    return without_store(function)
+    return without_store(spark_options()(function))
 
 
 @make(
@@ -82,6 +90,8 @@ def fleet_options(function: Callable[..., int | None]) -> Callable[..., int | No
         "rmqctl fleet verify --stores '/data/*/store'",
         "rmqctl fleet verify --stores stores.txt --broker-conf '/etc/rocketmq/{name}.conf'",
         "rmqctl fleet verify --stores stores.txt --format ndjson --jobs 8",
+        "rmqctl fleet verify --stores stores.txt --state DIR --master spark://HOST:7077",
+        "rmqctl fleet verify --stores stores.txt --html fleet.html",
     ],
     exits={1: "errors or warnings were found in some store"},
 )
@@ -143,7 +153,13 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
     from rmqctl.operations.fleet.sums import Sums
     from rmqctl.spark.remote.remote import RemoteStore
 
+    if options["html"] is not None:
+        from rmqctl.cli.html.document import check_place
+
+        check_place(options["html"])
     stores = stores_of(options["stores"], options["broker_conf"])
+    if options["jobs"] is not None and options["master"] is not None:
+        raise click.UsageError("--jobs and --master exclude each other: Spark has its own cores.")
     jobs = options["jobs"] or len(os.sched_getaffinity(0))
     threads = max(1, min(jobs // len(stores), _MOST_THREADS))
     sums = Sums(verb)
@@ -154,11 +170,24 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         writer = stack.enter_context(settings.writer("fleet_store"))
         bar = settings.progress(f"fleet {verb}", len(stores), writer, counts=True)
         advance = stack.enter_context(bar)
-        for row in run.in_order(_here(run, jobs, advance)):
+        found = _on_spark(run, options, stack) if options["master"] else _here(run, jobs)
+        shown: list[Row] = []
+        for row in run.in_order(_counted(found, len(run.rows), advance)):
             sums.add(row)
             writer.row(row)
+            if options["html"] is not None:
+                shown.append(row)
         writer.summary(**sums.summary())
+        if options["html"] is not None:
+            _write_page(options["html"], shown, sums.summary(), verb)
     return sums.exit_code
+
+
+def _write_page(path: Path, rows: list[Row], summary: Row, verb: str) -> None:
+    from rmqctl.cli.fleetpage import page
+    from rmqctl.cli.html.document import write
+
+    write(path, page(rows, summary, verb))
 
 
 def _state(options: dict[str, Any], verb: str, stack: ExitStack) -> State | None:
@@ -171,13 +200,26 @@ def _state(options: dict[str, Any], verb: str, stack: ExitStack) -> State | None
     return stack.enter_context(State(options["state"], verb))
 
 
-def _here(run: Run, jobs: int, advance: Callable[[int], None]) -> Iterator[Found]:
+def _counted(found: Iterable[Found], done: int, advance: Callable[[int], None]) -> Iterator[Found]:
+    """The same, and the bar is told of each beyond those that are ``done``."""
+    for number, one in enumerate(found, done + 1):
+        yield one
+        advance(number)
+
+
+def _here(run: Run, jobs: int) -> Iterator[Found]:
     """The rows of what is left, by processes of this machine."""
     from rmqctl.operations.fleet.processes import each
     from rmqctl.spark.procedures.fleettask import looked_at
 
-    known = len(run.rows)
-    tasks = [one.task for one in run.left]
-    for done, found in enumerate(each(tasks, jobs, looked_at), known + 1):
-        yield found
-        advance(done)
+    return each([one.task for one in run.left], jobs, looked_at)
+
+
+def _on_spark(run: Run, options: dict[str, Any], stack: ExitStack) -> Iterator[Found]:
+    """The same by one session of Spark; where nothing is left there is none."""
+    if not run.left:
+        return iter(())
+    spark = stack.enter_context(spark_session(options))
+    from rmqctl.spark.procedures.fleet import each
+
+    return stack.enter_context(closing(each(spark, run.left)))

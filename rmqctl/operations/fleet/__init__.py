@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.operations.fleet.counting`
 - :mod:`~rmqctl.operations.fleet.looking`
 - :mod:`~rmqctl.operations.fleet.processes`
 - :mod:`~rmqctl.operations.fleet.run`
