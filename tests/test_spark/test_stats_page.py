@@ -107,6 +107,21 @@ def _jobs(spark: SparkSession) -> int:
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
+def test_small_stores_are_counted_without_a_job(
+    spark: SparkSession, golden: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rmqctl.spark import store
+    from rmqctl.spark.procedures import fewstats
+
+    stores = store(str(golden("ipv6")), str(golden("crash")), spark=spark)
+    before = _jobs(spark)
+    here = stores.stats(7).rows
+    assert _jobs(spark) == before
+    monkeypatch.setattr(fewstats, "SMALL", 0)
+    assert stores.stats(7).rows == here
+    assert _jobs(spark) > before
+
+
 def test_unreadable_places_and_an_empty_store_are_the_same_without_spark(
     groups: str, spark: SparkSession, golden: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -133,9 +133,13 @@ def _on_spark(settings: SparkSettings, top: int, options: dict[str, Any]) -> lis
         settings.settings().progress("stats", 1000, quiet, counts=True) as advance,
         spark_session(options, advance, 1000) as spark,
     ):
+        from rmqctl.spark.procedures.fewstats import counted_here
         from rmqctl.spark.report.stats import statistics
+        from rmqctl.spark.source.datasource import broker_config
 
-        return list(statistics(spark, settings.stores, source, top, waits))
+        config = broker_config(source.get("brokerConf", ""))
+        here = counted_here(settings.stores, config, top, waits)
+        return here or list(statistics(spark, settings.stores, source, top, waits))
 
 
 def _waiting(settings: SparkSettings, top: int) -> Waiting:

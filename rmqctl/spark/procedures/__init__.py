@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.spark.procedures.fewstats`
 - :mod:`~rmqctl.spark.procedures.fleet`
 - :mod:`~rmqctl.spark.procedures.fleettask`
 - :mod:`~rmqctl.spark.procedures.rebuilding`

@@ -18,7 +18,7 @@ from rmqctl.rows import Row, onspark
 from rmqctl.rows.exported import SUFFIXES, Exported, exported_columns
 from rmqctl.rows.sections import Waiting
 from rmqctl.spark.mend import verify
-from rmqctl.spark.procedures import rebuilding
+from rmqctl.spark.procedures import fewstats, rebuilding
 from rmqctl.spark.procedures.frames import frame
 from rmqctl.spark.remote.stores import check_store, expand_each
 from rmqctl.spark.report import export, sql, stats
@@ -173,6 +173,9 @@ class Stores:
     def stats(self, limit: int = 20) -> Statistics:
         """Counts by topic, queue, tag, hour, producer, size: the ``limit`` largest of each."""
         waits = Waiting() if any(map(is_remote, self.places)) else self._waiting(limit)
+        here = fewstats.counted_here(self.places, self._config, limit, waits)
+        if here is not None:
+            return Statistics(self.spark, here)
         with failures_told():
             rows = stats.statistics(self.spark, self.places, self._options, limit, waits)
             return Statistics(self.spark, list(rows))
