@@ -360,7 +360,10 @@ def test_a_store_is_known_by_what_it_has(root: Path, tmp_path: Path) -> None:
     with MessageStore(other, parse_broker_conf(spread), writable=True, create=True) as store:
         store.put_message(MessageExtBrokerInner("t", b"old"))
     assert isinstance(writer(other, spread), RocketMQAppender)
-    assert isinstance(writer(root), RocketMQAppender)
+    for path in (root, f"file:{root}", f"file://{root}"):
+        appends = writer(path)
+        assert isinstance(appends, RocketMQAppender)
+        assert appends._appender.appending.root == str(root)
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "lock").write_text("lock")

@@ -289,6 +289,8 @@ def test_paths(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "file").touch()
+    for form in ("file:", "file://"):
+        assert expand(f"{form}{tmp_path}/*") == [f"{tmp_path}/a", f"{tmp_path}/b"]
     assert expand(f"{tmp_path}/*") == [f"{tmp_path}/a", f"{tmp_path}/b"]
     assert expand(f"{tmp_path}/b, {tmp_path}/a") == [f"{tmp_path}/b", f"{tmp_path}/a"]
     with pytest.raises(ValueError, match="no such directory"):

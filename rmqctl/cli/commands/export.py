@@ -82,13 +82,14 @@ def command(
     """
     if kind == "store":
         return _as_store(settings, to, as_json, columns, options)
+    from rmqctl.engine.files.paths import local_path
     from rmqctl.rows.exported import exported_columns
 
     try:
         wanted = exported_columns(columns)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    places = (*settings.named, to.removeprefix("file://"))
+    places = (*settings.named, local_path(to))
     with_spark = options["master"] or options["conf"] or any("://" in one for one in places)
     with settings.writer("json" if as_json else "table") as writer:
         if with_spark:
@@ -134,6 +135,7 @@ def _here(
     columns: list[str],
     options: dict[str, Any],
 ) -> Exported:
+    from rmqctl.engine.files.paths import local_path
     from rmqctl.engine.scan.choice import Choice
     from rmqctl.operations.look.export import StoreToExport, export
     from rmqctl.rows.columns import Source, broker_of
@@ -150,7 +152,7 @@ def _here(
             one.note_uncommitted()
         size = sum(one.store.max_offset - one.store.min_offset for one in stores)
         advance = stack.enter_context(settings.settings().progress("export", size, writer))
-        return export(stores, columns, Path(to.removeprefix("file://")), kind, choice, advance)
+        return export(stores, columns, Path(local_path(to)), kind, choice, advance)
 
 
 def _on_spark(

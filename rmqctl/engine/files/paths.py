@@ -90,6 +90,14 @@ def check_writable(root: Path) -> None:
             raise CannotWrite(path=str(path), reason="it is not a regular file")
 
 
+def local_path(place: str) -> str:
+    """A path of this machine, which may be given as a URL (``file:///a``, and ``file:/a`` as Hadoop
+    writes it)."""
+    if place.startswith("file:/") and not place.startswith("file://"):
+        return place.removeprefix("file:")
+    return place.removeprefix("file://")
+
+
 class QueueDirectory(NamedTuple):
     """One ``consumequeue/<topic>/<queueId>``."""
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rmqctl.engine.files.paths import open_for_reading
+from rmqctl.engine.files.paths import local_path, open_for_reading
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse, RmqctlError
 from rmqctl.operations.backup.errors import (
@@ -27,12 +27,12 @@ ARCHIVE = ".tar.zst"
 
 def is_url(place: str) -> bool:
     """Whether a place is behind a URL; ``file://`` is this machine's."""
-    return "://" in place and not place.startswith("file://")
+    return "://" in place and not place.startswith("file:/")
 
 
 def local(place: str) -> Path:
     """The path of a place of this machine."""
-    return Path(place.removeprefix("file://"))
+    return Path(local_path(place))
 
 
 def shown(place: str) -> str:

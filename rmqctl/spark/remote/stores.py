@@ -23,7 +23,7 @@ def matching(pattern: str) -> list[str]:
         from rmqctl.spark.remote.remote import expand_url
 
         return expand_url(pattern)
-    pattern = pattern.removeprefix("file://")
+    pattern = paths.local_path(pattern)
     if os.path.exists(pattern):
         return [pattern]
     return sorted(found for found in glob.glob(pattern) if os.path.isdir(found))
@@ -36,7 +36,7 @@ def check_store(store: str) -> None:
 
         remote.check_store(store)
     else:
-        paths.check_store(Path(store.removeprefix("file://")))
+        paths.check_store(Path(paths.local_path(store)))
 
 
 def expand(path: str) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rmqctl.engine.files import paths
 from rmqctl.engine.files.newdirectory import made_anew, new_directory
 from rmqctl.engine.files.unfinished import BESIDE
 from rmqctl.errors import OutputInUse, RmqctlError
@@ -50,7 +51,7 @@ def in_new_directory(path: str) -> Iterator[str]:
         yield path
         return
     with (
-        new_directory(Path(path.removeprefix("file://"))) as building,
+        new_directory(Path(paths.local_path(path))) as building,
         noted_if_given_up(building),
     ):
         yield str(building)

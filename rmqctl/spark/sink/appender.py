@@ -152,7 +152,7 @@ def stream_name(options: Mapping[str, str]) -> str:
     given = options.get(APP_ID, "")
     if given:
         return given
-    checkpoint = options.get("checkpointLocation", "").removeprefix("file://")
+    checkpoint = paths.local_path(options.get("checkpointLocation", ""))
     unknown = ValueError(
         f"nothing says which stream this is after a restart: give option {APP_ID} a name of its "
         "own, or option checkpointLocation a directory that the driver sees"

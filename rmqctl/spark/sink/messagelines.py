@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
+from rmqctl.engine.files.paths import local_path
 from rmqctl.engine.record import fields
 from rmqctl.engine.record.fields import NotAMessage
 from rmqctl.errors import UsageError
@@ -70,7 +71,7 @@ class LineReader:
                 try:
                     row = self._row(line, topic)
                 except NotAMessage as error:
-                    shown = unquote(path).removeprefix("file://").removeprefix("file:")
+                    shown = local_path(unquote(path))
                     taken = f" ({error.ignored_by} is for such lines)" if error.ignored_by else ""
                     raise LineRefused(path=shown, reason=f"{error}{taken}") from None
                 if row is None:

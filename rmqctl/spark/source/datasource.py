@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqctl.engine.files import paths
 from rmqctl.engine.log.times import CLOCK_SLACK
 from rmqctl.engine.settings.logdirectories import is_spread
 from rmqctl.engine.settings.storeconfig import (
@@ -165,7 +166,7 @@ class RocketMQDataSource(DataSource):
             raise ValueError('a store is never overwritten: mode("append") adds to it')
         config = broker_config(self.options.get("brokerConf", ""))
         as_stored = options.flag(self.options, "asStored")
-        place = Path(path.removeprefix("file://"))
+        place = Path(paths.local_path(path))
         from rmqctl.spark.sink.appender import APP_ID, VERSION, RocketMQAppender, is_there
         from rmqctl.spark.sink.writer import RocketMQWriter
 
@@ -187,7 +188,7 @@ class RocketMQDataSource(DataSource):
         options.check(self.options, "t")
         if overwrite:
             raise ValueError('messages are appended: write the stream with outputMode("append")')
-        path = self.options.get("path", "").removeprefix("file://")
+        path = paths.local_path(self.options.get("path", ""))
         if not path or is_remote(path):
             raise ValueError("no store: give its directory to start()")
         from rmqctl.spark.sink.appender import RocketMQStreamAppender, stream_name
