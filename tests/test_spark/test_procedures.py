@@ -92,9 +92,13 @@ def test_a_store_goes_out_and_in_again(spark: SparkSession, golden: Golden, tmp_
     assert copy.scan("body").exceptAll(held.scan("body")).count() == 0
     with pytest.raises(UsageError, match="Syntax error"):
         held.sql("SELEC")
-    for one in (held, copy):
-        (row,) = one.sql("SELECT count(*) AS n FROM messages").collect()
-        assert row["n"] == exported.messages
+    # The session's own view of a name is not touched, nor are there others afterwards.
+    spark.range(3).createOrReplaceTempView("messages")
+    counted = [one.sql("SELECT count(*) AS n FROM messages") for one in (held, copy)]
+    assert [frame.collect()[0]["n"] for frame in counted] == [exported.messages] * 2
+    assert spark.table("messages").count() == 3
+    assert [one.name for one in spark.catalog.listTables() if one.isTemporary] == ["messages"]
+    spark.catalog.dropTempView("messages")
     with pytest.raises(OutputExists):
         held.export(out)
     with pytest.raises(OutputExists):

@@ -6,7 +6,8 @@ planned once over everything and then run over views of the columns that it name
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
 from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.remote.remote import RemoteStore
+from rmqctl.spark.session.jobs import is_connect
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source.datasource import broker_config, scan
 from rmqctl.spark.source.split import ReadSettings
@@ -31,22 +33,42 @@ _QUEUES = (
 
 
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
-    """The result of a query over the stores' views."""
+    """The result of a query over the stores' views. The session's own views of their names are put
+    back, and there are none of them afterwards; over Spark Connect, where a query is looked at
+    again when it runs, they stay the stores'."""
     from pyspark.errors import AnalysisException
 
-    _queues(spark, stores, options).createOrReplaceTempView("queues")
-    _make_views(spark, stores, options, None)
-    result = spark.sql(text)
-    named = _named(result)
-    if named is not None:
-        _make_views(spark, stores, options, named)
-        try:
-            result = spark.sql(text)
-        except AnalysisException:
-            # It names a column that its plan does without, as behind a condition that is false.
-            _make_views(spark, stores, options, None)
-            result = spark.sql(text)
-    return result
+    with _put_back(spark, (*VIEWS, "queues")):
+        _queues(spark, stores, options).createOrReplaceTempView("queues")
+        _make_views(spark, stores, options, None)
+        result = spark.sql(text)
+        named = _named(result)
+        if named is not None:
+            _make_views(spark, stores, options, named)
+            try:
+                result = spark.sql(text)
+            except AnalysisException:
+                # It names a column that its plan does without, as behind a condition that is false.
+                _make_views(spark, stores, options, None)
+                result = spark.sql(text)
+        return result
+
+
+@contextmanager
+def _put_back(spark: SparkSession, names: Sequence[str]) -> Iterator[None]:
+    """Afterwards the temporary views of these names are those that there were before."""
+    if is_connect(spark):
+        yield
+        return
+    known = spark.catalog.listTables(pattern="|".join(names))
+    before = {one.name: spark.table(one.name) for one in known if one.isTemporary}
+    try:
+        yield
+    finally:
+        for name in names:
+            spark.catalog.dropTempView(name)
+        for name, frame in before.items():
+            frame.createOrReplaceTempView(name)
 
 
 def _make_views(

@@ -25,8 +25,12 @@ def run(frame: DataFrame) -> None:
 
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at a time; of Spark Connect nobody knows."""
-    context = getattr(spark, "_sc", None)
-    return context.defaultParallelism if context is not None else 8
+    return 8 if is_connect(spark) else spark.sparkContext.defaultParallelism
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect."""
+    return getattr(spark, "_sc", None) is None
 
 
 @contextmanager
