@@ -24,13 +24,14 @@ pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
-from rmqctl.spark.sink.append import APPEND, AppendNoteUnreadable, AppendStopped, SetAsideGone
+from rmqctl.spark.sink.append import APPEND, AppendStopped, SetAsideGone
 from rmqctl.spark.sink.appender import (
     RocketMQAppender,
     RocketMQStreamAppender,
     Written,
     stream_name,
 )
+from rmqctl.spark.sink.appendnote import AppendNoteUnreadable, StoreReplaced
 from rmqctl.spark.sink.newstore import WriteRefused
 from rmqctl.spark.source.datasource import RocketMQDataSource
 from tests.test_spark.conftest import engine_rows
@@ -159,9 +160,9 @@ def stop_amid_messages(patch: pytest.MonkeyPatch, after: int) -> None:
 
 
 def stop_at_note(patch: pytest.MonkeyPatch, after: int) -> None:
-    from rmqctl.spark.sink.append import Appending
+    from rmqctl.spark.sink import append, appendnote
 
-    patch.setattr(Appending, "_write_note", stopping(after)(Appending._write_note))
+    patch.setattr(append, "write_note", stopping(after)(appendnote.write_note))
 
 
 #: The put of one says something else of it than the row: its real topic, and no empty value.
@@ -383,6 +384,30 @@ def test_a_stream_needs_a_name(tmp_path: Path) -> None:
     for place in ("", "s3://bucket/checkpoint", str(tmp_path / "none")):
         with pytest.raises(ValueError, match="nothing says which stream this is"):
             stream_name({"checkpointLocation": place})
+
+
+def test_a_store_that_took_anothers_place_is_told(root: Path, tmp_path: Path) -> None:
+    """What the note says is done was put to a log that is gone: nothing is passed over in
+    silence."""
+    writer = appender(root)
+    writer.commit(list(written(writer, *BATCHES)), 3)
+    for messages in (1, 12):
+        (root / APPEND).rename(tmp_path / APPEND)
+        shutil.rmtree(root)
+        with MessageStore(root, CONFIG, writable=True, create=True) as store:
+            for number in range(messages):
+                store.put_message(MessageExtBrokerInner("t", b"other %d" % number))
+        (tmp_path / APPEND).rename(root / APPEND)
+        before = bodies(root)
+        for number in (0, 4):
+            writer = appender(root)
+            with pytest.raises(StoreReplaced, match=r"remove .*rmqctl-append/job-.*begins anew"):
+                writer.commit(list(written(writer, *BATCHES)), number)
+        assert bodies(root) == before
+    shutil.rmtree(root / APPEND)
+    writer = appender(root)
+    writer.commit(list(written(writer, *BATCHES)), 0)
+    assert bodies(root) == [*before, *NEW]
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:

@@ -13,16 +13,14 @@ that, and passes over numbers that are done.
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -38,21 +36,26 @@ from rmqctl.engine.record.message import (
     PutMessageResult,
 )
 from rmqctl.engine.record.record import Record
-from rmqctl.engine.state import brokerjson
-from rmqctl.errors import ConfigFileUnreadable, RmqctlError
+from rmqctl.errors import RmqctlError
 from rmqctl.spark.session.staging import NotShared
+from rmqctl.spark.sink.appendnote import (
+    Newest,
+    Note,
+    Pending,
+    check_is_of,
+    read_note,
+    unreadable,
+    write_note,
+)
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
 from rmqctl.spark.sink.newstore import WriteRefused
 
 #: Below the store: what tasks set aside, and a note of each name.
 APPEND = "rmqctl-append"
-_NOTE = "done.json"
 #: What names of directories begin with, of jobs without a name.
 NAMELESS = "batch-"
 #: What a task writes, and what counts, when it is whole.
 _SUFFIX = ".arrow"
-_FILE = r"[0-9a-f]{32}-[0-9]+-[0-9]+\.arrow"
-_NO_NOTE = "it is none of rmqctl's notes"
 #: Properties that an append sets, or leaves out, by the place of the record.
 _OF_PLACE = {
     constants.PROPERTY_CRC32,
@@ -78,13 +81,6 @@ class SetAsideGone(RmqctlError):
     )
 
 
-class AppendNoteUnreadable(RmqctlError):
-    template = (
-        "{path} does not say what was appended: {reason}. Nothing was put. Look at the newest "
-        "messages; without that file the job is put anew, with all of its messages."
-    )
-
-
 class Aside(NamedTuple):
     """What one task has set aside: a file of messages, or why a row of its is none."""
 
@@ -98,17 +94,6 @@ class Transaction(NamedTuple):
 
     app_id: str
     version: int
-
-
-class Pending(NamedTuple):
-    """A job whose messages were to be put from the physical offset ``begin`` on, as far as is
-    known; ``files`` have them."""
-
-    version: int
-    begin: int
-    timestamp: int
-    as_stored: bool
-    files: list[tuple[str, int]]
 
 
 @dataclass(frozen=True)
@@ -140,7 +125,7 @@ class Appending:
             for other in Path(self.root, APPEND).glob(f"{NAMELESS}*"):
                 shutil.rmtree(other)
             self._place.mkdir(parents=True, exist_ok=True)
-            self._note()
+            read_note(self._place)
         except OSError as error:
             raise paths.writing_error(self._place, error) from error
         finally:
@@ -180,7 +165,7 @@ class Appending:
         """Puts what tasks have set aside, in their order, once; how many messages that was now.
 
         :raises StoreInUse, DamagedStore: as every open for writing; nothing was put.
-        :raises SetAsideGone, AppendNoteUnreadable: nothing was put.
+        :raises SetAsideGone, AppendNoteUnreadable, StoreReplaced: nothing was put.
         :raises WriteRefused: the store does not take a message; none of the job was put.
         :raises AppendStopped: some were put.
         """
@@ -189,21 +174,24 @@ class Appending:
         with MessageStore(Path(self.root), settings.config, writable=True) as store:
             if not all((self._place / name).exists() for name, _ in files):
                 raise SetAsideGone(path=self.root)
-            before, pending = self._note()
-            stored = self._rest_of(store, before, pending) if pending is not None else 0
-            done = max(before, pending.version if pending is not None else -1)
-            if transaction is None or transaction.version > done:
-                number = transaction.version if transaction is not None else done
+            note = read_note(self._place)
+            check_is_of(store, self._place, note)
+            pending, stored = note.pending, 0
+            if pending is not None:
+                stored, newest = self._rest_of(store, note, pending)
+                note = Note(max(note.done, pending.version), None, newest)
+            if transaction is None or transaction.version > note.done:
+                number = transaction.version if transaction is not None else note.done
                 job = Pending(
                     number, store.max_offset, settings.timestamp, settings.as_stored, files
                 )
                 self._check(store, job)
                 if transaction is not None:
-                    self._write_note(done, job)
-                stored += self._put(store, job, 0)
-                done = number
+                    write_note(self._place, note._replace(pending=job))
+                put, newest = self._put(store, job, 0)
+                stored, note = stored + put, Note(number, None, newest or note.newest)
             if transaction is not None or pending is not None:
-                self._write_note(done, None)
+                write_note(self._place, note)
             # Under the lock: another run of the name may note its own files as soon as it has it.
             self._clear()
         return stored
@@ -222,9 +210,9 @@ class Appending:
         with suppress(OSError):
             self._place.parent.rmdir()
 
-    def _put(self, store: WritableStore, job: Pending, first: int) -> int:
-        """The messages of a job from number ``first`` on."""
-        stored = first
+    def _put(self, store: WritableStore, job: Pending, first: int) -> tuple[int, Newest | None]:
+        """The messages of a job from number ``first`` on: how many, and the last one."""
+        stored, newest = first, None
         total = sum(messages for _, messages in job.files)
 
         def stopped(reason: str) -> AppendStopped:
@@ -237,11 +225,14 @@ class Appending:
                     if not result.is_ok:
                         raise stopped(f"{result.status.value}: {result.reason}".rstrip(": "))
                     stored += 1
+                last = results[-1].append if results else None
+                if last is not None:
+                    newest = Newest(last.wrote_offset, last.store_timestamp)
         except AppendStopped:
             raise
         except (OSError, ValueError, RmqctlError) as error:
             raise stopped(str(error)) from error
-        return stored - first
+        return stored - first, newest
 
     def _check(self, store: WritableStore, job: Pending) -> None:
         """Tasks have checked the messages by the configuration, and know no more of the store.
@@ -257,28 +248,28 @@ class Appending:
                 reason = f"a message of topic {message.topic} is refused: {checked.reason}"
                 raise WriteRefused(path=self.root, reason=reason)
 
-    def _rest_of(self, store: WritableStore, done: int, job: Pending) -> int:
+    def _rest_of(self, store: WritableStore, note: Note, job: Pending) -> tuple[int, Newest | None]:
         """What a killed run has not put of a job: it put them in their order, and others may have
-        put theirs between and behind.
+        put theirs between and behind. How many, and the last message that is known.
 
         :raises AppendNoteUnreadable: what it notes is gone: from the log, or what was set aside.
         """
-        note = str(self._place / _NOTE)
         if job.begin < store.min_offset:
             begin = f"the job began at physical offset {job.begin}, and the log begins later"
-            raise AppendNoteUnreadable(path=note, reason=begin)
+            raise unreadable(self._place, begin)
         for name, _ in job.files:
             if not (self._place / name).exists():
-                raise AppendNoteUnreadable(path=note, reason=f"{name}, which it names, is gone")
+                raise unreadable(self._place, f"{name}, which it names, is gone")
         try:
             found = self._found(store, job)
         except (OSError, ValueError) as error:
-            raise AppendNoteUnreadable(path=note, reason=str(error)) from error
+            raise unreadable(self._place, str(error)) from error
         if not found:
             # A power loss may have cut the log before the noted place: nothing of it lies there.
             job = job._replace(begin=store.max_offset)
-            self._write_note(done, job)
-        return self._put(store, job, found)
+            write_note(self._place, note._replace(pending=job))
+        stored, newest = self._put(store, job, found)
+        return stored, newest or note.newest
 
     def _found(self, store: WritableStore, job: Pending) -> int:
         """How many messages of a job the log has."""
@@ -307,31 +298,9 @@ class Appending:
                             yield message
                         number += 1
 
-    # --- the note ------------------------------------------------------------------------------
-
-    def _note(self) -> tuple[int, Pending | None]:
-        """The last number that is done (-1: none), and what was begun.
-
-        :raises AppendNoteUnreadable: it is none.
-        """
-        path = self._place / _NOTE
-        try:
-            value = json.loads(brokerjson.read_text(path))
-            return _whole(value["done"]), _pending(value["pending"])
-        except FileNotFoundError:
-            return -1, None
-        except ConfigFileUnreadable as error:
-            raise AppendNoteUnreadable(path=str(path), reason=error.reason) from error
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise AppendNoteUnreadable(path=str(path), reason=_NO_NOTE) from error
-
-    def _write_note(self, done: int, pending: Pending | None) -> None:
-        value = {"done": done, "pending": None if pending is None else pending._asdict()}
-        paths.write_whole(self._place / _NOTE, json.dumps(value).encode())
-
     def _noted(self) -> set[str]:
         """The files that the note names."""
-        _, pending = self._note()
+        pending = read_note(self._place).pending
         return set() if pending is None else {name for name, _ in pending.files}
 
     def _clear(self) -> None:
@@ -345,25 +314,6 @@ class Appending:
 def transaction_name(app_id: str) -> str:
     """The directory of a job's name."""
     return f"job-{sha256(app_id.encode()).hexdigest()[:32]}"
-
-
-def _pending(value: Any) -> Pending | None:
-    """:raises ValueError, TypeError, KeyError: it is none of a note."""
-    if value is None:
-        return None
-    files = []
-    for name, messages in value["files"]:
-        if not re.fullmatch(_FILE, name):
-            raise ValueError(name)  # A note names no other files than those beside it.
-        files.append((name, _whole(messages)))
-    version, begin, timestamp = (_whole(value[name]) for name in ("version", "begin", "timestamp"))
-    return Pending(version, begin, timestamp, value["as_stored"] is True, files)
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or abs(value) > constants.LONG_MAX:
-        raise ValueError(value)
-    return value
 
 
 def _is_same(record: Record, encoded: EncodedMessage) -> bool:

@@ -1,0 +1,124 @@
+"""The note of a job that is put once: beside what is set aside for it below ``rmqctl-append/``.
+
+It says which number is done, what was begun and perhaps not ended, and by which record of the log
+the store is known again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from formats import constants
+from rmqctl.engine.files import paths
+from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.state import brokerjson
+from rmqctl.errors import ConfigFileUnreadable, RmqctlError
+
+_NOTE = "done.json"
+_FILE = r"[0-9a-f]{32}-[0-9]+-[0-9]+\.arrow"
+_NO_NOTE = "it is none of rmqctl's notes"
+
+
+class AppendNoteUnreadable(RmqctlError):
+    template = (
+        "{path} does not say what was appended: {reason}. Nothing was put. Look at the newest "
+        "messages; without that file the job is put anew, with all of its messages."
+    )
+
+
+class StoreReplaced(RmqctlError):
+    template = (
+        "{path} is of another store, or its log has lost its end since: at physical offset "
+        "{physical_offset}, where the last message of this job was put, it is not. Nothing was "
+        "put. Bring the log back; or remove {directory}, and the job begins anew, with all of the "
+        "messages that it is given."
+    )
+
+
+class Pending(NamedTuple):
+    """A job whose messages were to be put from the physical offset ``begin`` on, as far as is
+    known; ``files`` have them."""
+
+    version: int
+    begin: int
+    timestamp: int
+    as_stored: bool
+    files: list[tuple[str, int]]
+
+
+class Newest(NamedTuple):
+    """The last message that a job has put; it was on disk when the note of it was."""
+
+    physical_offset: int
+    store_timestamp: int
+
+
+class Note(NamedTuple):
+    """``done`` is the last number that is, -1 for none; ``pending`` is what was begun."""
+
+    done: int = -1
+    pending: Pending | None = None
+    newest: Newest | None = None
+
+
+def read_note(directory: Path) -> Note:
+    """The note in a directory. :raises AppendNoteUnreadable: it is none."""
+    path = directory / _NOTE
+    try:
+        value = json.loads(brokerjson.read_text(path))
+        newest = value.get("newest")
+        known = None if newest is None else Newest(*map(_whole, newest))
+        return Note(_whole(value["done"]), _pending(value["pending"]), known)
+    except FileNotFoundError:
+        return Note()
+    except ConfigFileUnreadable as error:
+        raise AppendNoteUnreadable(path=str(path), reason=error.reason) from error
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise AppendNoteUnreadable(path=str(path), reason=_NO_NOTE) from error
+
+
+def write_note(directory: Path, note: Note) -> None:
+    pending = None if note.pending is None else note.pending._asdict()
+    value = {"done": note.done, "pending": pending, "newest": note.newest}
+    paths.write_whole(directory / _NOTE, json.dumps(value).encode())
+
+
+def unreadable(directory: Path, reason: str) -> AppendNoteUnreadable:
+    return AppendNoteUnreadable(path=str(directory / _NOTE), reason=reason)
+
+
+def check_is_of(store: MessageStore, directory: Path, note: Note) -> None:
+    """Whether a store is the one of a note; where retention has deleted the message, nobody knows.
+
+    :raises StoreReplaced: it is not.
+    """
+    if note.newest is None or note.newest.physical_offset < store.min_offset:
+        return
+    place = note.newest.physical_offset
+    record = store.commit_log.find_record(place) if place < store.max_offset else None
+    if record is None or record.store_timestamp != note.newest.store_timestamp:
+        raise StoreReplaced(
+            path=str(directory / _NOTE), physical_offset=place, directory=str(directory)
+        )
+
+
+def _pending(value: Any) -> Pending | None:
+    """:raises ValueError, TypeError, KeyError: it is none of a note."""
+    if value is None:
+        return None
+    files = []
+    for name, messages in value["files"]:
+        if not re.fullmatch(_FILE, name):
+            raise ValueError(name)  # A note names no other files than those beside it.
+        files.append((name, _whole(messages)))
+    version, begin, timestamp = (_whole(value[name]) for name in ("version", "begin", "timestamp"))
+    return Pending(version, begin, timestamp, value["as_stored"] is True, files)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or abs(value) > constants.LONG_MAX:
+        raise ValueError(value)
+    return value
