@@ -39,6 +39,7 @@ SMALL = MessageStoreConfig(mapped_file_size_commit_log=4096)
 CONF = "mappedFileSizeCommitLog=4096"
 TIMES = "physical_offset", "store_timestamp"
 PLACES = ("topic", "queue_id", "queue_offset")
+STATUS = StructType().add("status", "string")
 COUNT = 100
 Place = tuple[str, int, int]
 
@@ -157,7 +158,7 @@ def test_a_time_to_come_reads_nothing(store: Path) -> None:
     bound = 4_000_000_000_000
     reader = source(store, startingTimestamp=bound).reader(schema_of(TIMES))
     assert list(reader.partitions()) == []
-    assert len(list(source(store).reader(schema_of(TIMES)).partitions())) > 3
+    assert len(list(source(store, parallelism=9).reader(schema_of(TIMES)).partitions())) > 3
 
 
 def test_a_stream_starts_at_offsets_and_keeps_them(store: Path) -> None:
@@ -215,6 +216,26 @@ def test_there_are_as_many_tasks_as_are_asked_for(store: Path) -> None:
         reader = source(store, minPartitions=wanted).reader(schema_of(PLACES))
         assert len(list(reader.partitions())) >= wanted
         assert batch(store, minPartitions=wanted) == whole
+
+
+def test_small_files_are_read_several_by_one_task(store: Path) -> None:
+    whole = batch(store, minPartitions=1)
+    files = len(list((store / "commitlog").iterdir()))
+    assert files == 8
+    for at_once, tasks in ((1, 1), (2, 2), (3, 3), (4, 4), (100, files)):
+        reader = source(store, parallelism=at_once).reader(schema_of(PLACES))
+        assert len(list(reader.partitions())) == tasks
+        assert batch(store, parallelism=at_once) == whole
+    small = source(store, parallelism=1, splitBytes=4096).reader(schema_of(PLACES))
+    assert len(list(small.partitions())) == files
+    stream = source(store, parallelism=2).streamReader(schema_of(PLACES))
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    assert len(stream.partitions(start, end)) == 2
+    (every,) = follow(store, parallelism=2)
+    assert every == whole
+    reader = source(store, structure="queue", columns="status").reader(STATUS)
+    assert sum(len(found) for one in reader.partitions() for found in reader.read(one)) == COUNT
 
 
 def test_damage_ends_a_query_that_asks_for_it(store: Path, tmp_path: Path) -> None:

@@ -116,9 +116,12 @@ def _unjudged(
     options: dict[str, str],
 ) -> DataFrame:
     """What a scan reads: conditions only skip."""
+    from rmqctl.spark.session.jobs import parallelism
+
     spark.dataSource.register(RocketMQDataSource)
     schema = ddl(structure, read)
-    reader = spark.read.format(NAME).option("structure", structure).options(**options)
+    reader = spark.read.format(NAME).option("structure", structure)
+    reader = reader.option("parallelism", parallelism(spark)).options(**options)
     if conditions:
         reader = reader.option("where", pushdown.encode(conditions))
     if isinstance(path, str):
@@ -229,6 +232,7 @@ class RocketMQDataSource(DataSource):
             clock_slack=options.number(given, "clockSlackMs", CLOCK_SLACK),
             min_partitions=options.number(given, "minPartitions", 0),
             fails_on_loss=options.flag(given, "failOnDataLoss"),
+            parallelism=options.number(given, "parallelism", 0),
         )
 
 
@@ -257,13 +261,12 @@ class RocketMQReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         from rmqctl.spark.source import splits
+        from rmqctl.spark.source.packs import packed
 
-        found: list[InputPartition] = list(splits.plan(self._settings, self._bounds))
-        return found
+        return packed(splits.plan(self._settings, self._bounds), self._settings)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from rmqctl.spark.source import splits
 
-        # Without any split Spark reads one empty partition.
-        if isinstance(partition, split.Split):
-            yield from splits.read(partition, self._settings, self._bounds, self._schema)
+        for one in split.splits_of(partition):
+            yield from splits.read(one, self._settings, self._bounds, self._schema)

@@ -42,6 +42,7 @@ OPTIONS = (
     Option("checkCrc", "bs", "`true`: `status` tells of damaged bodies; default: if they are read"),
     Option("splitBytes", "bs", "bytes of log a task, such as `64m`; default `256m`"),
     Option("minPartitions", "bs", "of the log at least so many tasks, where it is long enough"),
+    Option("parallelism", "bs", "tasks that run at once; default: the cores of the driver's host"),
     Option("failOnDataLoss", "bs", "`true`: damage ends the query; default: damage comes as rows"),
     Option("subscribe", "bs", "topics, with commas: the messages of others are left out"),
     Option("subscribePattern", "bs", "a regular expression that the whole of a topic matches"),

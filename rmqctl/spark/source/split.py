@@ -24,6 +24,7 @@ class ReadSettings:
     ``clock_slack`` are milliseconds by which store times may go back in the log; a negative one
     means that they say nothing about places. ``min_partitions``: splits of the log are smaller than
     ``split_bytes`` where there would be fewer. ``fails_on_loss``: damage ends the query.
+    ``parallelism``: how many tasks run at once; 0: as many as this machine has cores.
     """
 
     structure: str
@@ -34,6 +35,7 @@ class ReadSettings:
     clock_slack: int = CLOCK_SLACK
     min_partitions: int = 0
     fails_on_loss: bool = False
+    parallelism: int = 0
 
     def source(self, store: str) -> Source:
         """What rows say of a store; the rule of the broker's name is in :mod:`.columns`."""
@@ -57,7 +59,8 @@ class Split(InputPartition):
     ``meets_start`` and ``meets_end`` say that these places are not known to be a record's start,
     and have to be met with the neighbour. ``problem`` says that there is nothing to read: no file
     holds the stretch, or the store cannot be read. ``first_offsets`` are where a stream began to
-    read some queues: what these have before is left out.
+    read some queues: what these have before is left out. ``size`` are the bytes that are to be
+    read, as far as that is known beforehand.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Split(InputPartition):
         parts: tuple[Part, ...] = (),
         problem: str = "",
         first_offsets: QueueOffsets | None = None,
+        size: int = 0,
     ) -> None:
         super().__init__(None)
         self.store = store
@@ -81,3 +85,19 @@ class Split(InputPartition):
         self.parts = parts
         self.problem = problem
         self.first_offsets = first_offsets or {}
+        self.size = size
+
+
+class Pack(InputPartition):
+    """Small splits that one task reads one after the other."""
+
+    def __init__(self, splits: tuple[Split, ...]) -> None:
+        super().__init__(None)
+        self.splits = splits
+
+
+def splits_of(partition: InputPartition) -> tuple[Split, ...]:
+    """What a task is to read; none of the empty partition that Spark makes where there is none."""
+    if isinstance(partition, Pack):
+        return partition.splits
+    return (partition,) if isinstance(partition, Split) else ()

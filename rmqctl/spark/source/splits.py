@@ -159,6 +159,7 @@ def log_splits(
                 end=following,
                 meets_start=at != first,
                 meets_end=following != stop,
+                size=max(min(following, log_end) - at, 0),
             )
 
 
@@ -260,12 +261,12 @@ def _queue_splits(
             size += used
             if size >= limit:
                 parts.append(Part(topic, queue_id, start, number + 1))
-                yield Split(store, parts=tuple(parts))
+                yield Split(store, parts=tuple(parts), size=size)
                 parts, size, start = [], 0, number + 1
         if start < len(sizes) or not sizes:
             parts.append(Part(topic, queue_id, start, len(sizes)))
     if parts:
-        yield Split(store, parts=tuple(parts))
+        yield Split(store, parts=tuple(parts), size=size)
 
 
 def _plan_index(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> Iterator[Split]:
@@ -288,7 +289,7 @@ def _index_splits(
             last = 0  # Its reader says what is wrong.
         for at in range(1, max(last, 1) + 1, step):
             part = Part(name, 0, at, min(at + step, last + 1))
-            yield Split(store, parts=(part,))
+            yield Split(store, parts=(part,), size=(part.end - part.start) * UNIT_SIZE)
 
 
 def read(

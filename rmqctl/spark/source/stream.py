@@ -40,6 +40,7 @@ from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import split, splits
 from rmqctl.spark.source.logsplit import meet, open_log, select
 from rmqctl.spark.source.options import EARLIEST, LATEST, ONE_STORE, Following
+from rmqctl.spark.source.packs import packed
 from rmqctl.spark.source.pushdown import Bounds, QueueOffsets
 from rmqctl.spark.source.schema import batch_schema
 
@@ -169,7 +170,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield store, begin, end
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        found: list[InputPartition] = []
+        found: list[split.Split] = []
         for store, stop in end.items():
             if store == _STARTS:
                 continue
@@ -178,7 +179,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for one in splits:
                     one.first_offsets = self._starts(end, store)
                     found.append(one)
-        return found
+        return packed(found, self._settings)
 
     def _starts(self, offset: Offsets, store: str) -> QueueOffsets:
         """Where the stream began to read queues of a store, as its first offset has noted."""
@@ -205,9 +206,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from splits.log_splits(log, store, step, begin, stop, log_end=stop)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, split.Split)
-        bounds = self._bounds(partition.first_offsets)
-        yield from splits.read(partition, self._settings, bounds, self._schema)
+        for one in split.splits_of(partition):
+            bounds = self._bounds(one.first_offsets)
+            yield from splits.read(one, self._settings, bounds, self._schema)
 
     def commit(self, end: Offsets) -> None:
         """Nothing is kept for batches that are done."""
