@@ -247,6 +247,26 @@ def test_damage_does_not_stop_it(live: Live) -> None:
     assert follower.bodies[-50:] == live.bodies[-50:]
 
 
+@pytest.mark.parametrize("begins", ["startingOffsets", "startingTimestamp"])
+def test_a_first_batch_that_was_killed_is_the_same_again(live: Live, begins: str) -> None:
+    """Spark asks again where the stream begins, and by then the latest is another place."""
+    options = {begins: "latest" if begins == "startingOffsets" else "4000000000000"}
+    live.put(3)
+    first = reader_of(live.root, **options)
+    start = first.initialOffset()
+    live.put(5)
+    end = first.latestOffset(start, ReadAllAvailable())
+    expected = rows_between(first, start, end)
+    assert [row["body"] for row in expected] == live.bodies[3:8]
+    live.put(4)
+    again = reader_of(live.root, **options)
+    asked = again.initialOffset()
+    assert asked != start
+    assert rows_between(again, asked, end) == expected
+    later = again.latestOffset(end, ReadAllAvailable())
+    assert [row["body"] for row in rows_between(again, end, later)] == live.bodies[8:]
+
+
 def test_a_log_that_was_cut_is_refused(live: Live) -> None:
     live.put(3)
     follower = Follower(live.root)

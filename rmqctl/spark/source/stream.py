@@ -44,10 +44,13 @@ from rmqctl.spark.source.packs import packed
 from rmqctl.spark.source.pushdown import Bounds, QueueOffsets
 from rmqctl.spark.source.schema import batch_schema
 
-#: A physical offset for each store; under :data:`_STARTS`, by store, where its queues began.
+#: A physical offset for each store; under :data:`_STARTS`, by store, where its queues began, and
+#: under :data:`_BEGAN` where the log did, if asking again may give another answer.
 Offsets = dict[str, Any]
 #: No store is called so: it would be a pattern.
 _STARTS = "*startingOffsets"
+#: The same: physical offsets by store, where the stream began.
+_BEGAN = "*began"
 #: A store, and from where to where in its log.
 _Stretch = tuple[str, int, int]
 
@@ -75,11 +78,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:
         start = self._following.start
         if start == "latest":
-            return self._ends()
+            return _noted(self._ends())
         if isinstance(start, dict):
             return self._at_queue_offsets(start)
         if isinstance(start, int):
-            return {store: self._place_in_time(store, log, start) for store, log in self._logs()}
+            places = self._logs()
+            return _noted({store: self._place_in_time(store, log, start) for store, log in places})
         return {store: log.min_offset for store, log in self._logs()}
 
     def _at_queue_offsets(self, start: QueueOffsets) -> Offsets:
@@ -171,8 +175,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         found: list[split.Split] = []
+        if start.get(_BEGAN) != end.get(_BEGAN):
+            # A first batch that was not ended: Spark has asked anew where the stream begins.
+            start = start | end.get(_BEGAN, {})
         for store, stop in end.items():
-            if store == _STARTS:
+            if store in (_STARTS, _BEGAN):
                 continue
             with self._log(store) as log:
                 splits = self._splits(log, store, start.get(store, log.min_offset), stop)
@@ -237,6 +244,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._log(store) as log:
             place = meet(log, wanted, self._settings.config)
         return min(max(place, begin), end)
+
+
+def _noted(first: Offsets) -> Offsets:
+    """Where a stream begins, which the ends of its batches say, too."""
+    return first | {_BEGAN: first}
 
 
 def place_in_time(log: CommitLog, timestamp: int, clock_slack: int) -> int | None:
