@@ -140,19 +140,24 @@ class Engine:
     def close(self) -> None:
         self._process.communicate()
 
-    def open(self, root: Path, settings: Row) -> EngineStore:
-        return EngineStore(self, root, settings)
+    def open(self, root: Path, settings: Row, *, delivers: bool = False) -> EngineStore:
+        return EngineStore(self, root, settings, delivers)
 
 
 class EngineStore:
     """A directory on which the engine is started. ``is_open`` is false when it refused to start;
-    ``why`` says more when it had loaded and the lock was somebody else's."""
+    ``why`` says more when it had loaded and the lock was somebody else's.
 
-    def __init__(self, engine: Engine, root: Path, settings: Row) -> None:
+    :param delivers: 4.9.3 delivers delayed messages that are due, from the second second on.
+    """
+
+    def __init__(self, engine: Engine, root: Path, settings: Row, delivers: bool) -> None:
         self.engine = engine
         self.root = root
         self.name = str(root)
-        answer = engine.ask("open", store=self.name, root=str(root), config=settings)
+        answer = engine.ask(
+            "open", store=self.name, root=str(root), config=settings, delivers=delivers
+        )
         self.is_loaded: bool = answer["loaded"]
         self.is_open: bool = answer["started"]
         self.why: str = answer.get("why", "")

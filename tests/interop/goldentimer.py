@@ -31,7 +31,7 @@ from tests.interop.stores import config_of
 VERSION = "5.3.3"
 TOPIC = "orders"
 WHEEL_TOPIC = "rmq_sys_wheel_timer"
-#: Nine units and a blank in a file of the timer log.
+#: Nine units and a blank in a file of the timer log; each second a word in the check point.
 SIZES: Row = {
     "mappedFileSizeCommitLog": 65536,
     "mappedFileSizeConsumeQueue": 1000,
@@ -39,6 +39,7 @@ SIZES: Row = {
     "maxIndexNum": 1000,
     "mappedFileSizeTimerLog": 520,
     "timerMaxDelaySec": 30 * 86400,
+    "timerFlushIntervalMs": 1000,
 }
 HOUR = 3_600_000
 _PATIENCE_SECONDS = 120

@@ -126,9 +126,9 @@ def end_transactions(engine: Engine, here: list[str]) -> list[Row]:
     assert engine.ask("transact", messages=halves) == ["SEND_OK"] * len(halves)
     got = consume(engine, "cashier", "paid", 1)
     # The producer does not wait for the broker to note the ends.
-    for _ in range(100):
-        if len(rows_of("transaction", "ls", *here, kind="half_message")) == 1:
-            break
+    end = time.monotonic() + 120
+    while len(rows_of("transaction", "ls", *here, kind="half_message")) != 1:
+        assert time.monotonic() < end, "the broker does not note the ends of transactions"
         time.sleep(0.1)
     return got
 

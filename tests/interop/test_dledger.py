@@ -33,7 +33,8 @@ def test_a_member_reads_and_goes_on_with_what_is_rebuilt(
     messages = Messages(chance, values, engine.version)
     plain = {name: value for name, value in values.items() if name not in DLEDGER}
     store = engine.open(root, plain)
-    store.put(messages.take(40))
+    # A last message without a unit would be indexed again by 5.3.3's next start.
+    store.put([*messages.take(39), messages.plain()])
     store.shutdown()
     store = engine.open(root, values)
     store.put(messages.take(60))

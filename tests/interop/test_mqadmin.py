@@ -54,7 +54,7 @@ def await_rates(engine: Engine, address: str, broker: str) -> None:
     """A broker says nothing of itself before it has looked at its rates for the first time, a
     second after its start."""
     command = ["broker.BrokerStatusSubCommand", "-b", broker]
-    for _ in range(200):
+    for _ in range(1200):
         (said,) = engine.ask("admin", address=address, commands=[command])
         if "commitLogMaxOffset" in said:
             return

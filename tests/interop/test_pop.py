@@ -41,18 +41,22 @@ def predicted(root: Path) -> set[tuple[str, str]]:
 
 @pytest.mark.proves("pop")
 def test_what_is_not_acknowledged_comes_back(engine: Engine, tmp_path: Path) -> None:
-    """On a machine so slow that some has come back before the stop, that and the rest."""
-    root = tmp_path / "store"
+    """On a machine so slow that some has come back before the stop, that and the rest; on one so
+    slow that the acknowledgement came too late, all three."""
+    root, seconds = tmp_path / "store", 4
     popstore.start(engine, root, popstore.VALUES, ["orders"])
     popstore.send(engine, "orders", 0, 4)
-    taken = popstore.pop(engine, "orders", 0, 3, 4)
+    begin = time.monotonic()
+    taken = popstore.pop(engine, "orders", 0, 3, seconds)
     popstore.ack(engine, taken[1:2])
+    counts = {2} if time.monotonic() - begin < seconds else {2, 3}
     engine.ask("stop")
     before, said = set(popstore.given_back(root)), predicted(root)
-    assert len(before | said) == 2
+    assert len(before | said) in counts
+    # A stop that comes between the retry and the note of it has the message given back again.
     assert set(popstore.bring_back(engine, root)) == said
     assert predicted(root) == set()
-    assert len(popstore.given_back(root)) == 2
+    assert set(popstore.given_back(root)) == before | said
 
 
 @pytest.mark.nightly

@@ -66,7 +66,8 @@ def test_a_broker_with_file_queues_goes_on(engine: Engine, tmp_path: Path) -> No
         "consume", topic="bills", group="readers", expression="*", count=1, failing=False
     )
     assert (row["queueOffset"], row["queueId"]) == (5, 0)
-    assert engine.ask("offsets")["bills@readers"] == {"0": 6}
+    # Of the empty queue the broker knows something when a pull of it has been answered.
+    assert engine.ask("offsets")["bills@readers"]["0"] == 6
     engine.ask("stop")
     assert_clean(root, config_of(rocksstore.VALUES), ("not-understood", "log-starts-late"))
 

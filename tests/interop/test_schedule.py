@@ -77,13 +77,13 @@ def test_schedule_deliver(engine: Engine, chance: random.Random, tmp_path: Path)
     run = Rmqctl(root, values)
     *_, summary = run("schedule", "deliver")
     assert (summary["due"], summary["delivered"]) == (30, 30)
-    other = engine.open(by_engine, values)
+    other = engine.open(by_engine, values, delivers=True)
     by_its_service = wait_for(other, 30)
     other.shutdown()
 
     # A message of the level that is delivered, and one of a level that was never looked at.
     put(root, values, [*delayed(messages, 1, 2), *delayed(messages, 1, 1)])
-    store = engine.open(root, values)
+    store = engine.open(root, values, delivers=True)
     assert store.is_open
     found = wait_for(store, 32)
     said = assert_agree(store, values)

@@ -15,6 +15,7 @@ import org.apache.commons.cli.PosixParser;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.impl.consumer.ProcessQueue;
 import org.apache.rocketmq.client.impl.consumer.RebalanceImpl;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -100,10 +101,20 @@ final class Admin {
                 got.wait(Math.max(end - System.currentTimeMillis(), 1));
             }
         }
-        while (!hasItsQueues() && System.currentTimeMillis() < end) {
+        while (!(isKnown(MixAll.getRetryTopic(group)) && hasItsQueues()) && System.currentTimeMillis() < end) {
             Thread.sleep(20);
         }
         return new JsonObject();
+    }
+
+    /** Whether the name server knows a topic: that of a group's retries the broker makes when it first
+     * hears of the group, and the consumer would ask for it again half a minute later. */
+    private static boolean isKnown(String topic) {
+        try {
+            return !consumer.fetchSubscribeMessageQueues(topic).isEmpty();
+        } catch (MQClientException unknown) {
+            return false;
+        }
     }
 
     /** Whether the consumer has been given the queues that it knows, which a thread of its own does, and

@@ -4,13 +4,9 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import io.openmessaging.storage.dledger.DLedgerServer;
-import io.openmessaging.storage.dledger.store.file.DLedgerMmapFileStore;
 import java.io.IOException;
-import java.io.UncheckedIOException;
-import java.lang.reflect.Field;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
-import java.net.ServerSocket;
 import java.net.UnknownHostException;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -42,6 +38,8 @@ abstract class Engine {
      * be full within one.
      */
     private static final int PACE = 40;
+    /** So often a dispatch that gets no further has looked at the log; a thousandth of a second each. */
+    private static final int LOOKS = 300;
     /** So long anything may take that is only slow. */
     static final int PATIENCE_MILLIS = 60_000;
 
@@ -49,14 +47,21 @@ abstract class Engine {
     MessageStoreConfig config;
     /** Whether the store is that of a broker in controller mode. */
     boolean isControlled;
+    /**
+     * Whether 4.9.3's store delivers delayed messages, as it does from the second second on: those of a
+     * store that was killed are due then, for its recovery does not know the levels yet. Who looks at a
+     * store would see more of it the longer he took.
+     */
+    boolean delivers;
 
-    static Engine create(String root, JsonObject settings) throws Exception {
+    static Engine create(String root, JsonObject settings, boolean delivers) throws Exception {
         String name = "interop.Engine" + System.getProperty("interop.engine");
         Engine engine = (Engine) Class.forName(name).getDeclaredConstructor().newInstance();
         // A put fails that has waited five seconds for a new file of the log, else.
-        field(AllocateMappedFileService.class, "waitTimeOut").setInt(null, PATIENCE_MILLIS);
+        Settling.field(AllocateMappedFileService.class, "waitTimeOut").setInt(null, PATIENCE_MILLIS);
         engine.config = config(root, settings);
         engine.isControlled = settings.has("enableControllerMode");
+        engine.delivers = delivers;
         engine.open();
         int[] dispatched = {0};
         engine.store.getDispatcherList().add(message -> {
@@ -79,7 +84,7 @@ abstract class Engine {
         throw new UnsupportedOperationException("this version has no timers");
     }
 
-    static MessageStoreConfig config(String root, JsonObject settings) {
+    static MessageStoreConfig config(String root, JsonObject settings) throws IOException {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(root);
         config.setStorePathCommitLog(root + "/commitlog");
@@ -87,24 +92,19 @@ abstract class Engine {
         // A machine that is busy is no disk that hangs: 5 seconds and 1, else.
         config.setSyncFlushTimeout(PATIENCE_MILLIS);
         config.setOsPageCacheBusyTimeOutMills(PATIENCE_MILLIS);
+        // Nor is anything deleted by the clock, from the second minute on, but where it is said when.
+        config.setDeleteWhen("99");
+        config.setDiskMaxUsedSpaceRatio(95);
         Properties properties = new Properties();
         for (Map.Entry<String, JsonElement> setting : settings.entrySet()) {
             properties.setProperty(setting.getKey(), setting.getValue().getAsString());
         }
         MixAll.properties2Object(properties, config);
         if (config.isEnableDLegerCommitLog() && config.getdLegerPeers() == null) {
-            config.setdLegerPeers(config.getdLegerSelfId() + "-127.0.0.1:" + freePort());
+            // A group of one member, to whom nobody else talks.
+            config.setdLegerPeers(config.getdLegerSelfId() + "-127.0.0.1:" + Node.freePort());
         }
         return config;
-    }
-
-    /** A port for a group of one member, to whom nobody else talks. */
-    private static int freePort() {
-        try (ServerSocket socket = new ServerSocket(0)) {
-            return socket.getLocalPort();
-        } catch (IOException problem) {
-            throw new UncheckedIOException(problem);
-        }
     }
 
     /** Makes the store of this version with its configuration. */
@@ -209,37 +209,41 @@ abstract class Engine {
 
     /**
      * Starts the loaded store; null, or what went wrong. With a log that it cannot dispatch the engine
-     * waits for ever: then its process is of no more use. It does that when it has dispatched nothing
-     * in ten seconds.
+     * waits for ever: then its process is of no more use.
+     *
+     * @throws OutOfMemoryError a record, whatever it says, is the size of an array
      */
-    String start() throws InterruptedException {
-        String[] why = {"it does not come to an end"};
+    String start() throws Exception {
+        Throwable[] problem = {null};
         Thread starter = new Thread(() -> {
             try {
                 store.start();
-                why[0] = null;
-            } catch (Exception problem) {
-                why[0] = problem.toString();
+            } catch (Throwable thrown) {
+                problem[0] = thrown;
             }
         });
         starter.setDaemon(true);
         starter.start();
-        long before = -1;
-        for (long behind = -2; starter.isAlive() && behind != before; ) {
-            before = behind;
-            starter.join(10_000);
-            behind = store.dispatchBehindBytes();
+        Settling settling = new Settling(store);
+        while (starter.isAlive() && !settling.isStuck(LOOKS)) {
+            starter.join(20);
         }
-        if (why[0] == null && store.getCommitLog() instanceof DLedgerCommitLog) {
+        if (starter.isAlive()) {
+            return "it does not come to an end";
+        }
+        if (problem[0] instanceof OutOfMemoryError) {
+            throw (OutOfMemoryError) problem[0];
+        }
+        if (problem[0] == null && store.getCommitLog() instanceof DLedgerCommitLog) {
             awaitLeader(((DLedgerCommitLog) store.getCommitLog()).getdLedgerServer());
         }
-        return why[0];
+        return problem[0] == null ? null : problem[0].toString();
     }
 
     /** Waits until the group's only member leads it, and all that it holds is committed. */
     private static void awaitLeader(DLedgerServer server) throws InterruptedException {
         long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
-        while (!server.getMemberState().isLeader() || isCommitting(server)) {
+        while (!server.getMemberState().isLeader() || Settling.isCommitting(server)) {
             if (System.currentTimeMillis() > patience) {
                 throw new IllegalStateException("the member does not become the group's leader");
             }
@@ -247,67 +251,9 @@ abstract class Engine {
         }
     }
 
-    /**
-     * Whether entries wait to be committed. A member that is alone answers a put before that, and its
-     * store has no end and no dispatch behind what is committed. The position is set after the index, and
-     * is -1 while there is no entry at all.
-     */
-    private static boolean isCommitting(DLedgerServer server) {
-        DLedgerMmapFileStore entries = (DLedgerMmapFileStore) server.getdLedgerStore();
-        return entries.getCommittedIndex() < entries.getLedgerEndIndex()
-            || entries.getLedgerEndIndex() >= 0
-                && entries.getCommittedPos() < entries.getDataFileList().getMaxWrotePosition();
-    }
-
-    private boolean isCommitting() {
-        return store.getCommitLog() instanceof DLedgerCommitLog
-            && isCommitting(((DLedgerCommitLog) store.getCommitLog()).getdLedgerServer());
-    }
-
-    /**
-     * Waits until every entry is committed, every record has its unit and its index items, the log its
-     * next files, and a full index file its header: what lies on disk then does not depend on who has
-     * come how far.
-     */
+    /** As {@link Settling#await}. */
     void settle() throws Exception {
-        long patience = System.currentTimeMillis() + PATIENCE_MILLIS;
-        while (isCommitting() || store.dispatchBehindBytes() > 0 || isMakingFiles() || isFlushingIndex()) {
-            if (System.currentTimeMillis() > patience) {
-                throw new IllegalStateException("the engine does not get on with its dispatch");
-            }
-            Thread.sleep(1);
-        }
-    }
-
-    /** Whether files of the log were asked for that are not there yet. */
-    private boolean isMakingFiles() throws Exception {
-        Object service = field(DefaultMessageStore.class, "allocateMappedFileService").get(store);
-        Map<?, ?> asked = (Map<?, ?>) field(AllocateMappedFileService.class, "requestTable").get(service);
-        for (Object request : asked.values()) {
-            if (field(request.getClass(), "mappedFile").get(request) == null) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    /** A thread of its own does that (IndexService#getAndCreateLastIndexFile). */
-    private static boolean isFlushingIndex() {
-        ThreadGroup group = Thread.currentThread().getThreadGroup();
-        Thread[] threads = new Thread[2 * group.activeCount() + 16];
-        int count = group.enumerate(threads);
-        for (int number = 0; number < count; number++) {
-            if (threads[number].getName().equals("FlushIndexFileThread")) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private static Field field(Class<?> owner, String name) throws NoSuchFieldException {
-        Field field = owner.getDeclaredField(name);
-        field.setAccessible(true);
-        return field;
+        new Settling(store).await();
     }
 
     /**
@@ -315,7 +261,7 @@ abstract class Engine {
      * may end; the interrupt cuts that short, as the engine provides for.
      */
     JsonObject shutdown() throws Exception {
-        settle();
+        new Settling(store).awaitTheEnd();
         Thread.currentThread().interrupt();
         store.shutdown();
         Thread.interrupted();

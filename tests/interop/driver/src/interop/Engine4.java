@@ -9,6 +9,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.schedule.ScheduleMessageService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** 4.9.3. */
@@ -17,6 +18,31 @@ final class Engine4 extends Engine {
     void open() throws Exception {
         BrokerStatsManager statistics = new BrokerStatsManager("interop", false);
         store = new DefaultMessageStore(config, statistics, (t, q, o, c, s, f, p) -> { }, new BrokerConfig());
+        if (!delivers) {
+            Settling.field(DefaultMessageStore.class, "scheduleMessageService").set(store, new Resting(store));
+        }
+    }
+
+    /** Knows the delay levels, and delivers nothing. */
+    private static final class Resting extends ScheduleMessageService {
+        private boolean isStarted;
+
+        Resting(DefaultMessageStore store) {
+            super(store);
+        }
+
+        @Override
+        public void start() {
+            isStarted = true;
+        }
+
+        @Override
+        public void shutdown() {
+            if (isStarted) {
+                isStarted = false;
+                persist();
+            }
+        }
     }
 
     @Override

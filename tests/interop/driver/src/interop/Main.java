@@ -169,7 +169,9 @@ public final class Main {
      * it then goes no further: "why" says what stopped it.
      */
     private JsonElement open(JsonObject request) throws Exception {
-        Engine engine = Engine.create(request.get("root").getAsString(), request.getAsJsonObject("config"));
+        Engine engine = Engine.create(
+            request.get("root").getAsString(), request.getAsJsonObject("config"),
+            request.get("delivers").getAsBoolean());
         JsonObject answer = new JsonObject();
         boolean loaded = engine.store.load();
         answer.addProperty("loaded", loaded);

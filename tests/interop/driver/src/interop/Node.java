@@ -36,6 +36,7 @@ import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
+import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A name server and a broker on loopback, with a producer and push consumers. */
@@ -68,6 +69,13 @@ final class Node {
         nameServer.start();
 
         MessageStoreConfig store = Engine.config(root, settings);
+        if (!settings.has("timerFlushIntervalMs")) {
+            // 5.x compares its wheel of 38 MB with the file byte by byte each second, else, which takes
+            // half of that.
+            Properties seldom = new Properties();
+            seldom.setProperty("timerFlushIntervalMs", "3600000");
+            MixAll.properties2Object(seldom, store);
+        }
         BrokerConfig config = new BrokerConfig();
         config.setNamesrvAddr(address);
         config.setBrokerName(NAME);
@@ -104,15 +112,17 @@ final class Node {
     }
 
     /**
-     * A port with a free one two below it, which a broker takes for itself. Both are taken a second
-     * later only: so they are none that the system gives to others meanwhile, which begin at 32768, and
-     * of a range of this process.
+     * A port with two free ones below it, which a broker takes for its slaves and for itself. They are
+     * taken a second later only: so they are none that the system gives to others meanwhile, which begin
+     * at 32768, and of a range of this process.
      */
-    static int freePort() throws IOException {
+    static synchronized int freePort() throws IOException {
         int first = 10_000 + (int) (ProcessHandle.current().pid() % 400) * 50;
         for (int tries = 0; tries < 16; tries++) {
             int port = first + 2 + 3 * (portsAsked++ % 16);
-            try (ServerSocket one = new ServerSocket(port); ServerSocket other = new ServerSocket(port - 2)) {
+            try (ServerSocket one = new ServerSocket(port);
+                ServerSocket second = new ServerSocket(port - 1);
+                ServerSocket third = new ServerSocket(port - 2)) {
                 return port;
             } catch (IOException taken) {
                 // The next pair is tried.
@@ -285,10 +295,11 @@ final class Node {
         return Main.GSON.toJsonTree(broker.getConsumerOffsetManager().getOffsetTable());
     }
 
-    void stop() {
+    void stop() throws Exception {
         if (producer != null) {
             producer.shutdown();
         }
+        new Settling((DefaultMessageStore) broker.getMessageStore()).awaitQuiet();
         broker.shutdown();
         nameServer.shutdown();
     }

@@ -7,6 +7,7 @@ import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
+import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -47,7 +48,8 @@ final class Slave {
         return broker.getMessageStore().getMaxPhyOffset();
     }
 
-    void stop() {
+    void stop() throws Exception {
+        new Settling((DefaultMessageStore) broker.getMessageStore()).awaitQuiet();
         broker.shutdown();
     }
 }
