@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,10 @@ _COMMON: dict[str, Any] = {
 _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 2 << 30 and os.access(_MEMORY, os.W_OK):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+# Where the environment wants nothing kept that Python compiles, each of the hundreds of processes
+# that the tests start would compile all of rmqctl that it imports, and each worker all tests.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,6 +72,23 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(seeds.profile())
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = seeds.seed()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In a new clone each of several workers would compile all tests, at the same pace: so each of
+    them begins somewhere else, and later finds what the others have compiled."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    top = Path(__file__).parent
+    paths = sorted(top.rglob("test_*.py"))
+    first = int(worker["workerid"].removeprefix("gw")) * len(paths) // worker["workercount"]
+    for path in paths[first:] + paths[:first]:
+        name = ".".join(path.relative_to(top.parent).with_suffix("").parts)
+        try:
+            importlib.import_module(name)
+        except (Exception, pytest.skip.Exception):
+            continue  # It is imported again when its tests are collected, which says why.
 
 
 @pytest.hookimpl(optionalhook=True)
