@@ -111,6 +111,7 @@ _LONG_GROUPS = (
     "spark-processes",
     "spark-cluster",
     "interop-5.3.3",
+    "rooms",
 )
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+#: One process reads all of the source, and not each.
+pytestmark = pytest.mark.xdist_group("rooms")
 TOP = Path(__file__).parents[2]
 #: What each room may import of the others.
 ROOMS = {
@@ -118,18 +120,28 @@ def sources(room: str) -> list[Path]:
     return [path] if path.suffix else sorted(path.rglob("*.py"))
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports anywhere, for type checking too."""
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+@functools.cache
+def imported(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """What imports anything in a file, anywhere, for type checking too."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+@functools.cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Every module that a file imports."""
+    found: list[str] = []
+    for node in imported(path):
         if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
-            assert node.module is not None
-            if node.module == "rmqctl":
-                yield from (f"rmqctl.{name.name}" for name in node.names)
-            else:
-                yield node.module
+            found += [name.name for name in node.names]
+            continue
+        assert node.level == 0, f"{path}: a relative import"
+        assert node.module is not None
+        if node.module == "rmqctl":
+            found += [f"rmqctl.{name.name}" for name in node.names]
+        else:
+            found.append(node.module)
+    return tuple(found)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -152,20 +164,19 @@ def house_of(path: Path) -> str:
     return ".".join(path.relative_to(TOP).with_suffix("").parts)
 
 
-def used_modules(path: Path) -> set[str]:
+@functools.cache
+def used_modules(path: Path) -> frozenset[str]:
     """Modules of this project that a file imports, by their own names."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names = [node.module, *(f"{node.module}.{name.name}" for name in node.names)]
+    for node in imported(path):
+        names = [name.name for name in node.names]
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{name}" for name in names] + [str(node.module)]
         for name in names:
             place = TOP / name.replace(".", "/")
             if place.with_suffix(".py").is_file():
                 found.add(name)
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("house", FLOORS)
