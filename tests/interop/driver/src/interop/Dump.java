@@ -22,7 +22,6 @@ import java.util.TreeSet;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.store.ConsumeQueue;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.QueryMessageResult;
@@ -69,7 +68,7 @@ final class Dump {
         Map<String, ? extends Map<Integer, ?>> table = store.getConsumeQueueTable();
         for (String topic : new TreeSet<>(table.keySet())) {
             for (Map.Entry<Integer, ?> entry : new TreeMap<>(table.get(topic)).entrySet()) {
-                rows.add(queueEnds(topic, entry.getKey(), (ConsumeQueue) entry.getValue()));
+                rows.add(queueEnds(topic, entry.getKey(), new QueueUnits(entry.getValue())));
             }
         }
         return rows;
@@ -82,11 +81,11 @@ final class Dump {
         return row;
     }
 
-    private static JsonObject queueEnds(String topic, int queueId, ConsumeQueue queue) {
+    private static JsonObject queueEnds(String topic, int queueId, QueueUnits queue) {
         JsonObject row = placed("queue", topic, queueId);
-        row.addProperty("minOffset", queue.getMinOffsetInQueue());
-        row.addProperty("maxOffset", queue.getMaxOffsetInQueue());
-        row.addProperty("maxPhysicOffset", queue.getMaxPhysicOffset());
+        row.addProperty("minOffset", queue.min());
+        row.addProperty("maxOffset", queue.max());
+        row.addProperty("maxPhysicOffset", queue.maxPhysic());
         return row;
     }
 
@@ -204,9 +203,9 @@ final class Dump {
         Map<String, ? extends Map<Integer, ?>> table = store.getConsumeQueueTable();
         for (String topic : new TreeSet<>(table.keySet())) {
             for (Map.Entry<Integer, ?> entry : new TreeMap<>(table.get(topic)).entrySet()) {
-                ConsumeQueue queue = (ConsumeQueue) entry.getValue();
-                long min = queue.getMinOffsetInQueue();
-                long max = queue.getMaxOffsetInQueue();
+                QueueUnits queue = new QueueUnits(entry.getValue());
+                long min = queue.min();
+                long max = queue.max();
                 print(out, queueEnds(topic, entry.getKey(), queue));
                 for (long at = min; at < max; at++) {
                     units += unit(out, queue, topic, entry.getKey(), at);
@@ -228,23 +227,18 @@ final class Dump {
         return row;
     }
 
-    private int unit(PrintWriter out, ConsumeQueue queue, String topic, int queueId, long at) {
-        SelectMappedBufferResult part = queue.getIndexBuffer(at);
-        if (part == null) {
+    private int unit(PrintWriter out, QueueUnits queue, String topic, int queueId, long at) {
+        long[] unit = queue.unit(at);
+        if (unit == null) {
             return 0;
         }
-        try {
-            ByteBuffer unit = part.getByteBuffer();
-            JsonObject row = placed("unit", topic, queueId);
-            row.addProperty("queueOffset", at);
-            row.addProperty("physicalOffset", unit.getLong());
-            row.addProperty("size", unit.getInt());
-            row.addProperty("tagsCode", unit.getLong());
-            print(out, row);
-            return 1;
-        } finally {
-            part.release();
-        }
+        JsonObject row = placed("unit", topic, queueId);
+        row.addProperty("queueOffset", at);
+        row.addProperty("physicalOffset", unit[0]);
+        row.addProperty("size", unit[1]);
+        row.addProperty("tagsCode", unit[2]);
+        print(out, row);
+        return 1;
     }
 
     private void get(PrintWriter out, String topic, int queueId, long offset) {
