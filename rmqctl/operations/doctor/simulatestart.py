@@ -111,7 +111,7 @@ def _check_playable(root: Path, config: MessageStoreConfig) -> None:
     reason = ""
     if dledger_logs(root) or config.enable_d_leger_commit_log:
         reason = "a DLedger group keeps its log"
-    elif queues_not_understood(root)(None):
+    elif queues_not_understood(root):
         reason = "its broker keeps queues in RocksDB"
     else:
         try:
