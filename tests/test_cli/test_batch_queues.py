@@ -176,3 +176,33 @@ def test_a_rebuild_keeps_where_a_queue_ended(cli: Cli, root: Path, tmp_path: Pat
     assert golden_data.tree_content(root / "batchconsumequeue") == made
     assert [row.get("max_offset") for row in call(cli, root, "queues").rows] == ends
     assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_nothing_is_put_behind_what_a_batch_queue_lacks(
+    cli: Cli, root: Path, is_clean: bool
+) -> None:
+    """A broker would never dispatch it then."""
+    # The newest of all records but for one of `Plain`, which goes, too.
+    path = root / f"batchconsumequeue/{TOPIC}/1/{460:020d}"
+    whole = golden_data.tree_content(root / "batchconsumequeue")
+    path.write_bytes(path.read_bytes()[: 9 * 46] + bytes(46))
+    for queue in (root / "consumequeue/Plain").iterdir():
+        (queue / f"{0:020d}").write_bytes(bytes(1000))
+    if not is_clean:
+        (root / "abort").touch()
+        (root / "checkpoint").unlink()
+    before = golden_data.tree_content(root)
+    for line in (
+        ("put", "--topic", "Plain", "--body", "x"),
+        ("rebuild", "all", "--missing"),
+        ("rebuild", "all", "--missing", "--dry-run"),
+    ):
+        done = call(cli, root, *line)
+        assert done.code == 5 and "rebuild queues --in-place" in done.err
+        assert "physical offset 16384" in done.err
+        assert golden_data.tree_content(root) == before
+    assert call(cli, root, "rebuild", "queues", "--in-place", "--yes").code == 0
+    assert golden_data.tree_content(root / "batchconsumequeue") == whole
+    assert call(cli, root, "put", "--topic", "Plain", "--body", "x").code == 0
+    assert call(cli, root, "verify").code == 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
@@ -23,24 +24,36 @@ from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.log.end import check_end
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.model import StartPlan
 from rmqctl.engine.write.context import WriteContext
 from rmqctl.engine.write.storeflusher import StoreFlusher
 from rmqctl.errors import CannotWrite, CommitLogMissing, QueueHasHole
 
 
-def check(plan: StartPlan, root: Path, log: CommitLog) -> None:
+def check(
+    plan: StartPlan,
+    root: Path,
+    log: CommitLog,
+    dispatcher: Dispatcher,
+    config: MessageStoreConfig,
+) -> None:
     """Refuses what would lose something; nothing was changed.
 
     :raises CommitLogMissing: there are units, and no log.
     :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
+    :raises BatchQueueBehind: messages of a batch queue are not dispatched yet.
     """
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
     check_end(plan.end)
     for hole in plan.holes:
         raise QueueHasHole(topic=hole.topic, queue_id=hole.queue_id, queue_offset=hole.queue_offset)
+    if dispatcher.batch_topics:
+        from rmqctl.engine.write.batchtail import check_batch_queues
+
+        check_batch_queues(root, config, log, dispatcher, (plan.dispatch_from, plan.end.offset))
 
 
 class Recovery:

@@ -1,0 +1,69 @@
+"""Records of batch queues (5.x) that are not dispatched yet. Nothing here writes such queues, and a
+broker dispatches nothing that lies before the newest unit of any queue: what is put behind these
+records would keep them from their consumers for good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqctl.engine.dispatch.rules import Dispatcher
+from rmqctl.engine.files import paths
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.batchqueue import BATCH_UNIT, BatchConsumeQueue
+from rmqctl.engine.settings.filesizes import batch_queue_file_size
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import DamagedStore
+
+
+class BatchQueueBehind(DamagedStore):
+    """A batch queue lacks the newest messages, which only its broker, or a rebuild, brings in."""
+
+    template = (
+        "queue {queue_id} of topic {topic!r}, a batch queue (5.x), lacks the message at physical "
+        "offset {physical_offset}, and would never get it once something is put behind that. "
+        "Nothing was changed. Let its broker start once, or make its queues anew: `rmqctl rebuild "
+        "queues --in-place`."
+    )
+
+
+def check_batch_queues(
+    root: Path,
+    config: MessageStoreConfig,
+    log: CommitLog,
+    dispatcher: Dispatcher,
+    stretch: tuple[int, int],
+) -> None:
+    """Looks at a stretch of the log, from a record on, that is about to be dispatched.
+
+    :raises BatchQueueBehind: a record there has no unit in its batch queue.
+    """
+    if not dispatcher.batch_topics or stretch[0] >= stretch[1]:
+        return
+    from rmqctl.engine.dispatch.batches import batch_queue_units
+    from rmqctl.engine.scan.batch import Batch
+    from rmqctl.engine.scan.scanner import Scanner
+
+    newest: dict[tuple[str, int], int] = {}
+    for entry in Scanner(log).scan(*stretch):
+        if not isinstance(entry, Batch):
+            continue
+        for key, stored in batch_queue_units(entry, dispatcher).items():
+            if key not in newest:
+                newest[key] = _newest_record(root, config, *key)
+            for physical_offset, *_ in BATCH_UNIT.iter_unpack(stored):
+                if physical_offset > newest[key]:
+                    topic, queue_id = key
+                    raise BatchQueueBehind(
+                        topic=topic, queue_id=queue_id, physical_offset=physical_offset
+                    )
+
+
+def _newest_record(root: Path, config: MessageStoreConfig, topic: str, queue_id: int) -> int:
+    """Where the record of a queue's last unit starts; -1 without units."""
+    where = root / paths.BATCH_CONSUME_QUEUE / topic / str(queue_id)
+    if not where.is_dir():
+        return -1
+    queue = BatchConsumeQueue(where, topic, queue_id, batch_queue_file_size(root, config))
+    last = queue.unit(queue.end - 1)
+    queue.close()
+    return -1 if last is None else last.physical_offset
