@@ -1,4 +1,4 @@
-"""Batch queues: rebuilt with the engine's bytes, and the engine goes on with them."""
+"""Batch queues: pulled as the engine answers, rebuilt with its bytes, and it goes on with them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.filters.tags import TagFilter
+from rmqctl.engine.messagestore import MessageStore
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
 from tests.golden_data import tree_content
 from tests.interop import batchstore
-from tests.interop.engine import Engine
+from tests.interop.engine import Engine, Row
 from tests.interop.stores import assert_clean, config_of
 
 pytestmark = pytest.mark.parametrize(
@@ -36,3 +38,39 @@ def test_the_engine_goes_on_with_what_was_rebuilt(engine: Engine, tmp_path: Path
             root,
             config,
         )
+
+
+@pytest.mark.proves("batch-queues", level="partly")
+def test_pulls_are_answered_as_by_the_engine(engine: Engine, tmp_path: Path) -> None:
+    """From every queue offset, few messages and many, and by tags."""
+    root, config = tmp_path / "store", config_of(batchstore.VALUES)
+    batchstore.write(engine, root)
+    tags = (None, "t1", "t2 || t3")
+    asked: list[Row] = [
+        {
+            "topic": batchstore.TOPIC,
+            "queueId": queue_id,
+            "offset": offset,
+            "maxMsgNums": most,
+            "type": None if tag is None else "TAG",
+            "expression": tag or "",
+        }
+        for queue_id in range(2)
+        for offset in range(-1, 63)
+        for most, tag in ((1, None), (5, None), *((32, tag) for tag in tags))
+    ]
+    store = engine.open(root, batchstore.VALUES)
+    said = engine.ask("pull", store=store.name, pulls=asked)
+    store.shutdown()
+    with MessageStore(root, config) as reader:
+        for pull, theirs in zip(asked, said, strict=True):
+            where = (pull["topic"], pull["queueId"], pull["offset"], pull["maxMsgNums"])
+            tag = pull["expression"]
+            ours = reader.get_message(*where, TagFilter(tag) if tag else None)
+            assert {
+                "status": ours.status.value,
+                "nextBeginOffset": ours.next_begin_offset,
+                "suggestPullingFromSlave": ours.suggest_pulling_from_slave,
+                "physicalOffsets": [record.physical_offset for record in ours.records],
+            } == theirs, pull
+    assert {"FOUND", "OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_ONE"} <= {one["status"] for one in said}
