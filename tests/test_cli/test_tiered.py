@@ -155,6 +155,9 @@ def test_the_files_may_lie_elsewhere(copied: Path, cli: Cli, tmp_path: Path) -> 
     assert rows_of(cli, "verify", "--store", copied, "--broker-conf", conf)[-1]["errors"] == 0
     absent = cli("tiered", "ls", "--store", copied, "--files", tmp_path / "absent")
     assert absent.code == 3 and "there is no such directory" in absent.err
+    (deeper,) = elsewhere.iterdir()
+    done = cli("tiered", "ls", "--store", copied, "--files", deeper)
+    assert done.code == 3 and "none of a cluster's directories is in it" in done.err
 
 
 def test_what_the_index_has_and_the_log_has_lost(copied: Path, cli: Cli) -> None:

@@ -164,6 +164,10 @@ class TieredStore:
             self.problem = error
         self.directory = _directory(root, config, files)
         found = Found({}, []) if self.directory is None else find_files(self.directory)
+        knows_some = self.metadata is not None and bool(self.metadata.segments)
+        if knows_some and self.directory is not None and not cluster_directories(self.directory):
+            reason = "none of a cluster's directories is in it"
+            raise TieredFilesNotFound(path=str(self.directory), reason=reason)
         self.foreign = found.foreign
         self._segments = joined(found, self.metadata)
         self._by_queue: dict[tuple[str, int], list[Owner]] = {}
