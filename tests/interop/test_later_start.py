@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.operations.verify.laterstart import check_later_start
+from tests.interop.commands import Rmqctl
 from tests.interop.conftest import StartEngine
-from tests.interop.engine import EngineError
+from tests.interop.engine import EngineError, Row
 from tests.interop.stores import settings
 from tests.test_operations.test_later_start import BLOCKERS, ZEROS, write_topics
 
@@ -28,13 +29,10 @@ def prepare(root: Path) -> None:
             file.truncate(size)
 
 
-def cure(root: Path, code: str) -> None:
+def cure(root: Path, values: Row, code: str) -> None:
     """Does what the finding says to a store without a replica."""
     if code == "timer-wheel-length":
-        (root / "timerwheel").unlink()
-        # Without a timed message there are no others yet.
-        shutil.rmtree(root / "timerlog", ignore_errors=True)
-        (root / "config" / "timercheck").unlink(missing_ok=True)
+        Rmqctl(root, values)("timer", "rebuild", "--yes")
     elif code == "timer-metrics-unreadable":
         for name in ("timermetrics", "timermetrics.bak"):
             (root / "config" / name).unlink()
@@ -70,7 +68,7 @@ def test_the_broker_does_not_start(
     with pytest.raises(EngineError):
         engine.ask("broker", root=str(root), config=values)
     engine.kill()
-    cure(root, BLOCKERS[damage][0])
+    cure(root, values, BLOCKERS[damage][0])
     assert list(check_later_start(root)) == []
     start_engine().ask("broker", root=str(root), config=values)
     start_engine().ask("stop")
