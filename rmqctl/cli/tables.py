@@ -72,7 +72,7 @@ TABLE_COLUMNS: dict[str, tuple[str, ...]] = {
         "first_store_timestamp",
         "last_store_timestamp",
         "seconds",
-        "error",
+        "exit_code",
     ),
     "repair_step": ("step", "action", "path", "mends", "state"),
     "backup": (
@@ -230,7 +230,13 @@ SPARE_COLUMNS: dict[str, tuple[str, ...]] = {
     "append_result": ("wrote_bytes", "msg_id"),
     "backup": ("files", "data_bytes", "is_live"),
     "topic": ("kind", "configured", "bytes"),
-    "fleet_store": ("seconds", "first_store_timestamp", "dead_letters", "retries", "warnings"),
+    "fleet_store": (
+        "seconds",
+        "first_store_timestamp",
+        "last_store_timestamp",
+        "dead_letters",
+        "retries",
+    ),
     "group": ("queues", "missed"),
     "group_queue": ("max_offset", "consumer_offset"),
     "offset_change": ("max_offset",),

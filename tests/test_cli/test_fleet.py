@@ -180,7 +180,10 @@ def test_a_missing_broker_conf_is_that_stores_error(
 
 def test_a_table_has_a_line_a_store(stores: dict[str, Path], cli: Cli, tmp_path: Path) -> None:
     out = cli("fleet", "verify", "--stores", listing(stores, tmp_path / "list"), "--jobs", "1").out
-    header, *rows, summary = out.splitlines()
+    header, *rows, _, title, told, _, summary = out.splitlines()
     assert header.split()[:3] == ["store", "records", "bytes"]
     assert [row.split()[0] for row in rows] == list(stores)
+    assert title == "# Stores that could not be read"
+    assert told.startswith(f"none: {stores['none']} is not a RocketMQ store: ")
+    assert "--store" in told
     assert summary.startswith("summary: stores=5, kept=0, failed=1, unclean=1")

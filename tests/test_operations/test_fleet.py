@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +162,29 @@ def test_what_has_changed_is_looked_at_again(golden: Golden, tmp_path: Path) -> 
         State(directory, "du")
     with State(directory, "stats"):
         pass
+
+
+def test_a_mark_is_the_same_in_every_process(golden: Golden, tmp_path: Path) -> None:
+    """Hashes of texts, and with them the order of sets, are other ones in each process."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(golden_data.broker_conf_text("basic"))
+    program = (
+        "import sys; from tests.test_operations.test_fleet import *; "
+        "store = FleetStore('a', sys.argv[1], 'a', sys.argv[2]); "
+        "print(Run([store], Asked('du'), no_remote, State(Path(sys.argv[3]), 'du')).left[0].mark)"
+    )
+    told = set()
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, golden("basic"), conf, tmp_path / "state"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        told.add(done.stdout)
+    assert len(told) == 1
 
 
 def no_remote(url: str, config: object) -> Any:

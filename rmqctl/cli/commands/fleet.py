@@ -19,6 +19,7 @@ from rmqctl.cli.spark_options import spark_options, spark_session
 from rmqctl.cli.types import Whole
 
 if TYPE_CHECKING:
+    from rmqctl.cli.output import RowWriter
     from rmqctl.operations.fleet.run import Run
     from rmqctl.operations.fleet.state import State
     from rmqctl.rows import Row
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Threads that read one log, at most, where there are more cores than stores.
 _MOST_THREADS = 4
+#: Errors told below a table.
+_MOST_TOLD = 20
 
 
 @group(
@@ -172,15 +175,32 @@ def _run(settings: Settings, verb: str, options: dict[str, Any], *, reads_log: b
         advance = stack.enter_context(bar)
         found = _on_spark(run, options, stack) if options["master"] else _here(run, jobs)
         shown: list[Row] = []
+        failed: list[Row] = []
         for row in run.in_order(_counted(found, len(run.rows), advance)):
             sums.add(row)
             writer.row(row)
             if options["html"] is not None:
                 shown.append(row)
+            if row["error"] is not None:
+                failed.append(row)
+        _tell(failed, writer)
         writer.summary(**sums.summary())
         if options["html"] is not None:
             _write_page(options["html"], shown, sums.summary(), verb)
     return sums.exit_code
+
+
+def _tell(failed: list[Row], writer: RowWriter) -> None:
+    """For the reader of a table, whose columns have no room for sentences."""
+    if failed:
+        writer.remark("")
+        writer.remark("# Stores that could not be read")
+    for row in failed[:_MOST_TOLD]:
+        writer.remark(f"{row['store']}: {row['error']}")
+    if len(failed) > _MOST_TOLD:
+        writer.remark(f"… and {len(failed) - _MOST_TOLD} more: --format ndjson has all.")
+    if failed:
+        writer.remark("")
 
 
 def _write_page(path: Path, rows: list[Row], summary: Row, verb: str) -> None:

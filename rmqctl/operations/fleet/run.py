@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import stat
 import time
@@ -115,8 +116,14 @@ def _planned(
     log_bytes = sum(one.stored_bytes for one in files if one.name.startswith(_LOG))
     if not is_marked:
         return Planned(number, task, log_bytes, None)
-    mark = mark_of((one[:3] for one in files), asked.verb, str(asked.reads_log), repr(config))
+    mark = mark_of((one[:3] for one in files), asked.verb, str(asked.reads_log), _text(config))
     return Planned(number, task, log_bytes, mark)
+
+
+def _text(config: MessageStoreConfig) -> str:
+    """The settings, each process with the same text for the same: sets have no order."""
+    values = ((one.name, getattr(config, one.name)) for one in dataclasses.fields(config))
+    return repr([(name, sorted(v) if isinstance(v, frozenset) else v) for name, v in values])
 
 
 class _File(NamedTuple):
