@@ -436,7 +436,7 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     from xml.etree import ElementTree
 
     page = (Path(__file__).parents[2] / "docs/tutorial/spark.md").read_text()
-    chart, less, notebook, live, new, whole, append, copy = re.findall(
+    chart, less, notebook, live, parquet, new, whole, append, copy = re.findall(
         r"```python\n(.*?)```", page, re.DOTALL
     )
     assert len(ast.parse(chart).body) <= 10
@@ -458,6 +458,14 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     assert list((tmp_path / "messages" / "topic=orders").rglob("*.parquet"))
     run("stream = " + live)
     assert names["stream"].isStreaming
+    run(parquet)
+    with MessageStore(store, writable=True) as opened:
+        assert opened.put_message(MessageExtBrokerInner("orders", b"later")).is_ok
+    names["follow"]()
+    rows = spark.read.parquet(str(tmp_path / "parquet"))
+    followed = sorted(bytes(row.body) for row in rows.collect())
+    assert followed == sorted(row["body"] for row in engine_rows("commitlog", store))
+    assert len(followed) == 8
     names["rows"] = spark.createDataFrame([("t", b"x")], "topic string, body binary")
     run(new)
     run(whole.replace("new-store", "whole-store"))
@@ -466,7 +474,7 @@ def test_the_tutorial(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     run(copy)
     for made, bodies in (("whole-store", [b"x"]), ("new-store", [b"x"] * 2)):
         assert [row["body"] for row in engine_rows("commitlog", tmp_path / made)] == bodies
-    assert len(engine_rows("commitlog", tmp_path / "copy")) == 7
+    assert len(engine_rows("commitlog", tmp_path / "copy")) == 8
 
 
 def test_a_path_of_a_broker_conf_may_hold_an_equals_sign(tmp_path: Path) -> None:
