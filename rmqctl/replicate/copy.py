@@ -11,16 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.lock import StoreLock
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.messagestore import MessageStore, WritableStore, system_clock
 from rmqctl.engine.record.pieces import LogPiece
+from rmqctl.engine.services import retention
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.state.brokerjson import CONFIG
 from rmqctl.engine.state.persist import persist
 from rmqctl.errors import DamagedStore
 from rmqctl.replicate.doubt import Doubt, cut, doubt_of
 from rmqctl.replicate.errors import CopyDiffers, CopyTooOld
+from rmqctl.replicate.events import Shortened
 from rmqctl.replicate.follower import Join, join_at
+from rmqctl.replicate.keeping import Keep
 from rmqctl.replicate.questions import ConfigFile, Dialogue, log_range, record_at
 
 
@@ -132,6 +136,25 @@ class Copy:
             return False
         persist(self.root, file.name, file.text)
         return True
+
+    def shorten(self, keep: Keep, master_start: int) -> Shortened | None:
+        """Takes away what is not to be kept, with the store closed, as cleanly as by a stop: a kill
+        leaves a shorter copy. None: there is nothing.
+
+        :raises RmqctlError: the disk refuses, or another program has the store.
+        """
+        removals = keep.removals(self.store, master_start, self._clock())
+        if not removals:
+            return None
+        self.store.close()
+        lock = StoreLock(self.root)
+        try:
+            retention.remove(removals, lambda one: None)
+        finally:
+            lock.release()
+        self.store = self._opened()
+        size = sum(one.allocated_bytes for one in removals)
+        return Shortened(self.store.min_offset, len(removals), size)
 
     def join(self, master: tuple[int, int], most_message: int = 0) -> Dialogue[Join]:
         """Asks the master, whose log has that range, for the record that the copy has last, and

@@ -34,6 +34,14 @@ class Wrote(NamedTuple):
     size: int
 
 
+class Shortened(NamedTuple):
+    """What was not to be kept is gone: so many files and bytes; the log begins there now."""
+
+    min_offset: int
+    files: int
+    bytes: int
+
+
 class Lost(NamedTuple):
     """The connection is lost; the copy goes on with the next one."""
 
@@ -52,4 +60,4 @@ class Mismatch(NamedTuple):
     physical_offset: int
 
 
-Event = Joined | Progressed | Wrote | Lost | Unanswered | Mismatch
+Event = Joined | Progressed | Wrote | Shortened | Lost | Unanswered | Mismatch

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import brokerjson
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import NeedsConsent, RmqctlError
 from rmqctl.replicate.errors import MasterAsksWho, MasterRefused
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 
@@ -50,6 +50,14 @@ class ConfigFile(NamedTuple):
     text: str
 
 
+class Snapshot(NamedTuple):
+    """Files of ``config/``, and where the master's log ended after they were asked for: offsets in
+    them are no further."""
+
+    files: list[ConfigFile]
+    log_range: tuple[int, int]
+
+
 def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
     """:raises MasterRefused: the answer is none."""
     values = {name: java_text(value) for name, value in fields.items()}
@@ -78,6 +86,25 @@ def facts() -> Dialogue[MasterFacts]:
     start, end = yield from log_range()
     role = values.get("brokerRole", "ASYNC_MASTER")
     return MasterFacts(role, values.get("brokerName", ""), config, start, end)
+
+
+def check(facts: MasterFacts, broker: str, *, joins_sync: bool) -> None:
+    """Whether a master can be joined that says so of itself.
+
+    :param joins_sync: also one whose puts wait for slaves.
+    :raises MasterRefused: it cannot. :raises NeedsConsent: its puts would wait for the copy.
+    """
+    if facts.role == "SLAVE":
+        raise MasterRefused(address=broker, reason="it is a slave: give its master")
+    if facts.config.enable_controller_mode or facts.config.enable_d_leger_commit_log:
+        who = "a controller" if facts.config.enable_controller_mode else "a DLedger group"
+        reason = f"{who} has it send its log in another form (`rmqctl backup create` copies it)"
+        raise MasterRefused(address=broker, reason=reason)
+    if facts.role == SYNC_MASTER and not joins_sync:
+        raise NeedsConsent(
+            reason=f"{broker} is a SYNC_MASTER: as its only slave the copy would have "
+            "producers wait up to three seconds a message until it has caught up."
+        )
 
 
 def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from rmqctl.engine.log.progress import Progress
 from rmqctl.engine.record.pieces import BadEntry
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import NeedsConsent, RmqctlError
+from rmqctl.errors import RmqctlError
 from rmqctl.replicate import questions
 from rmqctl.replicate.copy import Copy, is_own
 from rmqctl.replicate.credentials import Credentials
@@ -26,7 +26,8 @@ from rmqctl.replicate.doubt import Doubt
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused, MasterUnreachable
 from rmqctl.replicate.events import Event, Joined, Lost, Mismatch, Progressed, Unanswered, Wrote
 from rmqctl.replicate.follower import Follower, Join
-from rmqctl.replicate.questions import ConfigFile, Dialogue, MasterFacts
+from rmqctl.replicate.keeping import Keep
+from rmqctl.replicate.questions import Dialogue, MasterFacts, Snapshot
 from rmqctl.serve.ha.frames import BadFrame
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
@@ -44,6 +45,8 @@ _TOLD_SECONDS, _FLUSH_SECONDS = 5.0, 10.0
 #: Seconds after which a master that has more than it sends is asked anew.
 _STARVED_SECONDS = 15.0
 _WAIT_SECONDS = 0.2
+#: Seconds between two looks at what is not to be kept any more (``cleanResourceInterval``: ten).
+_SHORTEN_SECONDS = 10.0
 #: Seconds that a broker has which has just started, and between two questions then.
 _START_SECONDS, _START_WAIT = 10.0, 0.1
 #: Bytes that are read before they are appended and flushed.
@@ -127,14 +130,6 @@ class Asker:
             self._socket = None
 
 
-class Snapshot(NamedTuple):
-    """Files of ``config/``, and where the master's log ended after they were asked for: offsets in
-    them are no further."""
-
-    files: list[ConfigFile]
-    log_range: tuple[int, int]
-
-
 class _Watcher:
     """Asks for the configuration in a thread of its own, as long as it is not stopped; ``newest``
     is what it has got, and ``problem`` why it has got nothing the last time."""
@@ -177,6 +172,7 @@ class Replication:
     :param config: sizes of the files, where the copy's user says them; None: the master's.
     :param told: takes what happens.
     :param credentials: an account of a broker with ACL.
+    :param keep: how much of the log to keep; None: all.
     :param joins_sync: a master may be joined whose puts wait for slaves.
     """
 
@@ -189,6 +185,7 @@ class Replication:
         told: Callable[[Event], None],
         *,
         credentials: Credentials | None = None,
+        keep: Keep | None = None,
         joins_sync: bool = False,
         progress: Progress = lambda done, total: None,
     ) -> None:
@@ -196,16 +193,17 @@ class Replication:
         self._config = config
         self._told = told
         self._credentials = credentials
+        self._keep = keep
         self._joins_sync = joins_sync
         self._progress = progress
         self._stopped = threading.Event()
         self._written: Snapshot | None = None
         self._pending: Snapshot | None = None
-        self._told_at = self._flushed_at = 0.0
+        self._told_at = self._flushed_at = self._shortened_at = 0.0
         #: Why the master has not given its files the last time.
         self._problem = ""
         #: Where the master's log ended when it was last asked, and connections so far.
-        self.master_end = 0
+        self.master_end = self._master_start = 0
         self.connections = 0
         self.copy: Copy | None = None
 
@@ -224,7 +222,7 @@ class Replication:
             asker = Asker(self._broker, self._credentials)
             undo.callback(asker.close)
             facts = asker.run(questions.facts())
-            self._check(facts)
+            questions.check(facts, str(self._broker), joins_sync=self._joins_sync)
             config = self._config or facts.config
 
             def asks(doubt: Doubt) -> bool:
@@ -248,22 +246,9 @@ class Replication:
                     self._stopped.wait(_RETRY_SECONDS)
         return False
 
-    def _check(self, facts: MasterFacts) -> None:
-        if facts.role == "SLAVE":
-            raise MasterRefused(address=str(self._broker), reason="it is a slave: give its master")
-        if facts.config.enable_controller_mode or facts.config.enable_d_leger_commit_log:
-            who = "a controller" if facts.config.enable_controller_mode else "a DLedger group"
-            reason = f"{who} has it send its log in another form (`rmqctl backup create` copies it)"
-            raise MasterRefused(address=str(self._broker), reason=reason)
-        if facts.role == questions.SYNC_MASTER and not self._joins_sync:
-            raise NeedsConsent(
-                reason=f"{self._broker} is a SYNC_MASTER: as its only slave the copy would have "
-                "producers wait up to three seconds a message until it has caught up."
-            )
-
     def _join(self, asker: Asker, copy: Copy, facts: MasterFacts) -> Join:
         master = asker.run(questions.log_range())
-        self.master_end = master[1]
+        self._master_start, self.master_end = master
         most = facts.config.max_message_size
         join = asker.run(copy.join(master, most))
         self._told(
@@ -299,6 +284,7 @@ class Replication:
                     outgoing += follower.report(copy.stored, now())
                 self._look_at(watcher, copy, follower)
                 if until_caught_up and self._has_caught_up(copy):
+                    self._shorten(copy)
                     self._tell(copy)
                     return True
                 if until_caught_up and isinstance(watcher.problem, MasterRefused):
@@ -335,7 +321,8 @@ class Replication:
         self._problem = "" if problem is None else str(problem)
         newest = watcher.newest
         if newest is not None and newest is not self._written:
-            self.master_end = max(newest.log_range[1], copy.end)
+            self._master_start, end = newest.log_range
+            self.master_end = max(end, copy.end)
             self._pending = self._pending or newest
         starved = now() - follower.fed_at > _STARVED_SECONDS * 1000
         if starved and self.master_end > follower.received:
@@ -351,6 +338,14 @@ class Replication:
         if seconds - self._flushed_at >= _FLUSH_SECONDS:
             self._flushed_at = seconds
             copy.flush()
+        if seconds - self._shortened_at >= _SHORTEN_SECONDS:
+            self._shorten(copy)
+
+    def _shorten(self, copy: Copy) -> None:
+        self._shortened_at = time.monotonic()
+        shortened = copy.shorten(self._keep, self._master_start) if self._keep else None
+        if shortened is not None:
+            self._told(shortened)
 
     def _write(self, copy: Copy, snapshot: Snapshot) -> None:
         for file in snapshot.files:

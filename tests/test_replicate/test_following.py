@@ -18,6 +18,7 @@ from rmqctl.operations.verify import Finding, verify
 from rmqctl.replicate import sockets
 from rmqctl.replicate.errors import BadLogReceived, MasterRefused
 from rmqctl.replicate.events import Event, Lost
+from rmqctl.replicate.keeping import Keep
 from rmqctl.replicate.sockets import Replication, Target
 from rmqctl.serve.ha.frames import FRAME, REPORT
 from tests import processes
@@ -46,11 +47,11 @@ def wait_for(what: Callable[[], bool]) -> None:
 class Following:
     """A replication in a thread of its own."""
 
-    def __init__(self, copy: Path, ha_port: int, port: int) -> None:
+    def __init__(self, copy: Path, ha_port: int, port: int, keep: Keep | None = None) -> None:
         self.told: list[Event] = []
         self.failure: RmqctlError | None = None
         target, broker = Target(LOCAL, ha_port), Target(LOCAL, port)
-        self.replication = Replication(copy, target, broker, None, self.told.append)
+        self.replication = Replication(copy, target, broker, None, self.told.append, keep=keep)
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

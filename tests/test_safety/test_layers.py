@@ -102,7 +102,7 @@ FLOORS = {
         ["hasockets", "scrape"],
     ],
     "rmqctl.replicate": [
-        ["doubt", "errors", "events"],
+        ["doubt", "errors", "events", "keeping"],
         ["credentials", "follower", "questions"],
         ["copy"],
         ["sockets"],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,16 +16,39 @@ from rmqctl.cli.commands.serve import Address, AddressType
 from rmqctl.cli.options import without_store
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings
+from rmqctl.cli.text import human_size
 from rmqctl.cli.types import StorePath
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
     from rmqctl.operations.verify import Summary
+    from rmqctl.replicate.copy import Copy
     from rmqctl.replicate.events import Event
+    from rmqctl.replicate.keeping import Keep
     from rmqctl.replicate.sockets import Replication
 
 #: Mismatches, and findings of --verify, that are named.
 _MOST_NAMED = 20
+
+
+class KeepType(click.ParamType["Keep"]):
+    """A length of time, a size, or ``master``."""
+
+    name = "what"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Keep:
+        from rmqctl.replicate.keeping import Keep
+
+        text = str(value).strip().lower()
+        found = re.fullmatch(r"([1-9][0-9]{0,9})(?:([hdw])|([kmgt])(?:i?b)?)", text)
+        if text == "master":
+            return Keep(as_master=True)
+        if found is None:
+            self.fail(f"{value!r} is none of 72h, 30d, 500g and master", param, ctx)
+        number, time, size = found.groups()
+        if time:
+            return Keep(millis=int(number) * {"h": 1, "d": 24, "w": 168}[time] * 3_600_000)
+        return Keep(size=int(number) << {"k": 10, "m": 20, "g": 30, "t": 40}[size])
 
 
 @make(
@@ -69,6 +93,13 @@ _MOST_NAMED = 20
     help="The account of --acl-file; default: its first administrator.",
 )
 @click.option(
+    "--keep",
+    metavar="WHAT",
+    type=KeepType(),
+    help="Delete the copy's oldest files: 72h or 30d: what came before that; 500g: what is more; "
+    "master: what the master has deleted. Default: nothing.",
+)
+@click.option(
     "--until-caught-up",
     is_flag=True,
     help="End when the copy has all that the master has now: for cron.",
@@ -83,6 +114,7 @@ def command(
     broker: Address | None,
     acl_file: Path | None,
     access_key: str | None,
+    keep: Keep | None,
     until_caught_up: bool,
     verifies: bool,
     yes: bool,
@@ -116,6 +148,7 @@ def command(
                 None,
                 told,
                 credentials=credentials,
+                keep=keep,
                 joins_sync=yes,
                 progress=progress,
             )
@@ -124,22 +157,34 @@ def command(
         copy = replication.copy
         assert copy is not None
         summary = _verified(settings, copy.config) if verifies and not signals else None
-        end = copy.stored
-        writer.summary(
-            max_offset=end,
-            master_max_offset=replication.master_end,
-            behind_bytes=max(replication.master_end - end, 0),
-            records=copy.records,
-            bytes=copy.bytes,
-            connections=replication.connections,
-            caught_up=is_done,
-            body_crc_mismatches=len(copy.mismatches),
-            errors=None if summary is None else summary.severities["error"],
-            warnings=None if summary is None else summary.severities["warning"],
-        )
+        _sum_up(writer, replication, copy, summary, is_done=is_done)
         if signals[:1] == [signal.SIGINT]:
             return 130
         return int(bool(copy.mismatches) or (summary is not None and not summary.is_clean))
+
+
+def _sum_up(
+    writer: RowWriter,
+    replication: Replication,
+    copy: Copy,
+    summary: Summary | None,
+    *,
+    is_done: bool,
+) -> None:
+    """:param summary: what --verify found."""
+    end = copy.stored
+    writer.summary(
+        max_offset=end,
+        master_max_offset=replication.master_end,
+        behind_bytes=max(replication.master_end - end, 0),
+        records=copy.records,
+        bytes=copy.bytes,
+        connections=replication.connections,
+        caught_up=is_done,
+        body_crc_mismatches=len(copy.mismatches),
+        errors=None if summary is None else summary.severities["error"],
+        warnings=None if summary is None else summary.severities["warning"],
+    )
 
 
 @contextmanager
@@ -216,6 +261,11 @@ class _Told:
             )
         elif isinstance(event, events.Wrote):
             writer.row({"type": "config_written", "name": event.name, "size": event.size})
+        elif isinstance(event, events.Shortened):
+            settings.note(
+                f"note: {event.files} files ({human_size(event.bytes)}) are not kept any more; the "
+                f"log begins at {event.min_offset}."
+            )
         elif isinstance(event, events.Lost):
             settings.note(f"note: {event.reason} It is tried again each 5 seconds.")
         elif isinstance(event, events.Unanswered):

@@ -343,6 +343,19 @@ def _index_removals(root: Path, index: IndexService, log_min: int) -> Iterator[R
         yield _removal(paths.INDEX, root, path, BEFORE_LOG)
 
 
+def oldest(store: MessageStore, count: int) -> list[Removal]:
+    """The log's first files, of which more than ``count`` are there, and what has none of its
+    messages then, in the order in which a broker deletes them, whatever their age."""
+    entries, found = store.commit_log.files.entries, []
+    for entry in entries[:count]:
+        top = store.root if entry.path.is_relative_to(store.root) else entry.path.parent
+        found.append(_removal(paths.COMMIT_LOG, top, entry.path, EXPIRED))
+    log_mins = [store.min_offset, entries[count].file_from_offset]
+    found += _queue_removals(store, log_mins, {}, strict=False)
+    found += _index_removals(store.root, store.index, log_mins[-1])
+    return found
+
+
 def undispatched_before(store: MessageStore, log_min: int) -> int | None:
     """Where the first record before ``log_min`` is that has units to come; None when all that goes
     is dispatched. Its messages would never reach a consumer."""
