@@ -16,7 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.filesizes import commit_log_file_size
 from rmqctl.engine.settings.logdirectories import at_root
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, load_broker_conf
-from rmqctl.errors import RmqctlError, UsageError
+from rmqctl.errors import NotAStore, RmqctlError, StoreNotFound, UsageError
 from rmqctl.operations.fleet.counting import Count, counted, first_timestamp
 from rmqctl.operations.fleet.stores import FleetStore
 from rmqctl.operations.look.du import disk_usage
@@ -107,7 +107,13 @@ def row(store: FleetStore, verb: str, began: float, **known: object) -> FleetSto
 def failed(store: FleetStore, verb: str, began: float, error: Exception) -> FleetStoreRow:
     """The row of a store that could not be read: why, and what to do next."""
     code, text = _BUG, ""
-    if isinstance(error, RmqctlError):
+    if isinstance(error, StoreNotFound | NotAStore):
+        code = error.exit_code
+        text = (
+            f"{error.template.format(**error.values)} Correct its line: name the directory that "
+            "holds commitlog/ and consumequeue/."
+        )
+    elif isinstance(error, RmqctlError):
         code, text = error.exit_code, error.for_command_line
     elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
