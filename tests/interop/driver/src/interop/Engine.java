@@ -225,7 +225,8 @@ abstract class Engine {
         starter.setDaemon(true);
         starter.start();
         Settling settling = new Settling(store);
-        while (starter.isAlive() && !settling.isStuck(LOOKS)) {
+        long patience = System.currentTimeMillis() + 5 * PATIENCE_MILLIS;
+        while (starter.isAlive() && !settling.isStuck(LOOKS) && System.currentTimeMillis() < patience) {
             starter.join(20);
         }
         if (starter.isAlive()) {

@@ -82,21 +82,26 @@ final class Settling {
      */
     boolean isStuck(int often) throws Exception {
         Thread dispatch = thread(field(DefaultMessageStore.class, "reputMessageService").get(store));
-        if (dispatch == null) {
+        if (dispatch == null || dispatch.getState() == Thread.State.NEW) {
             return false;
         }
         // It sleeps for a millisecond before each look.
         ThreadInfo info = ManagementFactory.getThreadMXBean().getThreadInfo(dispatch.getId());
         long before = behind;
         behind = store.dispatchBehindBytes();
-        if (behind <= 0 || behind != before) {
-            looks = info == null ? 0 : info.getWaitedCount();
+        if (behind <= 0) {
             return false;
         }
-        return info == null || info.getWaitedCount() > looks + often;
+        if (info == null) {
+            return !dispatch.isAlive();
+        }
+        if (behind != before) {
+            looks = info.getWaitedCount();
+        }
+        return info.getWaitedCount() > looks + often;
     }
 
-    /** Of a service; null before its start. */
+    /** Of a service; null before its start, which makes it and then has it run. */
     private static Thread thread(Object service) throws Exception {
         return (Thread) field(ServiceThread.class, "thread").get(service);
     }
