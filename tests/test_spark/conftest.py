@@ -107,20 +107,21 @@ def wait_until(
     while not (found := what()):
         assert process is None or process.poll() is None, process.communicate()
         assert time.monotonic() < end, "it has not come to pass"
-        time.sleep(0.02)
+        # The processor is that of what is waited for, too.
+        time.sleep(0.05)
     return found
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that still run."""
-    found = []
+def parents() -> dict[int, int]:
+    """Of each process that runs the one that has started it."""
+    found = {}
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             state, parent = (directory / "stat").read_text().rpartition(")")[2].split()[:2]
         except OSError:
             continue  # It has ended.
-        if int(parent) == pid and state != "Z":
-            found.append(int(directory.name))
+        if state != "Z":
+            found[int(directory.name)] = int(parent)
     return found
 
 
@@ -258,8 +259,10 @@ class Cluster:
 
     def executors(self, busy: bool = False) -> list[int]:
         """Java processes that run tasks; with ``busy`` those whose Python has been started."""
-        found = [pid for worker in self.workers for pid in children(worker.pid)]
-        return [pid for pid in found if not busy or children(pid)]
+        known = parents()
+        started = set(known.values())
+        found = [pid for one in self.workers for pid in known if known[pid] == one.pid]
+        return [pid for pid in found if not busy or pid in started]
 
     def start(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         """Starts a master or a worker, and returns when it says that it is up."""
