@@ -102,7 +102,7 @@ public final class Bench {
     }
 
     private void load() throws Exception {
-        engine = Engine.create(root.toString(), request.getAsJsonObject("config"), false);
+        engine = Engine.create(root.toString(), request.getAsJsonObject("config"));
         if (!engine.store.load()) {
             throw new IllegalStateException("the engine does not load the store");
         }

@@ -54,6 +54,11 @@ abstract class Engine {
      */
     boolean delivers;
 
+    /** One that delivers nothing. */
+    static Engine create(String root, JsonObject settings) throws Exception {
+        return create(root, settings, false);
+    }
+
     static Engine create(String root, JsonObject settings, boolean delivers) throws Exception {
         String name = "interop.Engine" + System.getProperty("interop.engine");
         Engine engine = (Engine) Class.forName(name).getDeclaredConstructor().newInstance();

@@ -36,7 +36,6 @@ import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
-import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A name server and a broker on loopback, with a producer and push consumers. */
@@ -299,7 +298,7 @@ final class Node {
         if (producer != null) {
             producer.shutdown();
         }
-        new Settling((DefaultMessageStore) broker.getMessageStore()).awaitQuiet();
+        Settling.of(broker.getMessageStore()).awaitQuiet();
         broker.shutdown();
         nameServer.shutdown();
     }

@@ -16,6 +16,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.common.ServiceThread;
 import org.apache.rocketmq.store.AllocateMappedFileService;
 import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.MessageStore;
 import org.apache.rocketmq.store.dledger.DLedgerCommitLog;
 
 /** How far the threads of a store have come. What lies on disk then does not depend on their pace. */
@@ -27,6 +28,14 @@ final class Settling {
 
     Settling(DefaultMessageStore store) {
         this.store = store;
+    }
+
+    /** Of a broker's store, which others may stand before, as tiered storage does in 5.x. */
+    static Settling of(MessageStore store) throws Exception {
+        while (!(store instanceof DefaultMessageStore)) {
+            store = (MessageStore) field(store.getClass().getSuperclass(), "next").get(store);
+        }
+        return new Settling((DefaultMessageStore) store);
     }
 
     /**

@@ -7,7 +7,6 @@ import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.remoting.netty.NettyClientConfig;
 import org.apache.rocketmq.remoting.netty.NettyServerConfig;
-import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
@@ -49,7 +48,7 @@ final class Slave {
     }
 
     void stop() throws Exception {
-        new Settling((DefaultMessageStore) broker.getMessageStore()).awaitQuiet();
+        Settling.of(broker.getMessageStore()).awaitQuiet();
         broker.shutdown();
     }
 }

@@ -47,7 +47,7 @@ final class Visits {
         answer.addProperty("started", false);
         try {
             Engine engine = Engine.create(
-                request.get("root").getAsString(), request.getAsJsonObject("config"), false);
+                request.get("root").getAsString(), request.getAsJsonObject("config"));
             String why = engine.store.load() ? engine.start() : "load failed";
             if (why != null) {
                 answer.addProperty("why", why);
