@@ -305,15 +305,6 @@ class WrittenByItsBrokers(UnsupportedStore):
     template = "{path}: {reason}. Nothing was changed. Let its brokers write; {advice}."
 
 
-class StartNotPlayed(UnsupportedStore):
-    """A start that is not known here."""
-
-    template = (
-        "{path}: {reason}, and only the start of a broker with a plain log and queues in files can "
-        "be played. `rmqctl verify` names what keeps this one from starting."
-    )
-
-
 class NoRecordAt(RmqctlError):
     template = (
         "there is no record at physical offset {physical_offset}: {reason}. "

@@ -46,7 +46,9 @@ def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
             continue
         assert words[-4:] == ["--store", str(store), "--broker-conf", conf]
         done = cli(*words[1:])
-        assert done.code in (0, 1, 6) or "group set-offset" in line, (line, done.err)
+        # This store has no such group, and no timer.
+        is_of_another = "group set-offset" in line or "timer rebuild" in line
+        assert done.code in (0, 1, 6) or (done.code == 2 and is_of_another), (line, done.err)
         assert "--in-place" not in words or done.code == 6, "what replaces files asks first"
 
 

@@ -16,7 +16,7 @@ from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.services import retention
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
-from rmqctl.errors import BrokerConfError, StartNotPlayed, UnsupportedStore
+from rmqctl.errors import BrokerConfError, UnsupportedStore
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 #: What a broker's recovery reads, decoding each record, from a disk of these days.
 _BYTES_A_SECOND = 250_000_000
 _OF_INDEX = "index-in-doubt"
+
+
+class StartNotPlayed(UnsupportedStore):
+    """A start that is not known here."""
+
+    template = (
+        "{path}: {reason}, and only the start of a broker with a plain log and queues in files can "
+        "be played. `rmqctl verify` names what keeps this one from starting."
+    )
 
 
 class Truncated(NamedTuple):
