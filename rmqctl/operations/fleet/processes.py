@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.fleet.looking import Task, failed
@@ -61,7 +62,8 @@ def _in_pool(tasks: dict[int, Task], jobs: int, look: Look) -> Iterator[tuple[in
     )
     futures: dict[Future[FleetStoreRow], int] = {}
     try:
-        futures = {pool.submit(look, task): number for number, task in tasks.items()}
+        with _interrupts_later():
+            futures = {pool.submit(look, task): number for number, task in tasks.items()}
         for done in as_completed(futures):
             try:
                 row = done.result()
@@ -78,9 +80,19 @@ def _in_pool(tasks: dict[int, Task], jobs: int, look: Look) -> Iterator[tuple[in
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Ctrl-C waits here until the processes are begun, and never comes to those, which inherit what
+    is blocked: it is for the process that was started by hand, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin() -> None:
-    """Ctrl-C is for the process that was started by hand; without that one nobody waits."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Without the process that has begun this one nobody waits for it."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
