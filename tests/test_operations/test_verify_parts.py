@@ -27,6 +27,7 @@ from rmqctl.operations.verify import index as whole
 from rmqctl.operations.verify import indexparts as index_parts
 from tests.faults.anatomy import dissect
 from tests.faults.kinds import done, draw
+from tests.golden_data import copy_tree
 from tests.seeds import times
 
 CONFIG = MessageStoreConfig(
@@ -176,3 +177,26 @@ def test_parts_say_what_the_whole_does_of_any_fault(store: Path, chance: random.
     # Some faults are where parts meet, and most are not.
     assert joined > 0
     assert kept > joined
+
+
+def test_a_file_that_goes_meanwhile_moves_no_border(store: Path, tmp_path: Path) -> None:
+    """As a broker's retention does it: parts go by the names that there were."""
+    root = copy_tree(store, tmp_path / "store")
+    side = inparts.StoreSide(root, CONFIG)
+    with closing(side.log):
+        borders = index_parts.index_borders(side.snapshot, 1)
+        counted = index_parts.PartKeys(borders)
+        batches = [e for e in Scanner(side.log).scan() if isinstance(e, Batch)]
+        keys = KeyBatch.joined([key_batch(entry) for entry in batches])
+        counted.add(keys)
+        parts, _ = index_parts.plan_parts(borders, [counted])
+        end = side.log.files.end_offset
+    sorted((root / "index").iterdir())[0].unlink()
+    told, ends = [], []
+    for part in parts[:3]:
+        index = inparts.IndexSide(side.snapshot, [], end, part)
+        told.append(list(index.check([keys.part(part.first_key, part.end_key)])))
+        ends.append(index.end)
+    # The first two leave something open and are checked again, together; the third is as it was.
+    assert ends[0] is None and ends[2] == parts[3].start
+    assert told[2] == []

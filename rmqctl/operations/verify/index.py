@@ -66,7 +66,7 @@ class IndexChecker:
         service = IndexService(root / paths.INDEX, snapshot.config.index_geometry)
         self._cursor = IndexCursor(root, service, snapshot.unclean)
         if part is not None:
-            self._cursor.only(part.first, part.end)
+            self._cursor.only(part.first, part.end, part.names)
         self._has_end = part is None or part.end is None
         self._log_min = snapshot.log_min
         self._damaged = damaged

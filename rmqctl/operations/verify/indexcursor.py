@@ -7,7 +7,7 @@ one file's slots and one window, and no cycle can hold the walk.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -58,12 +58,19 @@ class IndexCursor:
         self._last_stamp: int | None = None
         self._findings: list[Finding] = []
 
-    def only(self, first: int, end: int | None) -> None:
-        """Reads the files ``[first, end)`` alone; None: to the last one."""
-        self._paths = iter(self._service.paths[first:end])
-        if first:
-            with closing(self._service.open(self._service.paths[first - 1])) as before:
+    def only(self, first: int, end: int | None, names: Sequence[str]) -> None:
+        """Reads the files ``[first, end)`` alone; None: to the last one. ``names`` are those of all
+        files, and newer ones count as well; none: as they are now."""
+        newer = [path for path in self._service.paths if not names or path.name > names[-1]]
+        every = [*(self._service.directory / name for name in names), *newer]
+        self._paths = iter(every[first:end])
+        if not first:
+            return
+        try:
+            with closing(self._service.open(every[first - 1])) as before:
                 self.previous = before.header
+        except (FileLengthContradiction, CannotRead):
+            self.was_removed = True
 
     @property
     def header(self) -> IndexHeader:

@@ -45,13 +45,15 @@ class IndexStart(NamedTuple):
 
 class IndexBorder(NamedTuple):
     """Between the files number ``file - 1`` and ``file``: the physical offset of the first item
-    behind it, and the last record before it. The first of the two has ``repeated`` items before."""
+    behind it, and the last record before it. The first of the two has ``repeated`` items before.
+    ``names`` are those of all files, by whose numbers they go on when one is deleted."""
 
     file: int
     physical_offset: int
     repeated: int
     last_offset: int
     last_hashes: frozenset[int]
+    names: tuple[str, ...]
 
     def start(self, key_no: int) -> IndexStart:
         """The premise behind it; ``key_no`` is the number of the first key of its record."""
@@ -60,19 +62,22 @@ class IndexBorder(NamedTuple):
 
 class IndexPart(NamedTuple):
     """Files ``[first, end)`` by their numbers; ``end`` is None for the last part. ``start`` is None
-    for the first one. The check takes the keys ``[first_key, end_key)``."""
+    for the first one. The check takes the keys ``[first_key, end_key)``. ``names`` are those of all
+    files; none: as they are when the part is checked."""
 
     first: int
     end: int | None
     start: IndexStart | None
     first_key: int
     end_key: int
+    names: tuple[str, ...]
 
 
 def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBorder]:
     """Borders in order, with ``least`` items or more between two; none where a file cannot be
     read: what is missing then, only one check of all can tell."""
     service = IndexService(snapshot.path / paths.INDEX, snapshot.config.index_geometry)
+    names = tuple(path.name for path in service.paths)
     borders: list[IndexBorder] = []
     items = 0
     try:
@@ -82,7 +87,7 @@ def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBor
                     stack.enter_context(closing(service.open(one))) for one in (path, following)
                 )
                 items += before.item_count
-                border = _border(number, before, behind)
+                border = _border(number, before, behind, names)
                 if items >= least and border is not None:
                     borders.append(border)
                     items = 0
@@ -91,7 +96,9 @@ def index_borders(snapshot: Snapshot, least: int = LEAST_ITEMS) -> list[IndexBor
     return borders
 
 
-def _border(number: int, before: IndexFile, behind: IndexFile) -> IndexBorder | None:
+def _border(
+    number: int, before: IndexFile, behind: IndexFile, names: tuple[str, ...]
+) -> IndexBorder | None:
     first = behind.items(1, 1)
     last = _items_of_last_record(before) if before.item_count else first[:0]
     if not len(first) or not len(last):
@@ -99,7 +106,8 @@ def _border(number: int, before: IndexFile, behind: IndexFile) -> IndexBorder | 
     offset = int(first["physical_offset"][0])
     last_offset = int(last["physical_offset"][0])
     repeated = len(last) if offset == last_offset else 0
-    return IndexBorder(number, offset, repeated, last_offset, frozenset(last["key_hash"].tolist()))
+    hashes = frozenset(last["key_hash"].tolist())
+    return IndexBorder(number, offset, repeated, last_offset, hashes, names)
 
 
 def _items_of_last_record(file: IndexFile) -> NDArray[np.void]:
@@ -156,7 +164,7 @@ def plan_parts(
             last = starts[-1][1]
             if start.key_no > (last.key_no if last is not None else 0):
                 starts.append((border.file, start))
-    return _between(starts, before[-1]), before
+    return _between(starts, before[-1], borders[0].names if borders else ()), before
 
 
 def unmet(parts: Sequence[IndexPart], ends: Mapping[IndexPart, IndexStart | None]) -> bool:
@@ -172,18 +180,20 @@ def joined(
     for one, following in pairwise(parts):
         if ends[one] == following.start:
             starts.append((following.first, following.start))
-    return _between(starts, keys)
+    return _between(starts, keys, parts[0].names)
 
 
-def _between(starts: Sequence[tuple[int, IndexStart | None]], keys: int) -> list[IndexPart]:
+def _between(
+    starts: Sequence[tuple[int, IndexStart | None]], keys: int, names: tuple[str, ...]
+) -> list[IndexPart]:
     """Each part gets keys up to where the check would take the next ones: at the end of its files
     it looks at no other keys then than a check of all files does."""
     found = []
     for (file, start), following in zip(starts, [*starts[1:], None], strict=True):
         first = start.key_no if start is not None else 0
         if following is None or following[1] is None:
-            found.append(IndexPart(file, None, start, first, keys))
+            found.append(IndexPart(file, None, start, first, keys, names))
         else:
             end = -(-following[1].key_no // KEYS_AT_ONCE) * KEYS_AT_ONCE
-            found.append(IndexPart(file, following[0], start, first, min(end, keys)))
+            found.append(IndexPart(file, following[0], start, first, min(end, keys), names))
     return found
