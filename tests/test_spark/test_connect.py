@@ -66,7 +66,7 @@ def server(
         )
     try:
         pattern = r"Spark Connect server started at: \S*:(\d+)"
-        found = wait_until(lambda: re.search(pattern, log.read_text()), process)
+        found = wait_until(lambda: re.search(pattern, log.read_text()), process, 600)
         yield f"sc://127.0.0.1:{found[1]}"
     finally:
         process.terminate()
@@ -82,15 +82,17 @@ def test_the_commands_run_on_a_connect_server(server: str, golden: Golden, tmp_p
     lines = [
         ["sql", *source, query, "--format", "ndjson"],
         ["verify", *source, "-q"],
+        ["stats", *source, "--format", "ndjson"],
         ["export", *source, "--to", str(tmp_path / "out"), "--columns", "msg_id"],
         ["rebuild", "queues", *source, "--output", str(tmp_path / "built")],
     ]
     answers = run_several(server, java_environment(tmp_path), lines)
-    assert [(code, err) for code, _, err in answers] == [(0, "")] * 4
+    assert [(code, err) for code, _, err in answers] == [(0, "")] * 5
     row = json.loads(answers[0][1].splitlines()[0])
     messages = len(golden_data.expected("basic")["message"])
     assert (row["n"], row["low"]) == (messages, 0)
-    assert f"messages={messages}" in answers[2][1]
+    assert json.loads(answers[2][1].splitlines()[-1])["messages"] == messages
+    assert f"messages={messages}" in answers[3][1]
     queues = golden_data.tree_content(root / "consumequeue")
     assert golden_data.tree_content(tmp_path / "built" / "consumequeue") == queues
 
@@ -98,7 +100,7 @@ def test_the_commands_run_on_a_connect_server(server: str, golden: Golden, tmp_p
 _OWN_SESSION = """
 import json, sys
 from pyspark.sql import SparkSession
-from rmqctl.spark import RocketMQDataSource, scan
+from rmqctl.spark import RocketMQDataSource, scan, store
 url, code, root, new = sys.argv[1:]
 spark = SparkSession.builder.remote(url).getOrCreate()
 spark.addArtifacts(code, pyfile=True)
@@ -109,7 +111,10 @@ read = [[row.physical_offset, bytes(row.body).hex(), row.status] for row in rows
 where = [("topic", "=", "TopicA")]
 scanned = scan(spark, root, columns=["topic", "body"], where=where)
 scanned.coalesce(1).write.format("rocketmq").mode("append").save(new)
-print(json.dumps([read, scanned.count()]))
+held = store(root, spark=spark)
+told = held.sql("SELECT count(*) AS n FROM messages WHERE topic = 'TopicA'").collect()[0]["n"]
+counted = held.stats().summary["messages"]
+print(json.dumps([read, scanned.count(), told, counted]))
 """
 
 
@@ -123,10 +128,12 @@ def test_the_data_source_in_a_session_of_ones_own(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     rows = [row for row in engine_rows("commitlog", root) if row["topic"] == "TopicA"]
     read = [[row["physical_offset"], row["body"].hex(), row["status"]] for row in rows]
-    assert json.loads(done.stdout) == [read, len(rows)]
+    found, scanned, told, counted = json.loads(done.stdout)
+    assert (found, scanned, told) == (read, len(rows), len(rows))
+    assert counted == len(golden_data.expected("basic")["message"])
     assert [row["body"] for row in engine_rows("commitlog", new)] == [row["body"] for row in rows]
