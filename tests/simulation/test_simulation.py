@@ -45,8 +45,16 @@ def test_a_disk_that_forgets_what_was_forced_is_noticed(
             synced(disk, descriptor)
 
     monkeypatch.setattr(Disk, "synced", forget)
-    with pytest.raises(Failed, match="is lost"):
-        run(range(40), tmp_path)
+    assert any("is lost" in failure(seed, tmp_path) for seed in range(40))
+
+
+def failure(seed: int, base: Path) -> str:
+    """Why a run fails; empty: it does not. Another thing may be noticed first."""
+    try:
+        run(range(seed, seed + 1), base)
+    except Failed as error:
+        return str(error)
+    return ""
 
 
 def test_a_seed_gives_the_same_run_again(tmp_path: Path) -> None:
