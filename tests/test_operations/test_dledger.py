@@ -128,7 +128,8 @@ CASES: dict[str, tuple[Change, str, str, int | None]] = {
     ),
     "less is committed than there is": (
         lambda root: say(root, "committedIndex=200\nendIndex=239\n"),
-        *("dledger-uncommitted", f"{MEMBER}/checkpoint", None),
+        *("dledger-uncommitted", f"{MEMBER}/checkpoint"),
+        PLACES[201] - HEADER,
     ),
     "a checkpoint of nonsense": (
         lambda root: say(root, "committedIndex=\x1b[31m99999999999999999999999\n"),
