@@ -120,7 +120,8 @@ FEATURES = {
         "Stores of a DLedger group's member (`enableDLegerCommitLog`), also such as were plain ones"
         " before: read, verified, queues and index rebuilt, exported into a plain store that the"
         " engine goes on with; killed ones, too",
-        "groups of one member; rmqctl appends to no such log",
+        "the engine was asked of groups of one member; a member of three, with what was never"
+        " committed, is read; rmqctl appends to no such log",
     ),
     "controller": Feature(
         "Epochs of a broker in controller mode: read, written and cut as the engine does; records"
