@@ -206,3 +206,25 @@ def test_nothing_is_put_behind_what_a_batch_queue_lacks(
     assert golden_data.tree_content(root / "batchconsumequeue") == whole
     assert call(cli, root, "put", "--topic", "Plain", "--body", "x").code == 0
     assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_nothing_takes_the_place_of_what_the_log_has_lost(
+    cli: Cli, root: Path, is_clean: bool
+) -> None:
+    """A loss of power took the newest records, and left their units: the queue would lead to what
+    is put there, and a broker would never take the unit away."""
+    (root / f"commitlog/{16384:020d}").write_bytes(bytes(16384))
+    if not is_clean:
+        (root / "abort").touch()
+    before = golden_data.tree_content(root)
+    for line in (("put", "--topic", "Plain", "--body", "x"), ("flush",)):
+        done = call(cli, root, *line)
+        assert done.code == 5 and "rebuild queues --in-place" in done.err
+        assert f"queue 1 of topic '{TOPIC}'" in done.err and "16384" in done.err
+        assert golden_data.tree_content(root) == before
+    assert call(cli, root, "rebuild", "queues", "--in-place", "--yes").code == 0
+    assert call(cli, root, "put", "--topic", "Plain", "--body", "x").code == 0
+    rows = call(cli, root, "queues").rows[:-1]
+    assert [row["max_offset"] for row in rows if row["topic"] == TOPIC] == [60, 19]
+    assert call(cli, root, "verify").code == 0

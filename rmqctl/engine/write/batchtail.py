@@ -1,6 +1,8 @@
-"""Records of batch queues (5.x) that are not dispatched yet. Nothing here writes such queues, and a
-broker dispatches nothing that lies before the newest unit of any queue: what is put behind these
-records would keep them from their consumers for good."""
+"""Batch queues (5.x) that do not end where the log does. Nothing here writes such queues.
+
+Records that are not dispatched yet: a broker dispatches nothing that lies before the newest unit of
+any queue, so that what is put behind these records would keep them from their consumers for good.
+Units at or beyond the log's end: a start takes them away, unless something was put there before."""
 
 from __future__ import annotations
 
@@ -26,6 +28,17 @@ class BatchQueueBehind(DamagedStore):
     )
 
 
+class BatchQueueAhead(DamagedStore):
+    """A batch queue has units of messages that the log has lost."""
+
+    template = (
+        "queue {queue_id} of topic {topic!r}, a batch queue (5.x), ends with a message at physical "
+        "offset {physical_offset}, and the log ends at {log_end}: what is put there would take the "
+        "place of that message. Nothing was changed. Let its broker start once, or make its queues "
+        "anew: `rmqctl rebuild queues --in-place`."
+    )
+
+
 def check_batch_queues(
     root: Path,
     config: MessageStoreConfig,
@@ -33,11 +46,16 @@ def check_batch_queues(
     dispatcher: Dispatcher,
     stretch: tuple[int, int],
 ) -> None:
-    """Looks at a stretch of the log, from a record on, that is about to be dispatched.
+    """Looks at a stretch of the log, from a record up to the log's end, that is about to be
+    dispatched, and at the end of each batch queue.
 
     :raises BatchQueueBehind: a record there has no unit in its batch queue.
+    :raises BatchQueueAhead: a batch queue has a unit of a record that would lie behind it.
     """
-    if not dispatcher.batch_topics or stretch[0] >= stretch[1]:
+    if not dispatcher.batch_topics:
+        return
+    _check_none_is_ahead(root, config, stretch[1])
+    if stretch[0] >= stretch[1]:
         return
     from rmqctl.engine.dispatch.batches import batch_queue_units
     from rmqctl.engine.scan.batch import Batch
@@ -56,6 +74,15 @@ def check_batch_queues(
                     raise BatchQueueBehind(
                         topic=topic, queue_id=queue_id, physical_offset=physical_offset
                     )
+
+
+def _check_none_is_ahead(root: Path, config: MessageStoreConfig, log_end: int) -> None:
+    for topic, queue_id, _ in paths.queue_directories(root / paths.BATCH_CONSUME_QUEUE):
+        newest = _newest_record(root, config, topic, queue_id)
+        if newest >= log_end:
+            raise BatchQueueAhead(
+                topic=topic, queue_id=queue_id, physical_offset=newest, log_end=log_end
+            )
 
 
 def _newest_record(root: Path, config: MessageStoreConfig, topic: str, queue_id: int) -> int:

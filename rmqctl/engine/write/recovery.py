@@ -44,6 +44,7 @@ def check(
     :raises DamagedStore: as of :func:`~rmqctl.engine.log.end.check_end`.
     :raises QueueHasHole: units stand behind a place without one; a broker would drop them.
     :raises BatchQueueBehind: messages of a batch queue are not dispatched yet.
+    :raises BatchQueueAhead: a batch queue has units of messages that the log has not.
     """
     if log.files.end_offset == log.min_offset and (plan.queue_cuts or plan.dispatched_to >= 0):
         raise CommitLogMissing(path=str(root / paths.COMMIT_LOG))
