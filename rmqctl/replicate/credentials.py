@@ -43,9 +43,10 @@ def load_credentials(path: Path, access_key: str | None) -> Credentials:
 def _credentials(value: Any, access_key: str | None) -> Credentials:
     """:raises ValueError: the value has no such account."""
     if isinstance(value, dict) and "accounts" not in value and value.keys() <= _TOOLS:
-        texts = [value.get(name) or "" for name in ("accessKey", "secretKey", "securityToken")]
+        names = ("accessKey", "secretKey", "securityToken")
+        texts = [accounts.key_text(value.get(name)) or "" for name in names]
         if not all(isinstance(one, str) for one in texts) or not all(texts[:2]):
-            raise ValueError("accessKey and secretKey are to be texts: put numbers into quotes")
+            raise ValueError("accessKey and secretKey are to be texts: put them into quotes")
         found = [Credentials(texts[0], texts[1].encode(), texts[2])]
     else:
         known = sorted(accounts.accounts_of(value), key=lambda one: not one.is_admin)

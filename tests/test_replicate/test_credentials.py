@@ -72,9 +72,9 @@ def test_whose_keys_are_taken(tmp_path: Path) -> None:
         (ACCOUNTS.replace("true", "false"), "access-key says which"),
         (TOOLS.replace("keeper", "other"), "it has no account 'keeper'"),
         ("accounts: []\n", "it has no account"),
-        ("accessKey: 12345678\nsecretKey: 12345678\n", "put numbers into quotes"),
+        ("accessKey: keeper\nsecretKey: 1.5\n", "put them into quotes"),
         ("accessKey: some\n", "to be texts"),
-        ("a: [", "while parsing"),
+        ("a: [", "no YAML at line 1, column 5"),
         ("3\n", "no list of accounts"),
     ],
 )
@@ -82,6 +82,27 @@ def test_keys_that_are_none(tmp_path: Path, text: str, why: str) -> None:
     access_key = "keeper" if "other" in text else None
     with pytest.raises(AccountsUnreadable, match=why):
         load_credentials(written(tmp_path / "keys.yml", text), access_key)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["*hidden", "@hidden", "!hidden", '"hidden', "a: hidden", "!!int hidden", "!!bool hidden"],
+)
+def test_what_is_wrong_with_a_secret_does_not_show_it(tmp_path: Path, secret: str) -> None:
+    path = written(tmp_path / "keys.yml", f"accessKey: keeper\nsecretKey: {secret}\n")
+    with pytest.raises(AccountsUnreadable) as caught:
+        load_credentials(path, None)
+    assert "hidden" not in str(caught.value) and "no YAML" in str(caught.value)
+
+
+def test_keys_of_digits_are_texts(tmp_path: Path) -> None:
+    """As the files have them that RocketMQ comes with."""
+    tools = written(tmp_path / "tools.yml", "accessKey: rocketmq2\nsecretKey: 12345678\n")
+    assert load_credentials(tools, None).secret_key == b"12345678"
+    text = "accounts:\n- accessKey: rocketmq2\n  secretKey: 12345678\n  admin: true\n"
+    assert load_credentials(written(tools, text), None).secret_key == b"12345678"
+    [account] = load_accounts(tools)
+    assert account.secret_key == b"12345678"
 
 
 def test_a_key_needs_its_file(tmp_path: Path) -> None:

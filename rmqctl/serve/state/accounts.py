@@ -31,6 +31,9 @@ CREDENTIALS = frozenset((ACCESS_KEY, SIGNATURE, SECURITY_TOKEN))
 #: Fields that are not signed: the client adds the second one behind its signature.
 _UNSIGNED = frozenset((SIGNATURE, "_UNIQUE_KEY_QUERY"))
 _SHORTEST_KEY = 6
+#: What a value with a tag of YAML's own raises that is none, ``!!bool maybe``.
+_OF_A_TAG = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError)
+_KEYS = ("accessKey", "secretKey")
 _ADDRESS = re.compile(r"[0-9a-fA-F.:*{},\s-]{1,4096}")
 _FIELDS = {
     "accessKey": str,
@@ -208,10 +211,28 @@ def read_yaml(path: Path, of: Callable[[Any], T]) -> T:
     if len(data) > _MAX_BYTES:
         raise AccountsUnreadable(path=str(path), reason=f"it has more than {_MAX_BYTES} bytes")
     try:
-        return of(yaml.safe_load(data))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        value = yaml.safe_load(data)
+    except (yaml.YAMLError, *_OF_A_TAG) as error:
+        raise AccountsUnreadable(path=str(path), reason=_where(error)) from None
+    try:
+        return of(value)
+    except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
         raise AccountsUnreadable(path=str(path), reason=reason) from None
+
+
+def _where(error: Exception) -> str:
+    """Why a file is no YAML, with nothing of its text: what PyYAML says shows the line, and that
+    may be one with a secret."""
+    mark = getattr(error, "problem_mark", None)
+    place = "" if mark is None else f" at line {mark.line + 1}, column {mark.column + 1}"
+    return f"it is no YAML{place}: a text with signs in it may need quotes"
+
+
+def key_text(value: Any) -> Any:
+    """A key as a broker, and mqadmin, take it: one of digits need not be in quotes, as in the files
+    that RocketMQ comes with. What is neither stays as it is."""
+    return str(value) if type(value) is int else value
 
 
 def accounts_of(value: Any) -> Accounts:
@@ -233,6 +254,7 @@ def accounts_of(value: Any) -> Accounts:
 def _account(entry: Any) -> Account:
     if not isinstance(entry, dict):
         raise ValueError("an account is no list of names and values")
+    entry = entry | {one: key_text(entry[one]) for one in _KEYS if one in entry}
     name = str(entry.get("accessKey", "without accessKey"))[:80]
     for field, found in entry.items():
         if field not in _FIELDS or not isinstance(found, _FIELDS[field] | type(None)):
