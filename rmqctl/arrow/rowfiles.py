@@ -29,13 +29,23 @@ def schema(row: type, names: Sequence[str], more: Sequence[str] = ()) -> pa.Sche
 
 def write(path: Path, rows: Sequence[Mapping[str, Any]], columns: pa.Schema) -> None:
     """Rows as a file, which takes the place of one of its name. What a kill leaves begins with a
-    dot, and readers of Parquet pass over it. :raises OSError: the disk failed."""
+    dot, and readers of Parquet pass over it. Bytes of a name that are no UTF-8 are written out
+    (``\\xff``). :raises OSError: the disk failed."""
     building = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        pq.write_table(pa.Table.from_pylist(list(rows), columns), building)
+        pq.write_table(pa.Table.from_pylist([_written(row) for row in rows], columns), building)
         building.replace(path)
     finally:
         building.unlink(missing_ok=True)
+
+
+def _written(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        if isinstance(value, str)
+        else value
+        for name, value in row.items()
+    }
 
 
 def read(path: Path, columns: pa.Schema) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from rmqctl.engine.files import paths
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.fleet.stores import (
     MOST_BYTES,
@@ -30,7 +31,7 @@ def stores_of(given: tuple[str, ...], conf_pattern: str | None) -> list[FleetSto
     from rmqctl.spark.remote.urls import shown
 
     lines: list[Listed] = []
-    for one in given:
+    for one in map(paths.local_path, given):
         if one == "-" or os.path.isfile(one):
             lines += _lines_of(one)
             continue
@@ -74,9 +75,9 @@ def _lines_of(name: str) -> list[Listed]:
     return listed(text, name, directory)
 
 
-def _check_arrow(paths: list[str]) -> None:
+def _check_arrow(places: list[str]) -> None:
     """:raises ArrowMissing: a URL is named, and nothing here reads one."""
-    if any("://" in path for path in paths):
+    if any("://" in place for place in places):
         from rmqctl.arrow.present import check_arrow
 
         check_arrow()

@@ -187,3 +187,11 @@ def test_a_table_has_a_line_a_store(stores: dict[str, Path], cli: Cli, tmp_path:
     assert told.startswith(f"none: {stores['none']} is not a RocketMQ store: ")
     assert told.endswith("name the directory that holds commitlog/ and consumequeue/.")
     assert summary.startswith("summary: stores=5, kept=0, failed=1, unclean=1")
+
+
+def test_stores_may_be_files_as_urls(stores: dict[str, Path], cli: Cli) -> None:
+    root = stores["sound"]
+    for url in (f"file://{root}", f"file:{root}"):
+        done = cli("fleet", "stats", "--stores", url, *NDJSON)
+        assert done.code == 0, done.err
+        assert by_store(done.rows)["sound"]["path"] == str(root)

@@ -36,6 +36,8 @@ LIST = """
 c=s3://bucket/x=y/store
 ./d=e/store
 s3://bucket/f=g
+file:///data/broker-e/store
+f=file:/data/broker-f/store
 """
 
 
@@ -46,6 +48,8 @@ def test_a_list_has_a_store_a_line() -> None:
         Listed("c", "s3://bucket/x=y/store"),
         Listed(None, "/lists/d=e/store"),
         Listed(None, "s3://bucket/f=g"),
+        Listed(None, "/data/broker-e/store"),
+        Listed("f", "/data/broker-f/store"),
     ]
     with pytest.raises(StoresFileError, match="list, line 2: no path holds a zero byte"):
         listed("/a\n/b\0", "list", Path("/lists"))
@@ -205,6 +209,15 @@ def test_errors_are_tried_again(tmp_path: Path) -> None:
         assert found is not None and list(found) == fields("verify")
         state.keep(store, "mark", known)
         assert state.kept(store, "mark") is None
+
+
+def test_a_store_whose_name_is_no_utf_8_is_kept(tmp_path: Path) -> None:
+    store = FleetStore("x\udcff", "/x\udcff/store", "/x\udcff/store")
+    with State(tmp_path, "du") as state:
+        state.keep(store, "mark", row(store, "du", 0.0, records=7))
+        found = state.kept(store, "mark")
+    assert found is not None
+    assert (found["store"], found["path"], found["records"]) == (store.name, store.shown, 7)
 
 
 def test_the_sums_hold_nothing_of_the_rows() -> None:

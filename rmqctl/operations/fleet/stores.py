@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.engine.files import paths
 from rmqctl.errors import UsageError
 from rmqctl.rows.columns import broker_of
 
@@ -71,6 +72,7 @@ def listed(text: str, source: str, directory: Path) -> list[Listed]:
         name, path = (match[1], match[2]) if match and "://" not in match[1] else (None, line)
         if "\0" in line:
             raise StoresFileError(path=source, line=number, reason="no path holds a zero byte")
+        path = paths.local_path(path)
         if "://" not in path:
             path = os.path.abspath(directory / path)
         found.append(Listed(name, path))
