@@ -179,6 +179,7 @@ def test_a_queue_of_nobody_s_length(cli: Cli, root: Path) -> None:
         # No queue is as long as that: it counts as none.
         offsets[layout.end_key("orders", 1)] = layout.END.pack(18085, (1 << 63) - 1)
         offsets[layout.end_key("orders", 2)] = layout.END.pack(-1, 5)
+        offsets[b""] = layout.END.pack(18085, 3)
         offsets[b"\x00\x00\x00\x09\x01orders"] = b"x"
 
     changed(root, change)
@@ -189,6 +190,33 @@ def test_a_queue_of_nobody_s_length(cli: Cli, root: Path) -> None:
     ]
     assert call(cli, root, f"pull --topic orders --queue-id 0 --offset {far - 9}").code == 1
     assert call(cli, root, "queues").rows[-1]["queues"] == 2
+    with MessageStore(root, parse_broker_conf(CONF)) as store:
+        assert store.consume_queue("\udc80", 0) is None
+
+
+def test_a_time_in_a_queue_of_nobody_s_length(cli: Cli, root: Path) -> None:
+    """What lies between two units costs nothing, nor what lies behind the last one that leads to a
+    record."""
+    far = (1 << 58) - 1
+
+    def change(units: Any, offsets: Any) -> None:
+        units[layout.unit_key("orders", 0, far)] = layout.UNIT.pack(20000, 243, 97, 0)
+        offsets[layout.end_key("orders", 0)] = layout.END.pack(20000, far)
+        offsets[layout.end_key("orders", 0, layout.MIN)] = layout.END.pack(16384, 62)
+
+    changed(root, change)
+    newest = 1 << 43
+    for line, found in (
+        ("0 --boundary ceil", 62),
+        ("0 --boundary nearest", 62),
+        (f"{newest} --boundary ceil", None),
+        (f"{newest} --boundary floor", 69),
+        (f"{newest} --boundary floor --scan", 69),
+    ):
+        done = call(cli, root, f"offset --topic orders --queue-id 0 --time {line}")
+        row = done.rows[0]
+        assert (row["min_offset"], row["max_offset"]) == (62, far + 1)
+        assert row["queue_offset"] == found, line
 
 
 def test_both_kinds(cli: Cli, root: Path) -> None:

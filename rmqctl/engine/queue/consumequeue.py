@@ -186,6 +186,14 @@ class ConsumeQueue:
                 yield start, Unit._make(values)
                 start += 1
 
+    def first_from(self, start: int, end: int) -> int | None:
+        """The first queue offset of ``[start, end)`` at which a unit may stand."""
+        return start if start < end else None
+
+    def last_before(self, end: int) -> int | None:
+        """The last queue offset before ``end`` at which a unit may stand."""
+        return end - 1 if end > 0 else None
+
     def tags_code(self, unit: Unit) -> int | None:
         """The unit's tags code, looked up in ``consumequeue_ext/`` when it is an address there;
         None when nothing stands there."""

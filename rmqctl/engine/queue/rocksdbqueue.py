@@ -209,6 +209,12 @@ class RocksDBQueue(ConsumeQueue):
         found = self._units.first_from(queue_offset, self.max_offset)
         return self.max_offset if found is None else found
 
+    def first_from(self, start: int, end: int) -> int | None:
+        return self._units.first_from(start, end)
+
+    def last_before(self, end: int) -> int | None:
+        return self._units.last_before(end)
+
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit at a queue offset; None where none is stored."""
         return self._units.unit(queue_offset)

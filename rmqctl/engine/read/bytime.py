@@ -11,7 +11,7 @@ earlier), and :func:`scan`, which reads every message, the one that the boundary
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,8 @@ from rmqctl.engine.queue.consumequeue import ConsumeQueue
 if TYPE_CHECKING:
     from rmqctl.engine.log.commitlog import CommitLog
 
-#: Store time of the message at a queue offset; None where no record can be read.
+#: Store time of the message at a queue offset; None where no record can be read. Those of a queue
+#: are :class:`StoreTimes`.
 Times = Callable[[int], int | None]
 
 
@@ -39,17 +40,25 @@ class Boundary(Enum):
     CEIL = "ceil"
 
 
-def store_times(log: CommitLog, queue: ConsumeQueue) -> Times:
-    """The store times behind a queue's units."""
+class StoreTimes:
+    """The store times behind a queue's units. What lies between two stored units costs nothing."""
 
-    def at(queue_offset: int) -> int | None:
-        unit = queue.unit(queue_offset)
-        record = None if unit is None else log.find_record(unit.physical_offset)
+    def __init__(self, log: CommitLog, queue: ConsumeQueue) -> None:
+        self._log = log
+        self._queue = queue
+        self.first_from, self.last_before = queue.first_from, queue.last_before
+
+    def __call__(self, queue_offset: int) -> int | None:
+        unit = self._queue.unit(queue_offset)
+        record = None if unit is None else self._log.find_record(unit.physical_offset)
         if unit is None or record is None or record.total_size != unit.size:
             return None
         return record.store_timestamp
 
-    return at
+
+def store_times(log: CommitLog, queue: ConsumeQueue) -> Times:
+    """The store times behind a queue's units."""
+    return StoreTimes(log, queue)
 
 
 def bisect(times: Times, low: int, high: int, time: int, boundary: Boundary) -> int | None:
@@ -83,10 +92,7 @@ def scan(times: Times, low: int, high: int, time: int, boundary: Boundary) -> in
     first = last = floor = ceil = None
     below: tuple[int, int] | None = None
     above: tuple[int, int] | None = None
-    for queue_offset in range(low, high):
-        found = times(queue_offset)
-        if found is None:
-            continue
+    for queue_offset, found in _readable(times, low, high):
         if found <= time:
             floor = queue_offset
             below = (found, queue_offset) if below is None or found >= below[0] else below
@@ -122,10 +128,7 @@ def _first(times: Times, low: int, high: int, holds: Callable[[int], bool]) -> i
     answer = None
     while low < high:
         middle = (low + high) // 2
-        at, found = middle, times(middle)
-        while found is None and at + 1 < high:
-            at += 1
-            found = times(at)
+        at, found = next(_readable(times, middle, high), (middle, None))
         if found is None:
             high = middle
         elif holds(found):
@@ -137,7 +140,23 @@ def _first(times: Times, low: int, high: int, holds: Callable[[int], bool]) -> i
 
 def _readable_before(times: Times, low: int, high: int) -> int | None:
     """The last readable message in the range."""
-    for queue_offset in range(high - 1, low - 1, -1):
-        if times(queue_offset) is not None:
-            return queue_offset
+    at: int | None = high
+    while at is not None and at > low:
+        at = times.last_before(at) if isinstance(times, StoreTimes) else at - 1
+        if at is not None and at >= low and times(at) is not None:
+            return at
     return None
+
+
+def _readable(times: Times, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Queue offsets and store times of the readable messages in the range, in order."""
+    at: int | None = low
+    while at is not None and at < high:
+        if isinstance(times, StoreTimes):
+            at = times.first_from(at, high)
+        found = None if at is None else times(at)
+        if at is None:
+            return
+        if found is not None:
+            yield at, found
+        at += 1

@@ -94,8 +94,9 @@ class QueueDatabase:
         return self._place(topic, queue_id, layout.MIN)
 
     def _place(self, topic: str, queue_id: int, which: bytes) -> Place | None:
-        key = layout.end_key(topic, queue_id, which) if _is_key(topic, queue_id) else b""
-        value = self._database.get(_OFFSETS, key)
+        if not _is_key(topic, queue_id):
+            return None
+        value = self._database.get(_OFFSETS, layout.end_key(topic, queue_id, which))
         return None if value is None else _place(value)
 
     def built_to(self) -> int:
