@@ -227,10 +227,18 @@ class Store:
 
     def batch_queue(self, topic: str, queue_id: int) -> BatchConsumeQueue | None:
         """A batch queue (5.x) as the broker's start finds it, for the caller to close; None when it
-        has no directory. :raises CannotRead: its files cannot be."""
+        has no directory.
+
+        :raises CannotRead: its files cannot be.
+        :raises TopicNotAllowed: as of :meth:`consume_queue`.
+        """
         self._check_open()
         where = self.root / paths.BATCH_CONSUME_QUEUE / topic / str(queue_id)
-        if topic not in self.dispatcher.batch_topics or not where.is_dir():
+        if topic not in self.dispatcher.batch_topics:
+            return None
+        # topics.json may say that any name has batch queues.
+        paths.check_topic_directory(topic)
+        if not where.is_dir():
             return None
         from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from binascii import crc32
 from pathlib import Path
@@ -207,3 +208,15 @@ def test_offsets_of_times(cli: Cli, root: Path) -> None:
     assert row["store_timestamp"] == time and row["queue_offset"] >= first.queue_offset
     (row,) = call(cli, root, *line, "1700000000000", "--boundary", "floor").rows
     assert row["queue_offset"] is None
+
+
+def test_a_topic_never_leads_out_of_its_directory(cli: Cli, root: Path) -> None:
+    """topics.json may say that any name has batch queues."""
+    entry = {"attributes": {"queue.type": "BatchCQ"}}
+    table = dict.fromkeys(("..", "../consumequeue/Plain", TOPIC), entry)
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    for topic in ("..", "../consumequeue/Plain"):
+        for line in (("pull",), ("offset", "--time", "0")):
+            done = call(cli, root, *line, "--topic", topic, "--queue-id", "0")
+            assert done.code == 2 and "cannot be a queue directory" in done.err
