@@ -409,6 +409,40 @@ def test_queues_are_flushed_by_pages_and_thoroughly_with_the_checkpoint(tmp_path
         assert not queue.files.file(0).is_dirty, "two pages have come together"
 
 
+def test_a_flush_waits_for_queues_that_are_on_their_way_to_the_disk(
+    tmp_path: Path, disk: Disk
+) -> None:
+    """They count as clean from when the service has taken them: who flushes meanwhile must not say
+    that they are on disk, for perhaps they will not be."""
+    store = begun(tmp_path / "s")
+    store.flush()
+    store.put_message(Message("T", b"x"))
+    service = store.writer.flusher.flush_consume_queue
+    before = read_checkpoint(tmp_path / "s/checkpoint")
+    disk.gate.clear()
+    [taking] = in_threads(1, lambda _: service._try(service.work))
+    wait_for(lambda: disk.waiting == 1)
+    failures: list[CannotWrite] = []
+
+    def flush(_: int) -> None:
+        try:
+            store.flush_structures(["queues"])
+        except CannotWrite as error:
+            failures.append(error)
+
+    [flushing] = in_threads(1, flush)
+    # It would end soon if it did not wait.
+    flushing.join(0.1)
+    assert flushing.is_alive() and read_checkpoint(tmp_path / "s/checkpoint") == before
+    disk.error = OSError(errno.EIO, os.strerror(errno.EIO))
+    disk.gate.set()
+    for thread in (taking, flushing):
+        thread.join()
+    assert len(failures) == 1 and read_checkpoint(tmp_path / "s/checkpoint") == before
+    disk.error = None
+    store.abandon()
+
+
 def test_the_checkpoint_is_what_the_engines_is(tmp_path: Path) -> None:
     """physic with the flush of the log, logics with that of the queues, index with a full file."""
     start = 1_700_000_000_000

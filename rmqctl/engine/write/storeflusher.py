@@ -63,6 +63,8 @@ class StoreFlusher:
         self._written: Checkpoint | None = None
         self._flushed = dict.fromkeys(STRUCTURES, context.tail.done)
         self._checkpoint_lock = threading.Lock()
+        #: Held while queues that count as clean are not on disk yet; taken under the put lock.
+        self._syncing = threading.Lock()
         self.checkpoint = Checkpoint()
         self._is_first = False
         #: Whether something may run in the background.
@@ -222,8 +224,12 @@ class StoreFlusher:
             timestamp = self._derived.logics_msg_timestamp
             index_timestamp = self._derived.index_msg_timestamp
             unsynced = self._queues.take_unsynced(least_pages)
-        # Not under the lock: putters go on meanwhile.
-        self._sync(lambda: sync_files(unsynced, may_be_gone=True))
+            self._syncing.acquire()
+        try:
+            # Not under the put lock: putters go on meanwhile.
+            self._sync(lambda: sync_files(unsynced, may_be_gone=True))
+        finally:
+            self._syncing.release()
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
             self._hold_back = None
             # Files of the index are on disk when the next one is made.
@@ -279,7 +285,8 @@ class StoreFlusher:
                     self._log.force(end)
                     self._advance(physic=self._log.store_timestamp)
                 elif structure == "queues":
-                    self._sync(self._queues.flush)
+                    with self._syncing:
+                        self._sync(self._queues.flush)
                     self._advance(logics=self._log.store_timestamp)
                 elif structure == "index" and self._derived.index is not None:
                     self._sync(self._derived.index.flush)
