@@ -89,6 +89,17 @@ def copy_tree(source: Path, target: Path) -> Path:
     return target
 
 
+def forced(root: Path) -> Path:
+    """Has all of a store on the disk: until then some file systems have not settled how many blocks
+    its files take."""
+    for path in root.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+    return root
+
+
 def damage_case(case: str) -> dict[str, Any]:
     """``base``, ``ops``, ``what`` and ``engine`` of a damage case."""
     loaded: dict[str, Any] = json.loads((GOLDEN / "damage" / f"{case}.json").read_text("utf-8"))

@@ -37,7 +37,7 @@ def stores(
         if case is not None:
             golden_data.apply_damage(root, golden_data.damage_case(case)["ops"])
         (top / name / "broker.conf").write_text(golden_data.broker_conf_text(base))
-        found[name] = root
+        found[name] = golden_data.forced(root)
     (top / "none" / "store").mkdir(parents=True)
     found["none"] = top / "none" / "store"
     return found

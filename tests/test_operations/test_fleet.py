@@ -103,7 +103,8 @@ def test_parts_of_a_log_add_up_to_the_whole(name: str, golden: Golden) -> None:
 def test_another_process_waits_for_nothing(golden: Golden, tmp_path: Path) -> None:
     """Rows from other processes are those of this one; of a store whose process ends the row says
     so, and of the others nothing is lost."""
-    stores = [FleetStore(name, str(golden(name)), str(golden(name))) for name in ("basic", "ipv6")]
+    roots = [str(golden_data.forced(golden(name))) for name in ("basic", "ipv6")]
+    stores = [FleetStore(Path(root).name, root, root) for root in roots]
     stores.insert(1, FleetStore("gone", str(tmp_path / "no"), str(tmp_path / "no")))
     tasks = [Task(one, "du", golden_data.broker_conf("basic"), False) for one in stores]
     here = [looking.looked_at(task) for task in tasks]
@@ -158,7 +159,7 @@ def test_what_has_changed_is_looked_at_again(golden: Golden, tmp_path: Path) -> 
     assert [left(again=True), left(reads_log=False)] == [1, 1]
     unit = next((root / "consumequeue").rglob("0" * 20))
     status = unit.stat()
-    os.utime(unit, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    os.utime(unit, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
     assert [left(is_noted=True), left()] == [1, 0]
     (root / "abort").touch()
     assert [left(is_noted=True), left()] == [1, 0]
