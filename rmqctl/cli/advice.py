@@ -60,6 +60,7 @@ _QUEUE_ANEW = Command(
     ("rebuild", "queues", "--in-place", "--topic", "{topic}", "--queue-id", "{queue_id}"),
     cures=True,
 )
+_FILES_OF_ROCKSDB = Command(("rebuild", "queues", "--to-file-queues", "--in-place"), cures=True)
 _INDEX_ANEW = Command(("rebuild", "index", "--in-place"), cures=True)
 _INDEX_ADDED = Command(("rebuild", "index", "--missing"), cures=True)
 _GROUP_TO = ("group", "set-offset", "{group}", "--topic", "{topic}", "--queue-id", "{queue_id}")
@@ -192,6 +193,13 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "timer-message-expired": _TIMED,
     "timer-unit-past-log-end": _TIMER_ANEW,
     "timer-unit-mismatch": _TIMER_ANEW,
+    "rocksdb-not-compared": None,
+    "rocksdb-unreadable": Command(
+        ("rebuild", "queues", "--to-file-queues", "--in-place", "--from-log-alone"), cures=True
+    ),
+    "unit-store-time-mismatch": _FILES_OF_ROCKSDB,
+    "queue-end-contradicted": _FILES_OF_ROCKSDB,
+    "queue-begin-contradicted": _FILES_OF_ROCKSDB,
     "queue-type-contradicted": None,
     # tiered storage
     "tiered-storage": None,
@@ -271,7 +279,10 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
 def command_of(found: Finding) -> Command | None:
     """What is next about a finding; None where there is nothing to type."""
     from rmqctl.operations.verify import CODES
+    from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
+    if found.advice == ROCKSDB_ANEW:
+        return _FILES_OF_ROCKSDB
     if found.advice != CODES[found.code].advice:
         return None  # A finding with other advice than its code's is of another state.
     known = COMMANDS[found.code]
@@ -306,6 +317,8 @@ def _for_a_member(command: Command) -> Command | None:
     """What is next in a store whose log a DLedger group keeps: queues and index are made anew, and
     nothing is added to them."""
     if any(command.words[: len(words)] == words for words in _REFUSED_BY_A_MEMBER):
+        return None
+    if "--to-file-queues" in command.words:
         return None
     anew = ("--in-place" if word == "--missing" else word for word in command.words)
     return command._replace(words=tuple(anew))

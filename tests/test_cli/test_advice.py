@@ -45,6 +45,10 @@ def test_the_commands_are_command_lines(cli: Cli, store: Path) -> None:
             assert words[0] in ("chmod", "chown", "diff", "ls", "sysctl", "ulimit")
             continue
         assert words[-4:] == ["--store", str(store), "--broker-conf", conf]
+        if "--to-file-queues" in words:
+            refused = cli(*words[1:])
+            assert refused.code == 2 and "has no queues in RocksDB" in refused.err
+            continue
         done = cli(*words[1:])
         # This store has no such group, and no timer.
         is_of_another = "group set-offset" in line or "timer rebuild" in line

@@ -275,6 +275,137 @@ def test_what_does_not_change_is_not_tried_again(
     assert len(tries) == 1
 
 
+# --- verify --------------------------------------------------------------------------------------
+
+
+def _set_unit(queue_offset: int, *unit: int, queue_id: int = 0) -> Callable[[Any, Any], None]:
+    def change(units: Any, offsets: Any) -> None:
+        units[layout.unit_key("orders", queue_id, queue_offset)] = layout.UNIT.pack(*unit)
+
+    return change
+
+
+def _set_place(which: bytes, *place: int) -> Callable[[Any, Any], None]:
+    def change(units: Any, offsets: Any) -> None:
+        offsets[layout.end_key("orders", 0, which)] = layout.END.pack(*place)
+
+    return change
+
+
+def _without_unit(units: Any, offsets: Any) -> None:
+    for queue_offset in (65, 66):
+        units.delete(layout.unit_key("orders", 0, queue_offset))
+
+
+def _without_queue(units: Any, offsets: Any) -> None:
+    offsets.delete(layout.end_key("orders", 1))
+
+
+def _behind_the_end(units: Any, offsets: Any) -> None:
+    _set_unit(70, 30000, 243, 97, 0)(units, offsets)
+    _set_place(layout.MAX, 30000, 70)(units, offsets)
+
+
+def _flushed_before(units: Any, offsets: Any) -> None:
+    """As a kill leaves it: what came last was never flushed."""
+    offsets[layout.end_key("orders", 1)] = layout.END.pack(18571, 1)
+    built_to = layout.end_key(layout.CHECKPOINT_TOPIC, 0)
+    offsets[built_to] = layout.BUILT_TO.pack(18814)
+    for queue_offset in range(2, 9):
+        units.delete(layout.unit_key("orders", 1, queue_offset))
+
+
+def _left_behind(units: Any, offsets: Any) -> None:
+    """Units behind the end, of a log that was cut, and before the begin, of one that has expired:
+    they are the library's to remove."""
+    _set_unit(77, 30000, 243, 97, 0)(units, offsets)
+    units.delete(layout.unit_key("orders", 0, 20))
+    units.delete(layout.unit_key("bills", 0, 4))
+
+
+#: What is changed, and code and queue offset of what verify says.
+UNSOUND: dict[str, tuple[Callable[[Any, Any], None], list[tuple[str, int | None]]]] = {
+    "nothing": (lambda units, offsets: None, []),
+    "left behind": (_left_behind, []),
+    "flushed before": (_flushed_before, [("dispatch-behind", None)]),
+    "unit missing": (_without_unit, [("record-without-unit", 65)]),
+    "other tags code": (
+        _set_unit(64, 16870, 243, 98, 1795365120678),
+        [("unit-store-time-mismatch", 64), ("unit-mismatch", 64)],
+    ),
+    "other time": (_set_unit(69, 18085, 243, 97, 7), [("unit-store-time-mismatch", 69)]),
+    "queue missing": (_without_queue, [("queue-missing", None)]),
+    # Its broker looks for the begin by halves, and finds none.
+    "end too far": (
+        _set_place(layout.MAX, 18085, 80),
+        [("queue-end-contradicted", 80), ("queue-begin-contradicted", 0)],
+    ),
+    "end elsewhere": (_set_place(layout.MAX, 18000, 69), [("queue-end-contradicted", 69)]),
+    "end too early": (_set_place(layout.MAX, 17599, 67), [("record-without-unit", 68)]),
+    "begin too late": (_set_place(layout.MIN, 17842, 68), [("queue-begin-contradicted", 68)]),
+    "begin too early": (_set_place(layout.MIN, 16384, 9), [("queue-begin-contradicted", 9)]),
+    "behind the log": (_behind_the_end, [("unit-points-past-log-end", 70)]),
+}
+
+
+@pytest.mark.parametrize("case", UNSOUND)
+def test_verify_compares_them_with_the_log(cli: Cli, root: Path, case: str) -> None:
+    change, wanted = UNSOUND[case]
+    changed(root, change)
+    before = golden_data.tree_content(root)
+    done = call(cli, root, "verify")
+    assert golden_data.tree_content(root) == before
+    *rows, summary = done.rows
+    told = [row for row in rows if row["code"] not in ("not-understood", "log-starts-late")]
+    assert [(row["code"], row["queue_offset"]) for row in told] == wanted
+    assert done.code == any(row["severity"] != "info" for row in told)
+    assert summary["queues"] == 3 - (case == "queue missing")
+    for row in told:
+        if row["queue_id"] is not None:
+            assert row["path"] == "consumequeue" and row["topic"] == "orders"
+            assert "--to-file-queues" in row["advice"] and "--to-file-queues" in row["command"]
+            assert row["position"] is None
+    if wanted and case != "flushed before":
+        # What it says is what mends it.
+        line = "rebuild queues --to-file-queues --in-place --yes"
+        assert call(cli, root, line).code == 0
+        assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.usefixtures("without_library")
+def test_verify_without_the_library_says_what_it_leaves_out(cli: Cli, root: Path) -> None:
+    done = call(cli, root, "verify")
+    (row,) = [row for row in done.rows if row.get("code") == "rocksdb-not-compared"]
+    assert done.code == 0 and row["path"] == "consumequeue"
+    assert "rmqctl[rocksdb]" in row["advice"]
+    assert not [row for row in done.rows if row.get("found") == "queues in RocksDB (5.x)"]
+    assert done.rows[-1]["queues"] == 0
+
+
+def test_verify_of_both_kinds(cli: Cli, root: Path) -> None:
+    """Files of queues are checked where they count, those of the database never."""
+    copy = golden_data.copy_tree(root, root.with_name("copy"))
+    convert = "rebuild queues --to-file-queues --in-place --yes"
+    assert call(cli, copy, convert).code == 0
+    for topic in ("bills", "orders"):
+        shutil.copytree(copy / "consumequeue" / topic, root / "consumequeue" / topic)
+    done = call(cli, root, "verify")
+    assert "rocksdb-not-compared" in [row.get("code") for row in done.rows]
+    for said in ("rocksdbCQDoubleWriteEnable=true", "storeType=defaultRocksDB"):
+        (root.parent / "conf").write_text(f"{CONF}{said}\n")
+        done = call(cli, root, "verify")
+        assert done.code == 0 and done.rows[-1]["queues"] == 3, said
+        assert "rocksdb-not-compared" not in [row.get("code") for row in done.rows]
+
+
+def test_verify_finds_every_topic_in_the_database(cli: Cli, root: Path) -> None:
+    """With queues in RocksDB a broker has no batch queues, whatever is left of them."""
+    before = call(cli, root, "verify").rows[-1]
+    (root / "batchconsumequeue" / "orders" / "0").mkdir(parents=True)
+    after = call(cli, root, "verify").rows[-1]
+    assert after["units"] == before["units"] > 0 and after["queues"] == 3
+
+
 # --- damage --------------------------------------------------------------------------------------
 
 
@@ -316,9 +447,27 @@ def test_a_damaged_database_is_an_error_with_a_next_step(cli: Cli, root: Path, c
     # What needs no queue is as it was.
     assert call(cli, root, "walk commitlog").rows[-1]["messages"] == 17
     assert call(cli, root, "message 16384").code == 0
+    done = call(cli, root, "verify")
+    told = [row for row in done.rows if row.get("code") == "rocksdb-unreadable"]
+    assert done.code == 1 and told and "--from-log-alone" in told[0]["command"]
+    assert done.rows[-1]["records"] == 17 and not done.err
     (row,) = call(cli, root, "info").rows
     assert row["queues"] == 0 and any("cannot be read" in one for one in row["not_understood"])
     assert golden_data.tree_content(root) == before
+
+
+def test_verify_says_once_that_a_part_cannot_be_read(cli: Cli, root: Path) -> None:
+    """One table after the other: what is not in it is checked all the same."""
+    for table in sorted((root / "consumequeue").glob("*.sst")):
+        sound = table.read_bytes()
+        flipped(table)
+        done = call(cli, root, "verify")
+        codes = [row.get("code") for row in done.rows]
+        assert done.code == 1 and codes.count("rocksdb-unreadable") == 1 and not done.err
+        assert not {"queue-missing", "consumequeue-missing", "record-without-unit"} & set(codes)
+        assert done.rows[-1]["records"] == 17
+        table.write_bytes(sound)
+    assert call(cli, root, "verify").code == 0
 
 
 @pytest.mark.filterwarnings("error")

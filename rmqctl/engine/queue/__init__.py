@@ -10,4 +10,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.queue.queuetablewriter`
 - :mod:`~rmqctl.engine.queue.queuewriter`
 - :mod:`~rmqctl.engine.queue.recovery`
+- :mod:`~rmqctl.engine.queue.rocksdbqueue`
 """

@@ -144,7 +144,8 @@ class RocksDBQueue(ConsumeQueue):
     ) -> None:
         end = last.queue_offset + 1
         self._units = units = _Units(database, topic, queue_id, end)
-        self._last = last
+        #: The last unit as the database notes it.
+        self.last = last
         self._noted_first = database.first(topic, queue_id)
         #: The first unit whose record is not older than the log.
         self.first_stored = self._first_from(log_min)
@@ -174,7 +175,7 @@ class RocksDBQueue(ConsumeQueue):
         first, end = self._noted_first, self._units.end
         if first is not None and first.physical_offset >= log_min:
             return first.queue_offset
-        if self._last.physical_offset < log_min:
+        if self.last.physical_offset < log_min:
             return end
         low = 0 if first is None else first.queue_offset
         found = self._bisect(low, end, log_min)
@@ -184,7 +185,7 @@ class RocksDBQueue(ConsumeQueue):
         """Applies the log's end: units at or beyond it are not there
         (``RocksDBConsumeQueueOffsetTable#truncateDirty``). Where the queue begins was asked for
         when it was opened."""
-        if self._last.physical_offset >= log_end:
+        if self.last.physical_offset >= log_end:
             high = self._bisect(self.min_offset, self._units.end, log_end)
             self._wrote = high * UNIT_SIZE
         self.max_physical_offset = self._max_physical_offset()

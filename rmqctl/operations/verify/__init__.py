@@ -6,6 +6,7 @@ Other rooms use:
 - :mod:`~rmqctl.operations.verify.directories`
 - :mod:`~rmqctl.operations.verify.findings`
 - :mod:`~rmqctl.operations.verify.inparts`
+- :mod:`~rmqctl.operations.verify.latercodes`
 - :mod:`~rmqctl.operations.verify.laterstart`
 - :mod:`~rmqctl.operations.verify.snapshot`
 - :mod:`~rmqctl.operations.verify.tiered`

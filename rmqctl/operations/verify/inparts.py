@@ -19,7 +19,6 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.scanner import ScanEntry, TopicTable
 from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify import indexparts as index_parts
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
@@ -141,7 +140,7 @@ class StoreSide:
         """The findings that need all queues, and those of batch queues."""
         try:
             yield from self._of_batches
-            if not queues_not_understood(self.snapshot.path):
+            if self.snapshot.compares_files:
                 yield from self._batches.finish(self.summary.max_offset)
         finally:
             self._batches.close()

@@ -9,7 +9,50 @@ _TIMER_ANEW = (
     "`rmqctl timer rebuild` makes wheel, timer log and check point anew from the messages."
 )
 
+ROCKSDB_ANEW = (
+    "`rmqctl rebuild queues --to-file-queues --in-place` makes file queues of the log, which a "
+    "broker with storeType=default reads."
+)
+
 LATER_CODES: dict[str, Code] = {
+    "rocksdb-not-compared": Code(
+        INFO,
+        "queue",
+        "the queues were not compared with the log: nothing here reads them, or nobody says which "
+        "of two kinds count",
+        "Queues in RocksDB are compared where the package rocksdict is "
+        "(`pip install 'rmqctl[rocksdb]'`), without --master. Where a store has queues in files, "
+        "too, storeType or rocksdbCQDoubleWriteEnable in the broker.conf says which its broker "
+        "reads.",
+    ),
+    "rocksdb-unreadable": Code(
+        ERROR,
+        "queue",
+        "the database of the queues cannot be read, or a part of it",
+        "Its broker will not start on it, or serve less than all. Take it from a backup, or let "
+        "the log tell: `rmqctl rebuild queues --to-file-queues --in-place --from-log-alone`, with "
+        "--min-offset of queues whose messages have all expired.",
+    ),
+    "unit-store-time-mismatch": Code(
+        WARNING,
+        "queue",
+        "a unit in RocksDB has another store time than its record",
+        "Offsets by time come out wrong. " + ROCKSDB_ANEW,
+    ),
+    "queue-end-contradicted": Code(
+        ERROR,
+        "queue",
+        "the database notes a last unit of a queue that is not there, or is another one",
+        "Its broker goes on behind that one: consumers miss messages, or wait for some. "
+        + ROCKSDB_ANEW,
+    ),
+    "queue-begin-contradicted": Code(
+        ERROR,
+        "queue",
+        "a broker begins the queue elsewhere than at its first unit, as the database notes it",
+        "Consumers that begin there miss messages, or find nothing and never get on. "
+        + ROCKSDB_ANEW,
+    ),
     "timer-wheel-length": Code(
         ERROR,
         "directory",

@@ -8,25 +8,26 @@ bulk of expected units.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rmqctl.engine.derive.writer import bulk_units
-from rmqctl.engine.dispatch.batches import UnitBatch
+from rmqctl.engine.dispatch.batches import UnitBatch, batch_queue_units
 from rmqctl.engine.dispatch.byqueue import units_by_queue
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.paths import queue_directories
 from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.queue.consumequeue import ConsumeQueue
 from rmqctl.engine.queue.extension import ConsumeQueueExt
+from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.scanner import TopicTable
-from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.batchqueues import BatchQueueChecker
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import shown
 from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 from rmqctl.operations.verify.orphanunits import OrphanUnits
 from rmqctl.operations.verify.queueext import check_ext_files
 from rmqctl.operations.verify.queuestate import QueueState, Waits
@@ -49,9 +50,8 @@ class QueueChecker:
         self._root = snapshot.path
         self._snapshot = snapshot
         self._topics = topics
-        #: Queues in RocksDB: those that lie there as files are not asked for.
-        self._is_unread = queues_not_understood(snapshot.path)
-        self.batches = BatchQueueChecker(snapshot, log, damaged)
+        self._dispatcher = snapshot.dispatcher()
+        self._batches = BatchQueueChecker(snapshot, log, damaged)
         self._orphans = OrphanUnits(snapshot, log, damaged)
         self._states: dict[tuple[str, int], QueueState] = {}
         self._pending: list[UnitBatch | Plain] = []
@@ -62,14 +62,25 @@ class QueueChecker:
         self.step: Callable[[], None] = lambda: None
 
     @property
+    def checked(self) -> int:
+        """Queues looked at so far that are there."""
+        return sum(state.queue is not None for state in self._states.values())
+
+    @property
     def units(self) -> int:
         """Units looked at so far."""
-        return self._records.units + self._orphans.units + self.batches.units
+        return self._records.units + self._orphans.units + self._batches.units
 
-    def add_batches(self, units: Mapping[tuple[str, int], bytes | bytearray]) -> Iterator[Finding]:
-        """Takes the units of batch queues that a batch of records ask for."""
-        self.batches.step = self.step
-        yield from self.batches.add(units)
+    @property
+    def wants_records(self) -> bool:
+        """Whether :meth:`look_at` is to see every record."""
+        return bool(self._snapshot.batch_topics)
+
+    def look_at(self, batch: Batch, units: UnitBatch) -> Iterator[Finding]:
+        """What is to be said of records, and of the units that they ask for, beside what
+        :meth:`add` compares: of batch queues."""
+        self._batches.step = self.step
+        yield from self._batches.add(batch_queue_units(batch, self._dispatcher))
 
     def add(self, batch: UnitBatch | Plain) -> Iterator[Finding]:
         """Takes the units that a batch of records, or plain ones, ask for."""
@@ -94,7 +105,7 @@ class QueueChecker:
         """Goes on with ``log`` as it is now: what lies before ``begin`` is gone, as after a
         retention, or not looked at."""
         self._orphans.log_begins(log, begin)
-        self.batches.log_begins(log, begin)
+        self._batches.log_begins(log, begin)
 
     def pause(self, log_end: int) -> Iterator[Finding]:
         """After the last record that is read, where the log goes on at ``log_end``: what the
@@ -105,18 +116,18 @@ class QueueChecker:
                 yield from state.release()
                 yield from self._unless_removed(state, self._orphans.check_to(state, log_end))
                 state.queue.close()
-        yield from self.batches.pause(log_end)
-        yield from waits_findings(self._snapshot, [self.waits(), self.batches.waits])
+        yield from self._batches.pause(log_end)
+        yield from waits_findings(self._snapshot, [self.waits(), self._batches.waits])
 
     def finish(self, log_end: int) -> Iterator[Finding]:
         """After the last record: the findings of all orphan units."""
         self.log_ends(log_end)
         yield from self._check_pending()
-        of_batches = [] if self._is_unread else list(self.batches.finish(log_end))
-        every = [self.waits(), self.batches.waits]
+        of_batches = list(self._batches.finish(log_end)) if self._snapshot.compares_files else []
+        every = [self.waits(), self._batches.waits]
         yield from missing_findings(self._snapshot, every)
-        for where in queue_directories(self._root / paths.CONSUME_QUEUE):
-            yield from self.finish_queue(where.topic, where.queue_id)
+        for topic, queue_id in self._queues():
+            yield from self.finish_queue(topic, queue_id)
         yield from of_batches
         yield from _behind_findings(every)
 
@@ -141,13 +152,13 @@ class QueueChecker:
 
     def close(self) -> None:
         self._orphans.close()
-        self.batches.close()
+        self._batches.close()
 
     # --- queues --------------------------------------------------------------------------
 
     def _is_not_checked(self, topic: str) -> bool:
-        """Whether what lies in ``consumequeue/`` is none of a topic's queues."""
-        return self._is_unread or topic in self._snapshot.batch_topics
+        """Whether there is nothing to compare of a topic's queues, or :meth:`look_at` does."""
+        return self._snapshot.not_compared is not None or topic in self._snapshot.batch_topics
 
     def _check_pending(self) -> Iterator[Finding]:
         pending, self._pending, self._pending_units = self._pending, [], 0
@@ -171,11 +182,19 @@ class QueueChecker:
     def _state(self, topic: str, queue_id: int) -> QueueState:
         state = self._states.get((topic, queue_id))
         if state is None:
-            relative = f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
             queue = self._open(topic, queue_id)
-            state = QueueState(queue, topic, queue_id, relative, self._snapshot.queue_file_size)
+            where = self._path_of(topic, queue_id)
+            state = QueueState(queue, topic, queue_id, where, self._snapshot.queue_file_size)
             self._states[topic, queue_id] = state
         return state
+
+    def _queues(self) -> Iterator[tuple[str, int]]:
+        """Topic and number of every queue that is there."""
+        for where in queue_directories(self._root / paths.CONSUME_QUEUE):
+            yield where.topic, where.queue_id
+
+    def _path_of(self, topic: str, queue_id: int) -> str:
+        return f"{paths.CONSUME_QUEUE}/{topic}/{queue_id}"
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue as its files are; None without files, or when their lengths are wrong (found
@@ -228,9 +247,12 @@ def missing_findings(snapshot: Snapshot, waits: Iterable[Waits]) -> Iterator[Fin
         )
         return
     topics = known_topics(snapshot.path) if missing else None
+    advice = {} if snapshot.rocksdb is None else {"advice": ROCKSDB_ANEW}
     for topic, queue_id, path, records, first in missing:
+        deleted = is_deleted(topic, topics)
         yield finding(
-            "queue-of-deleted-topic" if is_deleted(topic, topics) else "queue-missing",
+            "queue-of-deleted-topic" if deleted else "queue-missing",
+            **({} if deleted else advice),
             path=path,
             topic=topic,
             queue_id=queue_id,

@@ -20,7 +20,7 @@ class FindingSpan:
     code: str
     queue_offset: int
     physical_offset: int
-    position: int
+    position: int | None
     count: int = 1
     expected: str | None = None
     found: str | None = None
@@ -66,11 +66,18 @@ class QueueState:
         self.proven_end += count
         self.next_offset = self.proven_end
 
-    def position(self, queue_offset: int) -> int:
-        """Position in its file (bytes) of the unit at a queue offset."""
+    #: What is to be done about it, where that is not what the code says.
+    advice: str | None = None
+
+    def position(self, queue_offset: int) -> int | None:
+        """Position in its file (bytes) of the unit at a queue offset; None: it is in none."""
+        if self.queue is not None and not self.queue.in_files:
+            return None
         return queue_offset * UNIT_SIZE % self.file_size
 
     def finding(self, code: str, **fields: object) -> Finding:
+        if self.advice is not None:
+            fields["advice"] = self.advice
         return finding(code, path=self.path, topic=self.topic, queue_id=self.queue_id, **fields)
 
     def hold_back(self, span: FindingSpan) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from formats.geometry import Geometry
-from rmqctl.engine.dispatch.batches import batch_queue_units, key_batch, unit_batch
+from rmqctl.engine.dispatch.batches import key_batch, unit_batch
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
 from rmqctl.engine.files.unfinished import REPAIR, is_amid_repair
@@ -24,7 +24,7 @@ from rmqctl.engine.services.multiqueues import as_written
 from rmqctl.engine.settings.filesizes import unproven_log_file
 from rmqctl.engine.settings.logdirectories import log_directories
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import not_understood, queues_not_understood
+from rmqctl.engine.state.laterversions import not_understood, rocksdb_of_queues
 from rmqctl.engine.tiered.metadata import tiered_storage
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
@@ -38,6 +38,7 @@ from rmqctl.operations.verify.laterstart import check_later_start
 from rmqctl.operations.verify.log import LogChecker
 from rmqctl.operations.verify.queueext import check_ext_directory
 from rmqctl.operations.verify.queues import QueueChecker
+from rmqctl.operations.verify.rocksdbqueues import queue_checker
 from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.timer import check_timer
 
@@ -86,7 +87,7 @@ class Summary(Tally):
 
     def look_at(self, snapshot: Snapshot, only: Collection[str]) -> None:
         """Counts the queues and index files that will be checked."""
-        if "queues" in only and not queues_not_understood(snapshot.path):
+        if "queues" in only and snapshot.compares_files:
             for name in (paths.CONSUME_QUEUE, paths.BATCH_CONSUME_QUEUE):
                 is_batch = name == paths.BATCH_CONSUME_QUEUE
                 for where in paths.queue_directories(snapshot.path / name):
@@ -135,7 +136,7 @@ def verify(
 def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     """What is looked at before the log is read: directories, and what a start would see."""
     root, config = snapshot.path, snapshot.config
-    unread = queues_not_understood(root)
+    database = rocksdb_of_queues(root)
     for found in check_directories(
         root,
         snapshot.log_file_size,
@@ -144,11 +145,12 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         log_directories(root, config).all,
         snapshot.batch_queue_file_size,
     ):
-        # Of queues in RocksDB, which may lie there, nothing is known.
-        if not (unread and (found.path or "").startswith(_QUEUE_FILES)):
+        # What is there of queues in RocksDB is the library's.
+        if database != paths.CONSUME_QUEUE or not _is_of_database(snapshot, found):
             yield found
     yield from check_later_start(root)
-    yield from check_timer(root, config)
+    if snapshot.unreadable is None:
+        yield from check_timer(root, config)
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")
@@ -161,7 +163,12 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
         )
     yield from check_ext_directory(root, config)
     for name, what in not_understood(root):
-        yield finding("not-understood", path=name, found=what)
+        if name != snapshot.rocksdb and not (snapshot.not_compared and name == database):
+            yield finding("not-understood", path=name, found=what)
+    if snapshot.unreadable is not None:
+        yield finding("rocksdb-unreadable", path=database, found=snapshot.unreadable)
+    elif snapshot.not_compared is not None:
+        yield finding("rocksdb-not-compared", path=database, found=snapshot.not_compared)
     if (uploaded := tiered_storage(root)) is not None:
         yield finding("tiered-storage", path=uploaded)
     if config.overruled:
@@ -185,6 +192,16 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
             )
     elif snapshot.log_min:
         yield finding("log-starts-late", physical_offset=snapshot.log_min)
+
+
+def _is_of_database(snapshot: Snapshot, found: Finding) -> bool:
+    """Whether a finding of names and lengths is of a directory with a database of queues: of that
+    itself where they count, else of what is no topic's directory."""
+    path = found.path or ""
+    if not path.startswith(_QUEUE_FILES):
+        return False
+    is_read = snapshot.rocksdb is not None or snapshot.not_compared is not None
+    return is_read or not (snapshot.path / "/".join(path.split("/")[:2])).is_dir()
 
 
 def _named(geometry: Geometry) -> str:
@@ -221,7 +238,7 @@ class _Plan(NamedTuple):
 def _run(
     root: Path, config: MessageStoreConfig, summary: Summary, progress: Progress, plan: _Plan
 ) -> Iterator[Finding]:
-    snapshot = Snapshot.of(root, config := as_written(root, config))
+    snapshot = Snapshot.of(root, config := as_written(root, config), reads_rocksdb=True)
     summary.look_at(snapshot, plan.only)
     checkpoint = CheckpointChecker(root)
     # Before anything is told: who asks for what there is not gets an error and nothing else.
@@ -232,10 +249,11 @@ def _run(
     scanner = Scanner(log, check="commitlog" in plan.only, tuning=tuning)
     records = LogChecker(snapshot, log, damaged)
     records.listeners = copy_checkers(snapshot, log)
-    queues = QueueChecker(snapshot, log, scanner.topics, damaged)
+    queues = queue_checker(snapshot, log, scanner.topics, damaged)
     index = IndexChecker(snapshot, damaged)
     summary.min_offset = log.min_offset
     checks_index = config.message_index_enable and "index" in plan.only
+    checkers = _Checkers(records, queues, index if checks_index else None, checkpoint)
 
     done = 0
     # A store of many queues takes its time where no byte of the log is read.
@@ -251,18 +269,13 @@ def _run(
         index.log_begins(begin)
     try:
         wanted = PlainWanted("queues" in plan.only, checks_index)
-        for entry in _entries(records, scanner, log_begins, begin, wanted):
+        # Who looks at each record takes no plain ones.
+        plain = None if records.listeners or queues.wants_records else wanted
+        for entry in _entries(records, scanner, log_begins, begin, plain):
             if isinstance(entry, Finding):
                 yield entry
                 continue
-            for found in records.add(entry):
-                if "commitlog" in plan.only:
-                    yield found
-            if isinstance(entry, Batch | Plain):
-                if "queues" in plan.only:
-                    yield from _of_queues(queues, entry, dispatcher)
-                if checks_index:
-                    yield from index.add(key_batch(entry))
+            yield from _of_entry(plan, entry, checkers, dispatcher)
             done = _end_of(entry) - summary.min_offset
             progress(done)
             if isinstance(entry, End):
@@ -270,11 +283,12 @@ def _run(
             elif isinstance(entry, Batch | Plain) and plan.is_over() and _goes_on(scanner, entry):
                 summary.max_offset = summary.next_offset = _end_of(entry)
                 break
-        checkers = _Checkers(records, queues, index if checks_index else None, checkpoint)
         yield from _finished(plan, summary, checkers)
     finally:
         summary.records, summary.blanks = records.records, records.blanks
         summary.units, summary.index_items = queues.units, index.items
+        if snapshot.rocksdb is not None:
+            summary.queues = queues.checked
         index.close()
         queues.close()
         scanner.log.close()
@@ -284,9 +298,12 @@ def _of_queues(
     queues: QueueChecker, entry: Batch | Plain, dispatcher: Dispatcher
 ) -> Iterator[Finding]:
     """Checks the units that records ask for; of plain ones they are noted."""
-    yield from queues.add(entry if isinstance(entry, Plain) else unit_batch(entry, dispatcher))
-    if isinstance(entry, Batch):
-        yield from queues.add_batches(batch_queue_units(entry, dispatcher))
+    if isinstance(entry, Plain):
+        yield from queues.add(entry)
+        return
+    units = unit_batch(entry, dispatcher)
+    yield from queues.add(units)
+    yield from queues.look_at(entry, units)
 
 
 class _Checkers(NamedTuple):
@@ -296,6 +313,22 @@ class _Checkers(NamedTuple):
     queues: QueueChecker
     keys: IndexChecker | None
     checkpoint: CheckpointChecker
+
+
+def _of_entry(
+    plan: _Plan, entry: ScanEntry | Plain, checkers: _Checkers, dispatcher: Dispatcher
+) -> Iterator[Finding]:
+    """What is told of the next entry of the log."""
+    records, queues, index, _ = checkers
+    for found in records.add(entry):
+        if "commitlog" in plan.only:
+            yield found
+    if not isinstance(entry, Batch | Plain):
+        return
+    if "queues" in plan.only:
+        yield from _of_queues(queues, entry, dispatcher)
+    if index is not None:
+        yield from index.add(key_batch(entry))
 
 
 def _finished(plan: _Plan, summary: Summary, checkers: _Checkers) -> Iterator[Finding]:
@@ -318,18 +351,16 @@ def _entries(
     scanner: Scanner,
     log_begins: Callable[[], None],
     start: int | None,
-    wanted: PlainWanted,
+    wanted: PlainWanted | None,
 ) -> Iterator[ScanEntry | Plain | Finding]:
-    """The log from ``start`` on (None: its first record), in order. Where a broker's retention has
-    removed the files that are to be read next it goes on with the first one that is left, when
-    ``log_begins`` has opened the log anew."""
+    """The log from ``start`` on (None: its first record), in order, plain records by themselves
+    where these are ``wanted``. Where a broker's retention has removed the files that are to be read
+    next it goes on with the first one that is left, when ``log_begins`` has opened the log anew."""
     done = scanner.log.min_offset if start is None else start
-    looks_at_each = records.listeners or records.snapshot.batch_topics
     while True:
         try:
-            # Who looks at each record takes no plain ones.
             entries: Generator[ScanEntry | Plain] = (
-                scanner.scan(start) if looks_at_each else scanner.scan_plain(wanted, start)
+                scanner.scan(start) if wanted is None else scanner.scan_plain(wanted, start)
             )
             with closing(entries):
                 for entry in entries:

@@ -3,8 +3,10 @@ any process."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from formats.constants import LONG_MAX
 from rmqctl.engine.dispatch.rules import Dispatcher
@@ -24,7 +26,12 @@ from rmqctl.engine.settings.filesizes import (
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.start.plan import scan_start
 from rmqctl.engine.state.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.engine.state.laterversions import batch_topics, is_of_5
+from rmqctl.engine.state.laterversions import (
+    batch_topics,
+    has_doubtful_queues,
+    is_of_5,
+    queues_in_rocksdb,
+)
 from rmqctl.errors import CannotRead, FileLengthContradiction
 
 #: A physical offset behind every other one.
@@ -38,7 +45,10 @@ class Snapshot:
     ``dispatched_to`` is where the record of the newest unit ends, -1 without units. Records from
     ``waiting_from`` on need not have units yet; None: all must have theirs. The log begins at
     ``log_min``. ``is_index_unusual``: the geometry in ``config`` is what the index files prove.
-    ``batch_topics`` are those whose queues are batch queues (5.x).
+    ``batch_topics`` are those whose queues are batch queues (5.x), where those in files count.
+    ``rocksdb`` is the name below the store of the database that has the queues, where these are
+    read. ``not_compared`` is why the queues that count cannot be compared with the log (None: they
+    can), ``unreadable`` what RocksDB says of a database that it cannot read.
     """
 
     root: str
@@ -53,10 +63,18 @@ class Snapshot:
     is_index_unusual: bool
     batch_queue_file_size: int
     batch_topics: frozenset[str]
+    rocksdb: str | None
+    not_compared: str | None
+    unreadable: str | None
 
     @property
     def path(self) -> Path:
         return Path(self.root)
+
+    @property
+    def compares_files(self) -> bool:
+        """Whether the queues that count are those in files."""
+        return self.rocksdb is None and self.not_compared is None
 
     @property
     def has_log(self) -> bool:
@@ -72,9 +90,10 @@ class Snapshot:
         return open_commit_log(self.path, self.config, self.log_file_size)
 
     @staticmethod
-    def of(root: Path, config: MessageStoreConfig) -> Snapshot:
+    def of(root: Path, config: MessageStoreConfig, *, reads_rocksdb: bool = False) -> Snapshot:
         """Looks at a store.
 
+        :param reads_rocksdb: whether queues in RocksDB are checked, too.
         :raises FileLengthContradiction: a ``broker.conf`` says otherwise than the files.
         """
         stated = config.index_geometry
@@ -86,8 +105,16 @@ class Snapshot:
         queue_size = consume_queue_file_size(root, config)
         unclean = (root / paths.ABORT).exists()
         batch_size = batch_queue_file_size(root, config)
-        dispatched_to = max(newest_unit_end(root, queue_size), _newest_batch_end(root, batch_size))
+        rocksdb = _RocksDB.of(root, config, reads_rocksdb)
+        dispatched_to = rocksdb.built_to
+        if rocksdb.name is None:
+            dispatched_to = max(
+                newest_unit_end(root, queue_size), _newest_batch_end(root, batch_size)
+            )
         log = open_commit_log(root, config, log_size)
+        waiting_from: int | None = dispatched_to
+        if rocksdb.name is None:
+            waiting_from = _waiting_from(root, log, config, dispatched_to, unclean=unclean)
         return Snapshot(
             str(root.absolute()),
             config,
@@ -96,12 +123,49 @@ class Snapshot:
             unclean,
             is_of_5(root),
             dispatched_to,
-            _waiting_from(root, log, config, dispatched_to, unclean=unclean),
+            waiting_from,
             log.min_offset if log.files.entries else _NOWHERE,
             geometry != stated,
             batch_size,
-            _batch_topics(root),
+            # With RocksDB the queues of every topic are there (``RocksDBConsumeQueueStore``).
+            _batch_topics(root) if rocksdb == _RocksDB() else frozenset(),
+            rocksdb.name,
+            rocksdb.not_compared,
+            rocksdb.unreadable,
         )
+
+
+class _RocksDB(NamedTuple):
+    """What can be checked of queues in RocksDB; nothing of a store with others."""
+
+    name: str | None = None
+    not_compared: str | None = None
+    unreadable: str | None = None
+    #: A start dispatches from there, whatever has come before it.
+    built_to: int = -1
+
+    @classmethod
+    def of(cls, root: Path, config: MessageStoreConfig, reads: bool) -> _RocksDB:
+        if has_doubtful_queues(root, config):
+            return cls(not_compared="in files and in RocksDB, and no storeType says which count")
+        name = queues_in_rocksdb(root, config)
+        if name is None:
+            return cls()
+        from rmqctl.engine.state.rocksdb import RocksDBUnreadable, is_readable
+
+        if not reads:
+            return cls(not_compared="in RocksDB, which verify compares in its own process only")
+        if not is_readable():
+            return cls(not_compared="in RocksDB, and the package rocksdict is not there")
+        from rmqctl.engine.state.rocksdbqueues import QueueDatabase
+
+        try:
+            with closing(QueueDatabase(root / name)) as database:
+                for _ in database.places():
+                    pass
+                return cls(name, built_to=database.built_to())
+        except RocksDBUnreadable as error:
+            return cls(not_compared="in RocksDB, and unreadable", unreadable=str(error.reason))
 
 
 def _waiting_from(

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rmqctl.engine.files import paths
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue, unit_dtype
-from rmqctl.engine.state.laterversions import queues_not_understood
 from rmqctl.errors import CannotRead, FileLengthContradiction
 from rmqctl.operations.verify.snapshot import Snapshot
 
@@ -35,7 +34,6 @@ class UnitsLookup:
     def __init__(self, snapshot: Snapshot, least: int = LEAST_STORED) -> None:
         self._snapshot = snapshot
         self._least = least
-        self._is_unread = queues_not_understood(snapshot.path)
         self._queues: OrderedDict[tuple[str, int], ConsumeQueue | None] = OrderedDict()
 
     def find(self, topic: str, queue_id: int, units: NDArray[np.void]) -> StoredUnits | None:
@@ -82,7 +80,7 @@ class UnitsLookup:
         where = self._snapshot.path.joinpath(*place)
         ext = self._snapshot.path.joinpath(paths.CONSUME_QUEUE_EXT, *place[1:])
         if (
-            self._is_unread
+            not self._snapshot.compares_files
             or topic in self._snapshot.batch_topics
             or ext.is_dir()
             or not where.is_dir()

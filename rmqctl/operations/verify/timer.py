@@ -18,6 +18,7 @@ from rmqctl.engine.messagestore import system_clock
 from rmqctl.engine.services.timer import Timer
 from rmqctl.engine.services.timerset import MOST_AHEAD
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.state.rocksdb import RocksDBUnreadable
 from rmqctl.engine.store import Store
 from rmqctl.engine.timer.timerlog import DTYPE, UNIT_SIZE, has_right_magic
 from rmqctl.engine.timer.wheel import WHEEL_SIZE
@@ -58,6 +59,9 @@ def check_timer(
     except CannotRead as error:
         path = shown(root, Path(str(error.path)))
         yield finding("unreadable-file", path=path, found=str(error.reason))
+    except RocksDBUnreadable as error:
+        path = shown(root, Path(str(error.path)))
+        yield finding("rocksdb-unreadable", path=path, found=str(error.reason))
 
 
 class _Live(NamedTuple):
