@@ -134,9 +134,9 @@ class Settings(NamedTuple):
 
     def note_config(self, store: MessageStore) -> None:
         """Says when the files of config/ are not what the broker goes by."""
-        from rmqctl.engine.state.laterversions import config_in_rocksdb
+        from rmqctl.engine.state.laterversions import config_not_in_files
 
-        names = config_in_rocksdb(store.root)
+        names = [name for name, _ in config_not_in_files(store.root, store.config)]
         if names:
             self.note(
                 f"note: this broker keeps its configuration in {_some(names)}, which is not read: "

@@ -147,6 +147,29 @@ def test_without_the_library_it_is_said(cli: Cli, root: Path, line: str) -> None
     assert done.err.count("note:") == 1 and not done.rows[:-1]
 
 
+@pytest.mark.parametrize("line", ["config check", "groups", "topics", "transaction ls", "pop ls"])
+def test_offsets_and_topics_in_rocksdb_are_said(cli: Cli, root: Path, line: str) -> None:
+    """No answer is silently empty, or old."""
+    done = call(cli, root, line)
+    assert done.code == 0 and "config/consumerOffsets" in done.err and "not read" in done.err
+    if line == "config check":
+        told = {(row["code"], row["path"]) for row in done.rows[:-1]}
+        names = "topics", "subscriptionGroups", "consumerOffsets"
+        assert told == {("not-understood", f"config/{name}") for name in names}
+    for name in ("topics", "subscriptionGroups", "consumerOffsets"):
+        shutil.rmtree(root / "config" / name)
+    assert not call(cli, root, line).err
+    (root.parent / "conf").write_text(f"{CONF}configManagerVersion=v2\nstoreType=defaultRocksDB\n")
+    assert "config/rdb" in call(cli, root, line).err
+
+
+@pytest.mark.parametrize("line", ["schedule ls", "transaction ls", "config check"])
+@pytest.mark.usefixtures("without_library")
+def test_other_commands_that_ask_queues_say_it_too(cli: Cli, root: Path, line: str) -> None:
+    done = call(cli, root, line)
+    assert done.code == 0 and "queues in RocksDB" in done.err
+
+
 def test_units_that_are_missing(cli: Cli, root: Path) -> None:
     """In the middle, and where the queue begins: a broker finds nothing there."""
 

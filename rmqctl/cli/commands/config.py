@@ -38,6 +38,8 @@ def check(settings: Settings) -> int:
         settings.writer("finding") as writer,
         FindingsReport(writer, is_table=settings.format == "table") as report,
     ):
+        settings.note_config(store)
+        settings.note_queues(store)
         for found in check(store, summary):
             report.add(found, settings)
         looked_at = counted(

@@ -65,6 +65,7 @@ def ls(
 
     chosen = Chosen(group, topic, limit, everything)
     with settings.open() as store, settings.writer("pop_check_point") as writer:
+        settings.note_config(store)
         settings.note_queues(store)
         summary = writer.rows(pops(store, system_clock() if at is None else at, chosen))
         if not (summary["check_points"] or summary["ordered_queues"]):

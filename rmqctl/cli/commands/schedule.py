@@ -51,6 +51,7 @@ def ls(settings: Settings) -> None:
     from rmqctl.operations.change.schedule import delay_levels
 
     with settings.open() as store, settings.writer("delay_level") as writer:
+        settings.note_queues(store)
         rows: list[Row] = list(delay_levels(store, system_clock()))
         writer.rows(rows)
     for row in rows[:-1]:

@@ -60,6 +60,8 @@ def ls(settings: Settings, producer_group: str | None, everything: bool) -> int:
     from rmqctl.operations.change.transaction import half_messages
 
     with settings.open() as store, settings.writer("half_message") as writer:
+        settings.note_config(store)
+        settings.note_queues(store)
         rows = half_messages(store, system_clock(), everything=everything, group=producer_group)
         summary = writer.rows(rows)
     shown = ("pending", "ended", "checked") if everything else ("pending",)

@@ -270,6 +270,15 @@ def config_in_rocksdb(root: Path) -> list[str]:
     return [name for name in _CONFIG_IN_ROCKSDB if _holds_something(root, name)]
 
 
+def config_not_in_files(root: Path, config: MessageStoreConfig) -> list[tuple[str, str]]:
+    """``(name, what it is)`` of what a broker goes by in place of the JSON files of ``config/``:
+    databases that are there, or that its ``broker.conf`` asks for."""
+    found = [(name, _CONFIG_IN_ROCKSDB[name]) for name in config_in_rocksdb(root)]
+    if not found and config.config_manager_version.lower() == "v2":
+        found.append(("config/rdb", "configManagerVersion=v2: " + _CONFIG_IN_ROCKSDB["config/rdb"]))
+    return found
+
+
 def is_of_5(root: Path) -> bool:
     """Whether a broker of 5.x has run on the store: 5.0 and later make a ``timerwheel`` when they
     start, 5.1 and later ``compaction/`` when they stop."""

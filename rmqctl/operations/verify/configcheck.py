@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from formats.constants import LMQ_PREFIX, RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.files.paths import scan_names
 from rmqctl.engine.state import brokerjson as files
+from rmqctl.engine.state.laterversions import config_not_in_files
 from rmqctl.engine.state.orderinfo import CONSUMER_ORDER_INFO, is_order_info
 from rmqctl.engine.state.topicconfig import (
     PERM_INHERIT,
@@ -85,12 +86,16 @@ class _Check:
             for where in store.queues.directories()
             if (queue := store.consume_queue(where.topic, where.queue_id)) is not None
         }
+        #: What a broker goes by in place of the files.
+        self._instead = config_not_in_files(store.root, store.config)
         self._values: dict[str, Any] = {}
         self._groups: set[str] = set()
 
     def run(self) -> Iterator[Finding]:
         yield from check_queue_size(self._store.queues.file_size)
         yield from check_is_directory(self._store.root, files.CONFIG)
+        for path, what in self._instead:
+            yield finding("not-understood", path=path, found=what)
         names = scan_names(self._directory)
         known = {name for name in names if name.endswith(_SUFFIX)}
         known |= {n.removesuffix(files.BACKUP) for n in names if n.endswith(_SUFFIX + files.BACKUP)}
@@ -106,6 +111,10 @@ class _Check:
         yield from self._group_configs()
         yield from self._delay_offsets()
         yield from self._order_infos()
+
+    @property
+    def _has_messages(self) -> bool:
+        return any(low < high for low, high in self._ranges.values())
 
     def _path(self, name: str) -> Path:
         return Path(files.CONFIG) / name
@@ -124,7 +133,7 @@ class _Check:
         if file.value is None and not file.is_broken:
             if backup.value is not None:
                 yield finding("config-missing", path=self._path(name), found=name + files.BACKUP)
-            elif not backup.is_broken and any(low < high for low, high in self._ranges.values()):
+            elif not (self._instead or backup.is_broken) and self._has_messages:
                 yield finding("config-absent", path=self._path(name))
         self._values[name] = backup.value if file.value is None else file.value
         if file.value is not None:
