@@ -136,6 +136,7 @@ class MessageStoreConfig:
             "timer_",
             "tiered_",
             "enable_retry_topic_v2",
+            "rocksdb_",
         )
         return {
             _camel(one.name): getattr(self, one.name)
