@@ -21,7 +21,7 @@ LATER_CODES: dict[str, Code] = {
         "the queues were not compared with the log: nothing here reads them, or nobody says which "
         "of two kinds count",
         "Queues in RocksDB are compared where the package rocksdict is "
-        "(`pip install 'rmqctl[rocksdb]'`), without --master. Where a store has queues in files, "
+        "(`pip install rocksdict`), without --master. Where a store has queues in files, "
         "too, storeType or rocksdbCQDoubleWriteEnable in the broker.conf says which its broker "
         "reads.",
     ),
