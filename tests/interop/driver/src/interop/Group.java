@@ -37,7 +37,7 @@ final class Group {
     private void join(String name) throws Exception {
         JsonObject own = settings.deepCopy();
         own.addProperty("dLegerSelfId", name);
-        Engine engine = Engine.create(root + "/" + name, own);
+        Engine engine = Engine.create(root + "/" + name, own, false);
         if (!engine.store.load()) {
             throw new IllegalStateException(name + " does not load its store");
         }
