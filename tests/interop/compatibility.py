@@ -142,7 +142,12 @@ FEATURES = {
         " their topics are refused",
         "5.3.3",
     ),
-    "compaction": Feature("Compacted topics", "named", "5.3.3"),
+    "compaction": Feature(
+        "Compacted topics",
+        "verified: units, records, keys, and each record beside the commit log's; nothing of them"
+        " is made anew",
+        "5.3.3",
+    ),
     "timer": Feature(
         "Messages with a time of delivery: wheel, timer log and check point read, verified, and"
         " made anew from the messages",

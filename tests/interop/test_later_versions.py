@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,6 @@ from tests.interop.stores import (
     Messages,
     assert_agree,
     assert_clean,
-    conf_text,
     config_of,
     settings,
 )
@@ -255,45 +253,3 @@ def test_compressed_bodies(engine: Engine, chance: random.Random, tmp_path: Path
         done = processes.run("rmqctl", *command, msg_id)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)[0]["body"] == text
-
-
-UNREAD: dict[str, tuple[Row, str, str, int]] = {
-    "compacted topics": ({}, "CompactTopic", "compaction/compactionLog", 0),
-}
-
-
-@pytest.mark.proves("compaction", level="named")
-@pytest.mark.parametrize("what", UNREAD)
-def test_what_is_not_read_is_named(
-    engine: Engine, chance: random.Random, tmp_path: Path, what: str
-) -> None:
-    """info and verify say what they pass over, and a put refuses where its message would be in no
-    queue that a broker reads. The log itself is read."""
-    more, topic, path, code = UNREAD[what]
-    values, root = {**settings(chance, light_queues=False), **more}, tmp_path / "store"
-    conf = tmp_path / "broker.conf"
-    conf.write_text(conf_text(values), "utf-8")
-    sent = [Messages(chance, values, engine.version).plain() for _ in range(20)]
-    for number, message in enumerate(sent):
-        message.topic = topic
-        message.properties["KEYS"] = f"k{number}"
-    store = engine.open(root, values)
-    store.put(sent)
-    store.settle()
-    store.shutdown()
-
-    def rmqctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-        where = ["--store", str(root), "--broker-conf", str(conf)]
-        return processes.run("rmqctl", *arguments, *where)
-
-    assert (
-        f"{path}: {what} (5.x)" in json.loads(rmqctl("info", "--json").stdout)[0]["not_understood"]
-    )
-    rows = [json.loads(line) for line in rmqctl("verify", "--format", "ndjson").stdout.splitlines()]
-    named = [row for row in rows if row.get("code") == "not-understood"]
-    assert (path, f"{what} (5.x)") in [(row["path"], row["found"]) for row in named]
-    others = {row["code"] for row in rows if row["type"] == "finding"} - {"not-understood"}
-    assert not others
-    assert len(records_of(root, values)) == len(sent)
-    put = rmqctl("put", "--topic", "TopicA", "--body", "x")
-    assert put.returncode == code, put.stderr

@@ -31,6 +31,11 @@ CONSUME_QUEUE = "consumequeue"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 #: Of 5.x.
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
+#: Of compacted topics (5.x): the copies of their messages, the units of these, and what has been
+#: compacted.
+COMPACTION = "compaction"
+COMPACTION_LOG, COMPACTION_QUEUE = f"{COMPACTION}/compactionLog", f"{COMPACTION}/compactionCq"
+COMPACTION_POSITION = f"{COMPACTION}/position-checkpoint"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 ABORT = "abort"

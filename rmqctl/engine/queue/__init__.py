@@ -3,6 +3,7 @@
 Other rooms use:
 
 - :mod:`~rmqctl.engine.queue.batchqueue`
+- :mod:`~rmqctl.engine.queue.compactedqueue`
 - :mod:`~rmqctl.engine.queue.consumequeue`
 - :mod:`~rmqctl.engine.queue.ends`
 - :mod:`~rmqctl.engine.queue.extension`

@@ -142,6 +142,18 @@ def batch_queue_file_size(root: Path, config: MessageStoreConfig) -> int:
     )
 
 
+def compaction_file_sizes(root: Path) -> tuple[int, int]:
+    """Sizes of the logs' files of compacted topics, and of their queues' ones, as most of those
+    have them that are looked at."""
+    unit = layouts.BATCH_QUEUE_UNIT.size
+    of_log = _queue_files(root / paths.COMPACTION_LOG)
+    queues = [one.size for one in _queue_files(root / paths.COMPACTION_QUEUE, unit)]
+    size = constants.DEFAULT_COMPACTION_CQ_FILE_SIZE // unit * unit
+    if queues:
+        size = max(queues, key=lambda size: (queues.count(size), size))
+    return _voted(of_log, constants.DEFAULT_COMPACTION_LOG_FILE_SIZE), size
+
+
 def _queue_files(base: Path, unit: int = 1) -> list[_File]:
     """The first files of queues that hold whole units."""
     files = _files(where.path for where in paths.queue_directories(base))

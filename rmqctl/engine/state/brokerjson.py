@@ -131,8 +131,13 @@ def read_config(root: Path, name: str) -> Any:
 
     :raises ConfigFileUnreadable: the file is broken and the ``.bak`` does not help.
     """
-    path = root / CONFIG / name
-    backup = path.with_name(name + BACKUP)
+    return read_kept(root / CONFIG / name)
+
+
+def read_kept(path: Path) -> Any:
+    """The value of a file of which a broker keeps the last one but one beside it
+    (``ConfigManager#load``), as :func:`read_config`."""
+    backup = path.with_name(path.name + BACKUP)
     try:
         value = read(path, [])
     except ConfigFileUnreadable as error:

@@ -38,7 +38,6 @@ _QUEUES_IN_ROCKSDB = {
 #: ``CQType.BatchCQ``, as the attribute of a topic spells it.
 _BATCH_TYPE = "BatchCQ"
 _PASSED_OVER = {
-    "compaction/compactionLog": "compacted topics (5.x)",
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",
     "indexRocksDBStore": "index in RocksDB (5.x)",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
+from rmqctl.operations.verify.compactioncodes import COMPACTION_CODES
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
 from rmqctl.operations.verify.derivedcodes import DERIVED_CODES
 from rmqctl.operations.verify.dledgercodes import DLEDGER_CODES
@@ -36,6 +37,7 @@ CODES: dict[str, Code] = (
     | DLEDGER_CODES
     | DERIVED_CODES
     | LATER_CODES
+    | COMPACTION_CODES
     | TIERED_CODES
     | LINT_CODES
     | CONFIG_CODES

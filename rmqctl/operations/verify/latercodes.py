@@ -74,14 +74,6 @@ LATER_CODES: dict[str, Code] = {
         "replica): a topic with queues in batchconsumequeue/ has the attribute queue.type=BatchCQ, "
         "one with queues in consumequeue/ has not.",
     ),
-    "compaction-file-unpaired": Code(
-        ERROR,
-        "directory",
-        "a file of a compacted topic without its partner in `compaction/`",
-        "A broker of 5.x does not start on it: each file of compactionLog/ and the one of that "
-        "name in compactionCq/ belong together. Bring the partner back from a replica, or move "
-        "both directories of this queue away: it then has what is compacted from now on.",
-    ),
     "timer-wheel-missing": Code(
         ERROR,
         "timer",

@@ -24,7 +24,6 @@ _WHEEL, _WHEEL_LENGTH = "timerwheel", 2 * 7 * 86_400 * 32
 _METRICS = "timermetrics"
 _QUEUE_TYPE, _SIMPLE, _BATCH = "queue.type", "SimpleCQ", "BatchCQ"
 _QUEUES_OF = {paths.CONSUME_QUEUE: _SIMPLE, "batchconsumequeue": _BATCH}
-_COMPACTION_LOG, _COMPACTION_QUEUE = "compaction/compactionLog", "compaction/compactionCq"
 
 
 def check_later_start(root: Path) -> Iterator[Finding]:
@@ -100,15 +99,16 @@ def _type_of(entry: object) -> str:
 def _compaction(root: Path) -> Iterator[Finding]:
     """``CompactionLog.TopicPartitionLog#sanityCheck``, of queues that both directories have; a log
     file behind the last one of the queue is cut before that."""
-    for topic in paths.scan_names(root / _COMPACTION_LOG):
-        for queue_id in paths.scan_names(root / _COMPACTION_LOG / topic):
-            both = [root / name / topic / queue_id for name in (_COMPACTION_LOG, _COMPACTION_QUEUE)]
+    for topic in paths.scan_names(root / paths.COMPACTION_LOG):
+        for queue_id in paths.scan_names(root / paths.COMPACTION_LOG / topic):
+            names = (paths.COMPACTION_LOG, paths.COMPACTION_QUEUE)
+            both = [root / name / topic / queue_id for name in names]
             if not all(path.is_dir() for path in both):
                 continue
             log, queue = ({one for one in paths.scan_names(p) if one.isdecimal()} for p in both)
             last = max(queue, default="")
-            unpaired = [(_COMPACTION_LOG, one) for one in log - queue if one < last]
-            unpaired += [(_COMPACTION_QUEUE, one) for one in queue - log]
+            unpaired = [(paths.COMPACTION_LOG, one) for one in log - queue if one < last]
+            unpaired += [(paths.COMPACTION_QUEUE, one) for one in queue - log]
             for directory, name in sorted(unpaired):
                 yield finding(
                     "compaction-file-unpaired",

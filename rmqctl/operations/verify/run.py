@@ -29,6 +29,7 @@ from rmqctl.engine.tiered.metadata import tiered_storage
 from rmqctl.errors import CannotRead
 from rmqctl.operations.progress import Progress
 from rmqctl.operations.verify.checkpoint import CheckpointChecker
+from rmqctl.operations.verify.compaction import check_compaction
 from rmqctl.operations.verify.controller import copy_checkers
 from rmqctl.operations.verify.damageranges import Ranges
 from rmqctl.operations.verify.directories import check_directories, shown
@@ -46,7 +47,12 @@ _QUEUE_FILES = paths.CONSUME_QUEUE + "/"
 #: What can be checked by itself, and where its files lie.
 STRUCTURES = {
     "commitlog": (paths.COMMIT_LOG,),
-    "queues": (paths.CONSUME_QUEUE, paths.CONSUME_QUEUE_EXT, paths.BATCH_CONSUME_QUEUE),
+    "queues": (
+        paths.CONSUME_QUEUE,
+        paths.CONSUME_QUEUE_EXT,
+        paths.BATCH_CONSUME_QUEUE,
+        paths.COMPACTION,
+    ),
     "index": (paths.INDEX,),
     "checkpoint": (paths.CHECKPOINT,),
     "timer": (paths.TIMER_WHEEL, paths.TIMER_LOG, "config"),
@@ -151,6 +157,7 @@ def check_before(snapshot: Snapshot) -> Iterator[Finding]:
     yield from check_later_start(root)
     if snapshot.unreadable is None:
         yield from check_timer(root, config)
+    yield from check_compaction(root, config)
     if (unproven := unproven_log_file(root, config)) is not None:
         path, size = unproven
         yield finding("file-length-unproven", path=shown(root, path), found=f"{size} bytes")

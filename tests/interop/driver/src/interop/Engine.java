@@ -143,6 +143,11 @@ abstract class Engine {
         throw new UnsupportedOperationException("this version has no controller");
     }
 
+    /** Compacts a queue now; the queue offset up to which it is. */
+    long compact(String topic, int queueId) throws Exception {
+        throw new UnsupportedOperationException("this version does not compact topics");
+    }
+
     JsonArray put(JsonArray messages, boolean batch) throws Exception {
         JsonArray results = new JsonArray();
         if (batch) {

@@ -3,6 +3,7 @@ package interop;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonPrimitive;
+import java.lang.reflect.Method;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.Map;
@@ -27,6 +28,8 @@ import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.RocksDBMessageStore;
 import org.apache.rocketmq.store.ha.autoswitch.EpochFileCache;
+import org.apache.rocketmq.store.kv.CompactionLog;
+import org.apache.rocketmq.store.kv.CompactionStore;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** 5.3.3. */
@@ -49,6 +52,19 @@ final class Engine5 extends Engine {
         TopicConfig topic = new TopicConfig(name);
         topic.setAttributes(new HashMap<>(Map.of(attribute, value)));
         return topic;
+    }
+
+    /** What the compaction's schedule does a quarter of an hour after the start, and again and again. */
+    @Override
+    long compact(String topic, int queueId) throws Exception {
+        CompactionStore compaction =
+            (CompactionStore) Settling.field(DefaultMessageStore.class, "compactionStore").get(store);
+        Map<?, ?> logs =
+            (Map<?, ?>) Settling.field(CompactionStore.class, "compactionLogTable").get(compaction);
+        Method run = CompactionLog.class.getDeclaredMethod("doCompaction");
+        run.setAccessible(true);
+        run.invoke(logs.get(topic + "_" + queueId));
+        return compaction.getPositionMgr().getOffset(topic, queueId);
     }
 
     @Override

@@ -85,6 +85,9 @@ public final class Main {
             case "compress":
                 return store(request).compress(
                     request.get("how").getAsString(), request.get("body").getAsString());
+            case "compact":
+                return new com.google.gson.JsonPrimitive(store(request).compact(
+                    request.get("topic").getAsString(), request.get("queueId").getAsInt()));
             case "shutdown":
                 return stores.remove(request.get("store").getAsString()).shutdown();
             case "visit":

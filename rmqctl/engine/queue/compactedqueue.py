@@ -1,0 +1,113 @@
+"""``CompactionLog`` (5.x): of one queue of a compacted topic the messages that it keeps, each a
+copy of the commit log's record, and a unit for each; read.
+
+Files of units (``SparseConsumeQueue``) are named as those of the log that they lead into, and
+have the form of batch queues' units, one message each. Queue offsets rise and leave out what was
+compacted. A full file of units ends with one that leads nowhere, one that was compacted with
+zeros; between what was compacted and what was not, names may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from formats import layouts
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import FileEntry, MappedFileQueue
+from rmqctl.engine.log.commitlog import CommitLog
+from rmqctl.engine.queue.batchqueue import BatchUnit
+from rmqctl.engine.state import brokerjson
+
+_UNIT = Struct(layouts.BATCH_QUEUE_UNIT.format)
+#: Directories beside a queue's files, of a compaction and of a copy from the master that go on.
+PARTS = ("compacting", "replicating")
+#: The unit behind the last one of a full file (``SparseConsumeQueue#putEndPositionInfo``).
+END_UNIT = (-1, 0, 0, 0, 0, 0, -1, 0)
+_UNITS_AT_ONCE = 4096
+_KEEP = 2
+
+
+class StoredUnit(NamedTuple):
+    """A unit, its position in its file (bytes), and the two fields that say nothing."""
+
+    position: int
+    unit: BatchUnit
+    rest: tuple[int, int]
+
+    @property
+    def is_end(self) -> bool:
+        """Whether it is what stands behind the last unit of a full file."""
+        return self.fields == END_UNIT
+
+    @property
+    def fields(self) -> tuple[int, ...]:
+        """All that stands there."""
+        return (*self.unit, *self.rest)
+
+
+class CompactedQueue:
+    """One queue of a compacted topic. ``log`` has addresses of its own: those that its records
+    name."""
+
+    def __init__(self, root: Path, topic: str, queue_id: int, sizes: tuple[int, int]) -> None:
+        """:param sizes: of the files of log and units
+            (:func:`~rmqctl.engine.settings.filesizes.compaction_file_sizes`).
+        :raises CannotRead: a directory, or a file, cannot be.
+        """
+        self.topic = topic
+        self.queue_id = queue_id
+        where = f"{topic}/{queue_id}"
+        self.log = CommitLog(root / paths.COMPACTION_LOG / where, sizes[0])
+        self.files = MappedFileQueue(root / paths.COMPACTION_QUEUE / where, sizes[1], keep=_KEEP)
+
+    def pairs(self) -> Iterator[tuple[FileEntry, int, int]]:
+        """Of each file of the log that has one of units: it, and the numbers of both."""
+        units = {one.file_from_offset: number for number, one in enumerate(self.files.entries)}
+        for number, entry in enumerate(self.log.files.entries):
+            if entry.file_from_offset in units:
+                yield entry, number, units[entry.file_from_offset]
+
+    def units_of(self, number: int) -> Iterator[StoredUnit]:
+        """The units of a file, up to the first place where none is
+        (``SparseConsumeQueue#recover``)."""
+        return takewhile(lambda one: one.unit.is_written, self.places_of(number))
+
+    def places_of(self, number: int) -> Iterator[StoredUnit]:
+        """Whatever stands in a file where units may, up to the last place that is not zero."""
+        mapped = self.files.file(number)
+        step, end = _UNITS_AT_ONCE * _UNIT.size, mapped.end_of_data(0)
+        for start in range(0, end, step):
+            data = mapped.read(start, min(step, mapped.size - start))
+            whole = memoryview(data)[: len(data) // _UNIT.size * _UNIT.size]
+            for place, fields in enumerate(_UNIT.iter_unpack(whole)):
+                position = start + place * _UNIT.size
+                if position >= end:
+                    return
+                yield StoredUnit(position, BatchUnit._make(fields[:-2]), fields[-2:])
+
+    def close(self) -> None:
+        self.log.close()
+        self.files.close()
+
+
+def compacted_queues(root: Path) -> Iterator[paths.QueueDirectory]:
+    """Every queue of a compacted topic, sorted by topic and number, with the directory of its log:
+    where that of its units is missing a broker has no such queue (``CompactionStore#load``)."""
+    for where in paths.queue_directories(root / paths.COMPACTION_LOG):
+        if (root / paths.COMPACTION_QUEUE / where.topic / str(where.queue_id)).is_dir():
+            yield where
+
+
+def compaction_positions(root: Path) -> dict[str, int]:
+    """``topic_queue`` → the last queue offset that was compacted (``CompactionPositionMgr``).
+
+    :raises ConfigFileUnreadable: the file is broken and its ``.bak`` does not help.
+    """
+    value = brokerjson.read_kept(root / paths.COMPACTION_POSITION)
+    table = brokerjson.table_of(value, "queueOffsetMap")
+    offsets = ((str(name), brokerjson.whole(offset)) for name, offset in table.items())
+    return {name: offset for name, offset in offsets if offset is not None}

@@ -1,0 +1,98 @@
+"""Compacted topics of 5.x: names and lengths of their files, what is left of a kill, and how far
+they are compacted. Which files belong together :mod:`rmqctl.operations.verify.laterstart` says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from rmqctl.engine.files import paths
+from rmqctl.engine.files.filequeue import is_offset_name
+from rmqctl.engine.queue.compactedqueue import (
+    PARTS,
+    CompactedQueue,
+    compacted_queues,
+    compaction_positions,
+)
+from rmqctl.engine.settings.filesizes import compaction_file_sizes
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.store import Store
+from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.operations.verify.compactedrecords import Checked, check_records
+from rmqctl.operations.verify.directories import shown
+from rmqctl.operations.verify.findings import Finding, finding
+
+
+def check_compaction(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
+    """Findings of a store with compacted topics; none of another one."""
+    queues = list(compacted_queues(root))
+    if not queues:
+        return
+    positions: dict[str, int] = {}
+    try:
+        positions = compaction_positions(root)
+    except ConfigFileUnreadable as error:
+        yield finding(
+            "compaction-position-unreadable",
+            path=paths.COMPACTION_POSITION,
+            expected="JSON",
+            found=str(error)[:200],
+        )
+    sizes = compaction_file_sizes(root)
+    with Store(root, config) as store:
+        for where in queues:
+            position = positions.get(f"{where.topic}_{where.queue_id}", -1)
+            try:
+                yield from _check_files(root, where, sizes)
+                with closing(CompactedQueue(root, where.topic, where.queue_id, sizes)) as queue:
+                    yield from _check_queue(store, queue, position)
+            except CannotRead as error:
+                path = shown(root, Path(str(error.path)))
+                yield finding("unreadable-file", path=path, found=str(error.reason))
+
+
+def _check_files(
+    root: Path, where: paths.QueueDirectory, sizes: tuple[int, int]
+) -> Iterator[Finding]:
+    of_queue = {"topic": where.topic, "queue_id": where.queue_id}
+    for base, size in zip((paths.COMPACTION_LOG, paths.COMPACTION_QUEUE), sizes, strict=True):
+        directory = root / base / where.topic / str(where.queue_id)
+        names = paths.scan_names(directory)
+        last = max(filter(is_offset_name, names), default=None)
+        for name in names:
+            path = directory / name
+            if path.is_dir():
+                if name in PARTS and paths.scan_names(path):
+                    yield finding("compaction-left-over", path=shown(root, path), **of_queue)
+                continue
+            if not is_offset_name(name):
+                yield finding("compaction-foreign-file", path=shown(root, path), **of_queue)
+                continue
+            found = os.lstat(path).st_size if path.is_file() else -1
+            # An empty last one is deleted by a start (``MappedFileQueue#doLoad``).
+            if found != size and (found or name != last):
+                yield finding(
+                    "compaction-file-length",
+                    path=shown(root, path),
+                    expected=f"{size} bytes",
+                    found="no regular file" if found < 0 else f"{found} bytes",
+                    **of_queue,
+                )
+
+
+def _check_queue(store: Store, queue: CompactedQueue, position: int) -> Iterator[Finding]:
+    """Records and units of a queue, and how far it is compacted."""
+    checked = Checked(position)
+    yield from check_records(store, queue, checked)
+    if checked.last_offset >= 0 and position > checked.last_offset:
+        yield finding(
+            "compaction-position-ahead",
+            path=paths.COMPACTION_POSITION,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            expected=f"at most {checked.last_offset}",
+            found=position,
+        )
