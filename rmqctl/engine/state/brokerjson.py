@@ -126,28 +126,22 @@ def read_text(path: Path) -> str:
 
 
 def read_config(root: Path, name: str) -> Any:
-    """``config/<name>`` of the store at ``root``, as a broker loads it: the file, and its ``.bak``
-    when the file is absent, empty or broken; None when there is neither.
-
-    :raises ConfigFileUnreadable: the file is broken and the ``.bak`` does not help.
-    """
+    """:func:`read_kept` of ``config/<name>`` of the store at ``root``."""
     return read_kept(root / CONFIG / name)
 
 
 def read_kept(path: Path) -> Any:
-    """The value of a file of which a broker keeps the last one but one beside it
-    (``ConfigManager#load``), as :func:`read_config`."""
+    """A file's value, as a broker loads it (``ConfigManager#load``): of its ``.bak`` when the file
+    is absent, empty or broken; None without both. :raises ConfigFileUnreadable: it is broken, and
+    the ``.bak`` does not help."""
     backup = path.with_name(path.name + BACKUP)
     try:
         value = read(path, [])
-    except ConfigFileUnreadable as error:
-        try:
-            value = read(backup, [])
-        except ConfigFileUnreadable:
-            raise error from None
-        if value is None:
-            raise
-        return value
+    except ConfigFileUnreadable:
+        with suppress(ConfigFileUnreadable):
+            if (value := read(backup, [])) is not None:
+                return value
+        raise
     return read(backup, []) if value is None else value
 
 
