@@ -453,12 +453,13 @@ def converted(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[
 
 
 def in_batch_queues(root: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Any]]:
-    """Queues of another kind, of 5.x."""
-    store = golden_data.unpacked("batch-queues", root, golden_data.LATER)
-    for command in ("queues", "walk queue"):
-        assert run([*command.split(), "--store", str(store), "--format", "ndjson"]) == 0
-        for text in capsys.readouterr().out.splitlines():
-            yield command, json.loads(text)
+    """Queues of other kinds, of 5.x."""
+    for name in ("batch-queues", "compaction"):
+        store = golden_data.unpacked(name, root, golden_data.LATER)
+        for command in ("queues", "walk queue"):
+            assert run([*command.split(), "--store", str(store), "--format", "ndjson"]) == 0
+            for text in capsys.readouterr().out.splitlines():
+                yield command, json.loads(text)
 
 
 def backed_up(

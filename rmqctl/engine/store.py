@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.index.keyrows import KeyRows, RowMaker
     from rmqctl.engine.log.progress import Progress
     from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
+    from rmqctl.engine.queue.compactedqueue import CompactedQueue
     from rmqctl.engine.read.getmessage import GetMessageResult
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.record.message import (
@@ -95,6 +96,8 @@ class Store:
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
         self.dispatcher = Dispatcher(self.config, batch_topics(self.root))
+        #: Topics of which a broker of 5.x keeps the latest message of each key.
+        self.compacted_topics = frozenset(paths.scan_names(self.root / paths.COMPACTION_LOG))
         self.commit_log = self._open_log()
         self.queues = self._open_queues()
         self.index = self._open_index()
@@ -250,6 +253,20 @@ class Store:
     def batch_queues(self) -> Iterator[paths.QueueDirectory]:
         """Every batch queue that has a directory, sorted by topic and number."""
         return paths.queue_directories(self.root / paths.BATCH_CONSUME_QUEUE)
+
+    def compacted_queue(self, topic: str, queue_id: int) -> CompactedQueue | None:
+        """What a broker of 5.x keeps of a queue of a compacted topic, for the caller to close; None
+        where it has no such. :raises CannotRead: its files cannot be."""
+        self._check_open()
+        if topic not in self.compacted_topics:
+            return None
+        from rmqctl.engine.queue.compactedqueue import CompactedQueue
+        from rmqctl.engine.settings.filesizes import compaction_file_sizes
+
+        for name in (paths.COMPACTION_LOG, paths.COMPACTION_QUEUE):
+            if not (self.root / name / topic / str(queue_id)).is_dir():
+                return None
+        return CompactedQueue(self.root, topic, queue_id, compaction_file_sizes(self.root))
 
     def look_message_by_offset(self, physical_offset: int) -> Record:
         """The record at an offset (``lookMessageByOffset``); :raises NoRecordAt: there is none."""

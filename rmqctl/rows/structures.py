@@ -173,7 +173,7 @@ class UnitRow(TypedDict):
 
 
 class BatchUnitRow(TypedDict):
-    """A unit of a batch queue of 5.x, as it is stored."""
+    """A unit of a batch queue of 5.x, or of what is kept of a compacted topic, as it is stored."""
 
     type: Literal["batch_unit"]
     topic: Annotated[str, "topic"]
@@ -184,6 +184,9 @@ class BatchUnitRow(TypedDict):
     size: Annotated[int, BYTES, "size of the record"]
     tags_code: Annotated[int, "hash code of the record's tags"]
     store_timestamp: Annotated[int, MILLISECONDS, "when the broker stored it"]
+    queue_type: NotRequired[
+        Annotated[str, "`SparseConsumeQueue` of a compacted topic: the log is its own one"]
+    ]
 
 
 class AbsentRow(TypedDict):
@@ -265,7 +268,14 @@ class QueueRow(TypedDict):
     max_offset: Annotated[int, MESSAGES, "offset that the next message gets"]
     max_physical_offset: Annotated[int, BYTES, "where the last message ends in the log"]
     messages: Annotated[int, MESSAGES, "messages within reach"]
-    queue_type: NotRequired[Annotated[str, "`BatchCQ` of a batch queue (5.x); others have none"]]
+    queue_type: NotRequired[
+        Annotated[
+            str,
+            "`BatchCQ` of a batch queue (5.x), `SparseConsumeQueue` of what is kept of a compacted "
+            "topic, with places in a log of its own; others have none, or `SimpleCQ` in a store of "
+            "compacted topics",
+        ]
+    ]
 
 
 class StoreRow(TypedDict):

@@ -144,8 +144,8 @@ FEATURES = {
     ),
     "compaction": Feature(
         "Compacted topics",
-        "verified: units, records, keys, and each record beside the commit log's; nothing of them"
-        " is made anew",
+        "read and pulled; verified: units, records, keys, and each record beside the commit log's;"
+        " nothing of them is made anew",
         "5.3.3",
     ),
     "timer": Feature(

@@ -101,6 +101,8 @@ def command(
     with settings.open(every_queue=False) as store:
         settings.note_absent_queue(store, topic, queue_id)
         queue = (store, topic, queue_id, offset)
+        if topic in store.compacted_topics:
+            _check_compacted(topic, follow, is_filtered=sql is not None or tag != "*")
         if follow is not None:
             from rmqctl.operations.look.follow import follow_queue
 
@@ -125,6 +127,15 @@ def command(
     if not summary["messages"]:
         settings.note_keys(sql)
     return _exit_code(settings, summary)
+
+
+def _check_compacted(topic: str, follow: Follow | None, *, is_filtered: bool) -> None:
+    """:raises UsageError: what a broker does not do with a compacted topic (5.x) is asked for."""
+    if follow is not None:
+        raise UsageError(reason=f"{topic!r} is compacted (5.x), and not followed: pull again")
+    if is_filtered:
+        reason = f"{topic!r} is compacted (5.x): a broker gives all of it, whatever the filter"
+        raise UsageError(reason=f"{reason}. Leave it out")
 
 
 def _exit_code(settings: Settings, summary: Row) -> int:

@@ -9,6 +9,7 @@ zeros; between what was compacted and what was not, names may be missing.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -88,6 +89,51 @@ class CompactedQueue:
                 if position >= end:
                     return
                 yield StoredUnit(position, BatchUnit._make(fields[:-2]), fields[-2:])
+
+    def units(self) -> Iterator[StoredUnit]:
+        """The units of all files, in order."""
+        for number in range(len(self.files.entries)):
+            yield from self.units_of(number)
+
+    def ends(self) -> tuple[int, int, int]:
+        """As a start finds them: the queue offset of the first message, -1 without any, that behind
+        the last one, 0 without any, and where the log ends (bytes)."""
+        count = len(self.files.entries)
+        first = next(self.units_of(0), None) if count else None
+        low = -1 if first is None else first.unit.base_offset
+        # A file that was just made when a kill came has no unit yet.
+        for number in range(count - 1, max(count - 3, -1), -1):
+            last = self._last_of(number)
+            if last is not None:
+                is_end = number == count - 1
+                log_end = last.physical_offset + last.size if is_end else self.log.files.end_offset
+                return low, last.end_offset, log_end
+        return low, 0, self.log.files.end_offset
+
+    def _last_of(self, number: int) -> BatchUnit | None:
+        last = deque(self.units_of(number), 1)
+        return last[0].unit if last else None
+
+    def max_physical_offset(self) -> int:
+        """Where the last unit's record ends in the log; -1 without units."""
+        for number in reversed(range(len(self.files.entries))):
+            last = self._last_of(number)
+            if last is not None:
+                return last.physical_offset + last.size
+        return -1
+
+    def file_of(self, queue_offset: int) -> list[StoredUnit]:
+        """The units of the first file that has one of a queue offset, or of a later one
+        (``SparseConsumeQueue#searchFileByOffsetOrRight``); none behind the last one."""
+        low, high = 0, len(self.files.entries)
+        while low < high:
+            middle = (low + high) // 2
+            last = self._last_of(middle)
+            if last is not None and last.base_offset < queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return list(self.units_of(low)) if low < len(self.files.entries) else []
 
     def close(self) -> None:
         self.log.close()

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.filters.tags import TagFilter
-from rmqctl.engine.read.getmessage import TransferLimits
+from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
 from rmqctl.engine.record.status import GetMessageStatus
 from rmqctl.errors import UsageError
 from rmqctl.operations.look.rows import bodies_counted, message_row_with_body
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
     from rmqctl.engine.messagestore import MessageStore
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
-    from rmqctl.engine.read.getmessage import GetMessageResult
     from rmqctl.engine.read.lines import Lines, LinesOfPulls
     from rmqctl.engine.record.record import Record
     from rmqctl.rows.structures import MessageRow
@@ -123,8 +122,8 @@ class _Asked(NamedTuple):
         return self.topic in self.store.dispatcher.batch_topics
 
     def queue(self) -> ConsumeQueue | None:
-        """The queue; None of a batch queue, too."""
-        if self.is_of_batches:
+        """The queue; None of a batch queue, or of a compacted topic, too."""
+        if self.is_of_batches or self.is_of_compacted:
             return None
         return self.store.consume_queue(self.topic, self.queue_id)
 
@@ -133,10 +132,18 @@ class _Asked(NamedTuple):
         queue = self.queue()
         if queue is not None:
             return queue.min_offset
+        if (kept := self.store.compacted_queue(self.topic, self.queue_id)) is not None:
+            with closing(kept):
+                return max(kept.ends()[0], 0)
         if (batches := self.store.batch_queue(self.topic, self.queue_id)) is None:
             return 0
         with closing(batches):
             return batches.min_offset
+
+    @property
+    def is_of_compacted(self) -> bool:
+        """Whether it asks for what is kept of a compacted topic (5.x)."""
+        return self.topic in self.store.compacted_topics
 
     def rows_of(self, spelling: str, limit: int | None) -> Callable[[Record], Iterator[MessageRow]]:
         """What makes rows of the records of an answer."""
@@ -144,9 +151,14 @@ class _Asked(NamedTuple):
             from rmqctl.operations.look.batchqueues import message_rows
 
             return lambda record: message_rows(self.store, record, spelling, limit)
+        kept = self.store.compacted_queue(self.topic, self.queue_id)
+        if kept is not None:
+            return lambda record: iter((message_row_with_body(kept.log, record, spelling, limit),))
         return lambda record: iter((message_row_with_body(self.store, record, spelling, limit),))
 
     def answer(self, offset: int, wanted: int, message_filter: MessageFilter) -> GetMessageResult:
+        if self.is_of_compacted:
+            return self._answer_of_compacted(offset, wanted)
         return self.store.get_message(
             self.topic,
             self.queue_id,
@@ -155,6 +167,19 @@ class _Asked(NamedTuple):
             message_filter,
             physical_memory=self.physical_memory,
         )
+
+    def _answer_of_compacted(self, offset: int, wanted: int) -> GetMessageResult:
+        """Of all that is kept: a broker asks no filter there."""
+        from rmqctl.engine.read.getcompacted import get_compacted_message
+
+        kept = self.store.compacted_queue(self.topic, self.queue_id)
+        if kept is None:
+            return GetMessageResult(GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+        memory = self.physical_memory
+        with closing(kept):
+            return get_compacted_message(
+                self.store.config, kept, offset, wanted, physical_memory=memory
+            )
 
 
 def _pulled(

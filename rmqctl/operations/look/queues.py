@@ -18,7 +18,9 @@ def queues(
     """Rows ``queue``, sorted by topic and number, then ``summary``.
 
     ``max_offset`` is the queue offset of the next message, ``messages`` how many are within reach
-    (the log may have lost its oldest), ``max_physical_offset`` where the last one ends.
+    (the log may have lost its oldest), ``max_physical_offset`` where the last one ends. What is
+    kept of a compacted topic (5.x) has a row of its own behind its queue's, and no message of it
+    counts again.
     """
     count = messages = 0
     rows: Iterable[QueueRow] = _rows(store, topic, queue_id)
@@ -29,11 +31,25 @@ def queues(
 
         others = batch_queue_rows(store, topic, queue_id)
         rows = merge(rows, others, key=_place)
+    if store.compacted_topics:
+        from heapq import merge
+
+        from rmqctl.operations.look.compactedqueues import compacted_queue_rows
+
+        rows = merge(
+            map(_with_type, rows), compacted_queue_rows(store, topic, queue_id), key=_place
+        )
     for row in rows:
         count += 1
-        messages += row["messages"]
+        messages += row["messages"] if row.get("queue_type") != "SparseConsumeQueue" else 0
         yield row
     yield {"type": "summary", "queues": count, "messages": messages}
+
+
+def _with_type(row: QueueRow) -> QueueRow:
+    """A row with its kind: several of one queue are told apart by it."""
+    row.setdefault("queue_type", "SimpleCQ")
+    return row
 
 
 def _place(row: QueueRow) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -24,7 +24,7 @@ def walk_queues(
 ) -> Iterator[UnitRow | BatchUnitRow | QueueDamageRow | WalkQueueSummary]:
     """Rows ``unit`` as the files hold them, ``damage`` where units were never written though
     later ones were, and first of a queue for what its files lack; then ``batch_unit`` of the batch
-    queues of 5.x, and ``summary``.
+    queues of 5.x and of what is kept of compacted topics, and ``summary``.
 
     :param offset: a queue offset to start at. :param end_offset: one to stop before. Of damage all
         is told that reaches into the range.
@@ -48,15 +48,30 @@ def queue_lines(
 def _walked_queues(
     store: MessageStore, what: Selection, offset: int, end_offset: int | None, form: str
 ) -> Iterator[Any]:
-    """All queues: those of ``consumequeue/``, then batch queues."""
+    """All queues: those of ``consumequeue/``, then batch queues, then what is compacted."""
     end_offset = LONG_MAX if end_offset is None else end_offset
-    for row in _walked_files(store, what, offset, end_offset, form):
-        if store.dispatcher.batch_topics and isinstance(row, dict) and row["type"] == "summary":
-            from rmqctl.operations.look.batchqueues import walk_batch_queues
+    offsets = (offset, end_offset)
+    rows = _walked_files(store, what, offset, end_offset, form)
+    if store.dispatcher.batch_topics:
+        from rmqctl.operations.look.batchqueues import walk_batch_queues
 
-            yield from walk_batch_queues(
-                store, what, (offset, end_offset), cast("WalkQueueSummary", row)
-            )
+        rows = _with_more(rows, lambda summary: walk_batch_queues(store, what, offsets, summary))
+    if store.compacted_topics:
+        from rmqctl.operations.look.compactedqueues import walk_compacted_queues
+
+        rows = _with_more(
+            rows, lambda summary: walk_compacted_queues(store, what, offsets, summary)
+        )
+    return rows
+
+
+def _with_more(
+    rows: Iterator[Any], more: Callable[[WalkQueueSummary], Iterator[Any]]
+) -> Iterator[Any]:
+    """Rows, and in place of their summary what goes on from it."""
+    for row in rows:
+        if isinstance(row, dict) and row["type"] == "summary":
+            yield from more(cast("WalkQueueSummary", row))
         else:
             yield row
 

@@ -1,0 +1,74 @@
+"""``CompactionStore#getMessage`` (5.x): what a master broker answers to a pull from a compacted
+topic. It asks no filter, and gives the copies that compaction keeps."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from rmqctl.engine.read.getmessage import GetMessageResult, TransferLimits
+from rmqctl.engine.record.status import GetMessageStatus
+
+if TYPE_CHECKING:
+    from rmqctl.engine.queue.compactedqueue import CompactedQueue
+    from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+
+
+def get_compacted_message(
+    config: MessageStoreConfig,
+    queue: CompactedQueue,
+    offset: int,
+    max_msg_nums: int,
+    *,
+    physical_memory: int | None = None,
+) -> GetMessageResult:
+    """One pull of at most ``max_msg_nums`` messages within the broker's limits, from one file of
+    units (``travelCqFileNumWhenGetMessage``): from a queue offset on, or from the next that was
+    kept. Places of the records are those of ``queue.log``."""
+    low, high, log_end = queue.ends()
+    status, following = _status_of(offset, low, high)
+    result = GetMessageResult(status, following, low, high)
+    if status is not GetMessageStatus.NO_MATCHED_MESSAGE:
+        return result
+    limits = TransferLimits(config, max_msg_nums, physical_memory)
+    total = pulling = 0
+    skip_below = -1
+    units = queue.file_of(offset)
+    start = bisect_left(units, offset, key=lambda one: one.unit.base_offset)
+    for _, unit, _ in units[start:]:
+        count, behind = len(result.records), log_end - unit.physical_offset
+        if limits.is_full(unit.size, total, count, behind):
+            break
+        pulling = unit.physical_offset
+        result.next_begin_offset = unit.end_offset
+        if unit.physical_offset < skip_below:
+            result.passed_over += 1
+            continue
+        record = queue.log.find_record(unit.physical_offset)
+        if record is None or record.total_size != unit.size:
+            result.passed_over += 1
+            if not result.records:
+                result.status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            if not queue.log.holds(unit.physical_offset, unit.size):
+                size = queue.log.file_size
+                skip_below = unit.physical_offset + size - unit.physical_offset % size
+            continue
+        result.records.append(record)
+        result.status = GetMessageStatus.FOUND
+        total += unit.size
+        skip_below = -1
+    result.fall_behind_size = log_end - pulling
+    result.suggest_pulling_from_slave = result.fall_behind_size > limits.in_memory
+    return result
+
+
+def _status_of(offset: int, low: int, high: int) -> tuple[GetMessageStatus, int]:
+    """What an offset is answered with for where it is, and the next one; NO_MATCHED_MESSAGE before
+    the queue's end: that takes a look at its units."""
+    if high == 0:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset == high:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > high:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, low if low == 0 else high
+    return GetMessageStatus.NO_MATCHED_MESSAGE, offset
