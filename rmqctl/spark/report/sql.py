@@ -60,8 +60,9 @@ def _put_back(spark: SparkSession, names: Sequence[str]) -> Iterator[None]:
     if is_connect(spark):
         yield
         return
-    known = spark.catalog.listTables(pattern="|".join(names))
-    before = {one.name: spark.table(one.name) for one in known if one.isTemporary}
+    # Whoever asks Spark's public catalog makes it create its warehouse, a directory, here.
+    known = spark._jsparkSession.sessionState().catalog()
+    before = {name: spark.table(name) for name in names if known.getTempView(name).isDefined()}
     try:
         yield
     finally:
