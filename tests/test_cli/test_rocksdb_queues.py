@@ -120,6 +120,17 @@ def test_where_they_begin_and_end(root: Path) -> None:
         assert store.dispatched_to == store.max_offset == 20515
 
 
+@pytest.mark.parametrize("name", ["rocksdict-config.json", "LOG", "LOCK", "000099.dbtmp"])
+def test_files_of_others_beside_a_database_stay_as_they_are(
+    cli: Cli, root: Path, name: str
+) -> None:
+    """Somebody has opened it with the library before, which writes such a file."""
+    (root / "consumequeue" / name).write_text("{other")
+    before = golden_data.tree_content(root)
+    assert call(cli, root, "queues").rows[-1]["queues"] == 3
+    assert golden_data.tree_content(root) == before
+
+
 def test_any_thread_reads(root: Path) -> None:
     with MessageStore(root, parse_broker_conf(CONF)) as store, ThreadPoolExecutor(4) as pool:
 

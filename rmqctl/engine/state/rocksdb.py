@@ -10,6 +10,7 @@ what follows in its own log, which is read.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 _DEFAULT, _VERSION, _FORBIDDEN = "default", "kvDataVersion", "forbidden"
 #: So often a database is opened that changes meanwhile: its broker runs, and merges files.
 _TRIES = 5
+#: Files that RocksDB reads. The library writes its own ``rocksdict-config.json``, and that through
+#: a link, too.
+_READ = re.compile(
+    r"CURRENT|IDENTITY|(MANIFEST|OPTIONS)-[0-9]+|[0-9]+\.(sst|ldb|log|blob)", re.ASCII
+)
 #: More than a broker stores of one topic or group.
 _LARGEST_VALUE = 16 << 20
 
@@ -108,7 +114,7 @@ class Database:
         names = []
         for entry in os.scandir(self._path):
             names.append(entry.name)
-            if entry.is_file(follow_symlinks=False):
+            if _READ.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                 (self._links / entry.name).symlink_to(Path(entry.path).absolute())
         return sorted(names)
 
