@@ -228,3 +228,23 @@ def test_nothing_takes_the_place_of_what_the_log_has_lost(
     rows = call(cli, root, "queues").rows[:-1]
     assert [row["max_offset"] for row in rows if row["topic"] == TOPIC] == [60, 19]
     assert call(cli, root, "verify").code == 0
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_a_plan_leaves_them_to_a_rebuild(cli: Cli, root: Path, tmp_path: Path, number: int) -> None:
+    """No step of it makes one: the plan says so, and its other steps are done."""
+    path = root / f"batchconsumequeue/{TOPIC}/1/{460:020d}"
+    units = path.read_bytes()
+    path.write_bytes(units[: number * 46] + bytes(46) + units[number * 46 + 46 :])
+    (root / "checkpoint").unlink()
+    plan = tmp_path / "plan"
+    done = call(cli, root, "repair", "--plan", plan)
+    steps = [row["action"] for row in done.rows if row["type"] == "repair_step"]
+    assert steps == ["set-checkpoint"]
+    left = [row for row in done.rows if row["type"] == "left"]
+    assert left and all("rmqctl rebuild queues --in-place" in row["why"] for row in left)
+    assert call(cli, root, "repair", "--apply", plan, "--yes").code in (0, 1)
+    one = ("--topic", TOPIC, "--queue-id", "1")
+    assert call(cli, root, "rebuild", "queues", "--in-place", "--yes", *one).code == 0
+    assert path.read_bytes() == units
+    assert call(cli, root, "verify").code == 0

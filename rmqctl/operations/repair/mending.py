@@ -51,6 +51,10 @@ _SALVAGE_FIRST = (
     "The log is damaged: `rmqctl salvage` writes a new store, with queues and index of all that "
     "can be read."
 )
+_BATCH_QUEUE = (
+    "It is a batch queue (5.x), which no plan takes back: `rmqctl rebuild queues --in-place` makes "
+    "it anew from the log, and keeps the old one."
+)
 #: Findings with which queues, index and checkpoint stay as they are, and why.
 _LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
     "commitlog-missing": "There is no log to make anything from.",
@@ -100,6 +104,9 @@ class Mending:
 
     def _queue_key(self, found: Finding) -> Key | None:
         if found.queue is None or paths.topic_directory_problem(found.queue[0]):
+            return None
+        if found.queue[0] in self._store.dispatcher.batch_topics:
+            self.why = _BATCH_QUEUE
             return None
         is_said = self._store.config.is_explicit("message_delay_level")
         if found.code == "unit-delivery-time-mismatch" and not is_said:
