@@ -8,7 +8,8 @@ import random
 import shutil
 import struct
 import tracemalloc
-from contextlib import suppress
+from contextlib import closing, suppress
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,26 @@ def test_nothing_that_is_no_file_is_opened(golden_parts: tuple[Path, list[Path]]
         log.unlink()
         local.unlink()
         log.write_bytes(saved)
+
+
+def test_units_that_were_never_written_cost_nothing(golden_directory: Path, tmp_path: Path) -> None:
+    """A file with a hole that a disk has no room for; of the hole one unit is told."""
+    golden = golden_data.unpacked("tiered", golden_directory, golden_data.LATER)
+    root = golden_data.copy_tree(golden, tmp_path / "store")
+    (path,) = root.glob(f"tiered/*/*/orders/0/CONSUME_QUEUE/*{400:020d}")
+    stored = path.read_bytes()
+    # Behind the hole one unit more, with its end cut off.
+    hole = 1 << 26
+    os.truncate(path, hole // 20 * 20)
+    with path.open("ab") as file:
+        file.write(stored[:30])
+    (queue,) = TieredStore(root, MessageStoreConfig()).queues("orders", 0)
+    with closing(queue):
+        found = list(islice(queue.units(), 1000))
+    assert len(found) < 1000
+    offsets = [unit.queue_offset for unit in found]
+    assert offsets == sorted(set(offsets)) and offsets[:31] == [*range(31)]
+    assert offsets[-1] == 20 + hole // 20
+    assert found[-1][1:] == found[20][1:] and found[30][1:] == (0, 0, 0)
+    errors = list(verify_tiered(TieredStore(root, MessageStoreConfig())))
+    assert "tiered-unit-mismatch" in {getattr(one, "code", None) for one in errors}

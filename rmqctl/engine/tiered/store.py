@@ -8,6 +8,7 @@ uploads messages again, so that more may stand in a log than units lead to.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -118,24 +119,35 @@ class TieredQueue:
         )
 
     def units(self) -> Iterator[TieredUnit]:
-        """All units in order; bytes that are none of a whole unit are left out.
+        """All units in order, of those in a hole of a file the first one; bytes that are none of a
+        whole unit are left out.
 
         :raises CannotRead: the system refuses.
         """
         for number, entry in enumerate(self._units.entries):
-            start = entry.file_from_offset
-            skip = -start % UNIT.size
             mapped = self._units.file(number)
-            for at in range(skip, mapped.size, _BYTES_AT_ONCE):
-                data = mapped.read(at, min(_BYTES_AT_ONCE, mapped.size - at))
-                whole = memoryview(data)[: len(data) // UNIT.size * UNIT.size]
-                first = (start + at) // UNIT.size
-                for place, values in enumerate(UNIT.iter_unpack(whole)):
-                    yield TieredUnit(first + place, *values)
+            done = -entry.file_from_offset % UNIT.size
+            end = mapped.size - (mapped.size - done) % UNIT.size
+            for low, high in chain(mapped.extents(done, end), [(end, end)]):
+                at = max(low - (low - done) % UNIT.size, done)
+                if at > done:
+                    yield from _units_of(mapped, done, done + UNIT.size)
+                done = max(min(high + (at - high) % UNIT.size, end), at)
+                yield from _units_of(mapped, at, done)
 
     def close(self) -> None:
         self.log.close()
         self._units.close()
+
+
+def _units_of(mapped: MappedFile, start: int, end: int) -> Iterator[TieredUnit]:
+    """The units at positions ``[start, end)`` of a file."""
+    for at in range(start, end, _BYTES_AT_ONCE):
+        data = mapped.read(at, min(_BYTES_AT_ONCE, end - at))
+        whole = memoryview(data)[: len(data) // UNIT.size * UNIT.size]
+        first = (mapped.file_from_offset + at) // UNIT.size
+        for place, values in enumerate(UNIT.iter_unpack(whole)):
+            yield TieredUnit(first + place, *values)
 
 
 class TieredStore:
