@@ -19,6 +19,12 @@ class MasterRefused(RmqctlError):
     )
 
 
+class MasterNotCopied(MasterRefused):
+    """A broker whose store is not copied in this way; ``reason`` has another one."""
+
+    template = "{address} is not copied: {reason}. The copy stays as it is."
+
+
 class MasterAsksWho(MasterRefused):
     """A master with ACL, and nobody that it knows."""
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.engine.state import brokerjson
+from rmqctl.engine.state.laterversions import is_rocksdb_type, topics_of_batches
 from rmqctl.errors import NeedsConsent, RmqctlError
-from rmqctl.replicate.errors import MasterAsksWho, MasterRefused
+from rmqctl.replicate.errors import MasterAsksWho, MasterNotCopied, MasterRefused
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 
 T = TypeVar("T")
@@ -34,13 +35,15 @@ _OWN = ("storePath", "readOnlyCommitLogStorePaths", "brokerRole", "transientStor
 
 
 class MasterFacts(NamedTuple):
-    """What a master says of itself. ``config`` has what shapes its files."""
+    """What a master says of itself. ``config`` has what shapes its files, ``batch_topics`` the
+    topics with batch queues (5.x)."""
 
     role: str
     broker_name: str
     config: MessageStoreConfig
     min_offset: int
     max_offset: int
+    batch_topics: tuple[str, ...]
 
 
 class ConfigFile(NamedTuple):
@@ -72,7 +75,10 @@ def _ask(code: RequestCode, **fields: object) -> Dialogue[RemotingCommand]:
 
 
 def facts() -> Dialogue[MasterFacts]:
-    """Configuration and runtime info. :raises MasterRefused: it does not say, or nonsense."""
+    """Configuration, runtime info and topics.
+
+    :raises MasterRefused: it does not say, or nonsense.
+    """
     answer = yield from _ask(RequestCode.GET_BROKER_CONFIG)
     # Java writes these lines without an escape, which a file of properties would need.
     lines = (line.partition("=") for line in answer.body.decode("utf-8", "replace").splitlines())
@@ -85,7 +91,11 @@ def facts() -> Dialogue[MasterFacts]:
         raise MasterRefused(address=THE_MASTER, reason=str(error)) from error
     start, end = yield from log_range()
     role = values.get("brokerRole", "ASYNC_MASTER")
-    return MasterFacts(role, values.get("brokerName", ""), config, start, end)
+    topics = yield from _ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    batches = topics_of_batches(_value(topics.body)) if topics.body else ()
+    return MasterFacts(
+        role, values.get("brokerName", ""), config, start, end, tuple(sorted(batches))
+    )
 
 
 def check(facts: MasterFacts, broker: str, *, joins_sync: bool) -> None:
@@ -94,17 +104,30 @@ def check(facts: MasterFacts, broker: str, *, joins_sync: bool) -> None:
     :param joins_sync: also one whose puts wait for slaves.
     :raises MasterRefused: it cannot. :raises NeedsConsent: its puts would wait for the copy.
     """
-    if facts.role == "SLAVE":
-        raise MasterRefused(address=broker, reason="it is a slave: give its master")
-    if facts.config.enable_controller_mode or facts.config.enable_d_leger_commit_log:
-        who = "a controller" if facts.config.enable_controller_mode else "a DLedger group"
-        reason = f"{who} has it send its log in another form (`rmqctl backup create` copies it)"
-        raise MasterRefused(address=broker, reason=reason)
+    why_not = _why_not(facts)
+    if why_not:
+        raise MasterNotCopied(address=broker, reason=why_not)
     if facts.role == SYNC_MASTER and not joins_sync:
         raise NeedsConsent(
             reason=f"{broker} is a SYNC_MASTER: as its only slave the copy would have "
             "producers wait up to three seconds a message until it has caught up."
         )
+
+
+def _why_not(facts: MasterFacts) -> str:
+    """Why a master cannot be joined, and what to do; empty: it can."""
+    if facts.role == "SLAVE":
+        return "it is a slave: give its master"
+    config, why = facts.config, ""
+    if config.enable_controller_mode or config.enable_d_leger_commit_log:
+        who = "a controller" if config.enable_controller_mode else "a DLedger group"
+        why = f"{who} has it send its log in another form"
+    elif is_rocksdb_type(config) or config.config_manager_version.lower() == "v2":
+        why = "it keeps queues or topics in RocksDB, and a slave's copy has them in files"
+    elif facts.batch_topics:
+        topic = facts.batch_topics[0][:127]
+        why = f"its topic {topic!r} has batch queues, which are not made of the log here"
+    return why and f"{why} (`rmqctl backup create` copies such a store when its broker is stopped)"
 
 
 def is_starting(request: RemotingCommand, answer: RemotingCommand) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.remotingcodes import RequestCode
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.verify import Finding, verify
@@ -25,7 +26,7 @@ from tests import processes
 from tests.golden_data import tree_content
 from tests.ports import free_ports
 from tests.test_engine.test_pieces import log_bytes
-from tests.test_replicate.live import CONFIG, FILE_SIZE, LiveMaster, live
+from tests.test_replicate.live import CONFIG, FILE_SIZE, SAYS, LiveMaster, live
 
 LOCAL = "127.0.0.1"
 
@@ -198,16 +199,31 @@ def frame(place: int, data: bytes, size: int | None = None) -> bytes:
     return FRAME.pack(place, len(data) if size is None else size) + data
 
 
-@pytest.mark.parametrize("setting", ["enableControllerMode", "enableDLegerCommitLog"])
-def test_a_master_that_speaks_otherwise_is_not_joined(tmp_path: Path, setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("enableControllerMode=true", "another form"),
+        ("enableDLegerCommitLog=true", "another form"),
+        ("storeType=defaultRocksDB", "RocksDB"),
+        ("configManagerVersion=v2", "RocksDB"),
+        ("", "'orders' has batch queues"),
+    ],
+)
+def test_a_master_whose_log_alone_is_no_copy_is_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, why: str
+) -> None:
+    if not setting:
+        topics = '{"topicConfigTable":{"orders":{"attributes":{"queue.type":"BatchCQ"}}}}'
+        monkeypatch.setitem(SAYS, RequestCode.GET_ALL_TOPIC_CONFIG, lambda _: topics)
     with live(tmp_path / "master") as master:
-        master.more = f"{setting}=true\n"
+        master.more = f"{setting}\n"
         follower = Following(tmp_path / "copy", master.ha_port, master.port)
         try:
             wait_for(lambda: follower.failure is not None)
         finally:
             failure = follower.stop()
-    assert isinstance(failure, MasterRefused) and "another form" in str(failure)
+    assert isinstance(failure, MasterRefused) and why in str(failure)
+    assert "backup create" in str(failure)
     assert not (tmp_path / "copy").exists()
 
 

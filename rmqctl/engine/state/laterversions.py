@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from formats import constants
 from rmqctl.engine.files.paths import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, queue_paths, scan_names
@@ -106,7 +106,7 @@ def queues_in_rocksdb(root: Path, config: MessageStoreConfig) -> str | None:
     if database is None:
         return None
     if config.is_explicit("store_type"):
-        return database if _is_rocksdb_type(config) else None
+        return database if is_rocksdb_type(config) else None
     return None if config.rocksdb_c_q_double_write_enable or _has_files(root) else database
 
 
@@ -130,7 +130,8 @@ def rocksdb_of_queues(root: Path) -> str | None:
     return None
 
 
-def _is_rocksdb_type(config: MessageStoreConfig) -> bool:
+def is_rocksdb_type(config: MessageStoreConfig) -> bool:
+    """Whether a broker with this configuration keeps its queues in RocksDB."""
     return config.store_type.lower() == _ROCKSDB_STORE.lower()
 
 
@@ -176,6 +177,13 @@ def _stated_batch_topics(root: Path) -> set[str]:
         value = brokerjson.read_config(root, brokerjson.TOPICS) if _BATCH_TYPE in text else None
     except (FileNotFoundError, ConfigFileUnreadable, CannotRead):
         return set()
+    return topics_of_batches(value)
+
+
+def topics_of_batches(value: Any) -> set[str]:
+    """Those of a ``topics.json`` whose queues are batch queues."""
+    from rmqctl.engine.state import brokerjson
+
     found = set()
     for topic, entry in brokerjson.table_of(value, "topicConfigTable").items():
         attributes = entry.get("attributes") if isinstance(entry, dict) else None
@@ -206,7 +214,7 @@ def check_understood(root: Path, config: MessageStoreConfig, *, log_stays: bool 
     for name, what in not_understood(root):
         if name in _QUEUES_IN_ROCKSDB or name == CONSUME_QUEUE:
             raise QueuesInRocksDB(path=str(root / name), reason=f"the store keeps its {what}")
-    if _is_rocksdb_type(config):
+    if is_rocksdb_type(config):
         raise QueuesInRocksDB(
             path=str(root / CONSUME_QUEUE),
             reason=f"storeType={config.store_type}: its broker keeps queues in RocksDB (5.x)",
