@@ -69,7 +69,13 @@ class Writer:
     def trouble(self) -> str:
         """What keeps queues from the disk, said once; empty: nothing does, or it was said."""
         failure = None if self._flushing is None else self._flushing.take_failure()
-        text = "" if failure is None else f"queues and checkpoint are not on disk: {failure}"
+        text = ""
+        if failure is not None:
+            reason = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+            text = (
+                f"queues and checkpoint are not on disk: {reason}. What is sent is stored in the "
+                "log; the start after a stop makes queues of it"
+            )
         is_new, self._said = text != self._said, text or self._said
         return text if is_new else ""
 

@@ -118,4 +118,6 @@ def test_a_disk_that_does_not_take_the_queues_is_told_once(
         wait_for(lambda: master.store.writer.flusher.flush_consume_queue.failure is not None)
     assert not tries
     assert len(master.troubles) == 1 and "queues and checkpoint" in master.troubles[0]
+    assert "Input/output error. What is sent" in master.troubles[0]
+    assert "Errno" not in master.troubles[0]
     assert (tmp_path / "store/abort").exists()
