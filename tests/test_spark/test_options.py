@@ -167,6 +167,7 @@ def test_a_stream_starts_at_offsets_and_keeps_them(store: Path) -> None:
     first = reader.initialOffset()
     assert first == {
         str(store): 0,
+        "*began": {str(store): 0},
         "*startingOffsets": {str(store): {"orders": {"0": 20, "1": 25}, "bills": {"1": 3}}},
     }
     rows = [row for rows in follow(store, startingOffsets=start) for row in rows]

@@ -267,6 +267,39 @@ def test_a_first_batch_that_was_killed_is_the_same_again(live: Live, begins: str
     assert [row["body"] for row in rows_between(again, end, later)] == live.bodies[8:]
 
 
+@pytest.mark.parametrize("later", ["earliest", "latest"])
+def test_a_first_batch_from_the_earliest_stays_so(live: Live, tmp_path: Path, later: str) -> None:
+    """Whatever the options of the next run say, and what has expired meanwhile is told."""
+    live.put(60)
+    first = reader_of(live.root)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    expected = rows_between(first, first.initialOffset(), end)
+    assert [row["body"] for row in expected] == live.bodies
+    again = reader_of(live.root, startingOffsets=later)
+    assert rows_between(again, again.initialOffset(), end) == expected
+    sorted((live.root / "commitlog").iterdir())[0].rename(tmp_path / "expired")
+    damage, *rest = rows_between(again, again.initialOffset(), end)
+    assert (damage["physical_offset"], damage["status"]) == (0, "damage")
+    assert rest == [row for row in expected if row["physical_offset"] >= 4096]
+
+
+def test_a_store_that_joins_in_before_a_killed_batch_is_read_whole(tmp_path: Path) -> None:
+    stores = [Live(tmp_path / "a")]
+    stores[0].put(3)
+    first = reader_of(tmp_path / "*", startingOffsets="latest")
+    start = first.initialOffset()
+    stores.append(Live(tmp_path / "b"))
+    for store in stores:
+        store.put(2)
+    end = first.latestOffset(start, ReadAllAvailable())
+    expected = rows_between(first, start, end)
+    assert len(expected) == 4
+    again = reader_of(tmp_path / "*", startingOffsets="latest")
+    assert rows_between(again, again.initialOffset(), end) == expected
+    for store in stores:
+        store.store.close()
+
+
 def test_a_log_that_was_cut_is_refused(live: Live) -> None:
     live.put(3)
     follower = Follower(live.root)
@@ -348,7 +381,7 @@ def test_what_stands_behind_damage_comes_at_once(live: Live) -> None:
     live.raw(5 * (live.store.max_offset // 15) + 4, b"\xff" * 4)
     follower = Follower(live.root)
     follower.step()
-    assert follower.offset == {str(live.root): live.store.max_offset}
+    assert follower.offset[str(live.root)] == live.store.max_offset
     assert follower.bodies == live.bodies[:5] + live.bodies[6:]
     assert [row["status"] for row in follower.rows].count("damage") == 1
 
@@ -396,5 +429,5 @@ def test_an_end_that_no_queue_proves_is_behind_the_last_record(tmp_path: Path) -
         assert store.obstacle.obstacle is not None and store.max_offset == 4096
     follower = Follower(live.root)
     follower.step()
-    assert follower.offset == {str(live.root): end}
+    assert follower.offset[str(live.root)] == end
     assert follower.bodies == live.bodies[:5] + live.bodies[6:]

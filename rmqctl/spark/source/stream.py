@@ -45,7 +45,8 @@ from rmqctl.spark.source.pushdown import Bounds, QueueOffsets
 from rmqctl.spark.source.schema import batch_schema
 
 #: A physical offset for each store; under :data:`_STARTS`, by store, where its queues began, and
-#: under :data:`_BEGAN` where the log did, if asking again may give another answer.
+#: under :data:`_BEGAN` where the logs did: asked again it may be another place, because the latest
+#: is, the earliest has expired, a store has come, or the options have changed.
 Offsets = dict[str, Any]
 #: No store is called so: it would be a pattern.
 _STARTS = "*startingOffsets"
@@ -84,7 +85,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(start, int):
             places = self._logs()
             return _noted({store: self._place_in_time(store, log, start) for store, log in places})
-        return {store: log.min_offset for store, log in self._logs()}
+        return _noted({store: log.min_offset for store, log in self._logs()})
 
     def _at_queue_offsets(self, start: QueueOffsets) -> Offsets:
         stores = expand(self._path)
@@ -100,7 +101,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     resolved.setdefault(topic, {})[str(queue_id)] = offset
             log = opened.commit_log
             first = {stores[0]: log.min_offset} if log.files.entries else {}
-            return first | {_STARTS: {stores[0]: resolved}}
+            return _noted(first) | {_STARTS: {stores[0]: resolved}}
 
     def _place_in_time(self, store: str, log: CommitLog, timestamp: int) -> int:
         place = place_in_time(log, timestamp, self._settings.clock_slack)
@@ -177,7 +178,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: list[split.Split] = []
         if start.get(_BEGAN) != end.get(_BEGAN):
             # A first batch that was not ended: Spark has asked anew where the stream begins.
-            start = start | end.get(_BEGAN, {})
+            # A checkpoint of before there was such a note has no better answer than that.
+            start = end.get(_BEGAN, start)
         for store, stop in end.items():
             if store in (_STARTS, _BEGAN):
                 continue
