@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,15 +101,30 @@ def test_parts_of_a_log_add_up_to_the_whole(name: str, golden: Golden) -> None:
     assert whole.records and whole.record_bytes and whole.last and whole.first
 
 
-def test_another_process_waits_for_nothing(golden: Golden, tmp_path: Path) -> None:
+def test_another_process_waits_for_nothing(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows from other processes are those of this one; of a store whose process ends the row says
-    so, and of the others nothing is lost."""
-    roots = [str(golden_data.forced(golden(name))) for name in ("basic", "ipv6")]
-    stores = [FleetStore(Path(root).name, root, root) for root in roots]
+    so, of the others nothing is lost, and only those just looked at wait for each other."""
+    ended = str(tmp_path / "ended")
+    places = [str(golden_data.forced(golden(name))) for name in ("basic", "ipv6", *["basic"] * 4)]
+    stores = [FleetStore(ended, place, place) for place in places]
     stores.insert(1, FleetStore("gone", str(tmp_path / "no"), str(tmp_path / "no")))
     tasks = [Task(one, "du", golden_data.broker_conf("basic"), False) for one in stores]
     here = [looking.looked_at(task) for task in tasks]
+    pools: list[int] = []
+    in_pool = processes._in_pool
+
+    def counted(some: dict[int, Task], *rest: Any) -> Any:
+        pools.append(len(some))
+        return in_pool(some, *rest)
+
+    monkeypatch.setattr(processes, "_in_pool", counted)
     there = dict(processes.each(tasks, 2, ends_at_gone))
+    assert sorted(there) == list(range(len(tasks)))
+    # Three were begun at a time; one more may be all that was left for the next pool.
+    assert pools[0] == len(tasks)
+    assert pools.count(1) <= 4
     for number, expected in enumerate(here):
         found: dict[str, Any] = {**there[number], "seconds": expected["seconds"]}
         if number == 1:
@@ -122,8 +138,12 @@ def test_another_process_waits_for_nothing(golden: Golden, tmp_path: Path) -> No
 def ends_at_gone(task: Task) -> Any:
     # Ctrl-C is for whoever began this process.
     assert signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    ended = Path(task.store.name)
     if task.store.name == "gone":
+        Path(task.store.path).with_name("ended").touch()
         os._exit(9)
+    if not ended.exists():
+        time.sleep(60)  # It is ended with the other one.
     return looking.looked_at(task)
 
 

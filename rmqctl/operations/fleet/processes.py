@@ -10,9 +10,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.fleet.looking import Task, failed
@@ -41,35 +42,49 @@ def each(tasks: Sequence[Task], jobs: int, look: Look) -> Iterator[tuple[int, Fl
             yield number, look(task)
         return
     left = dict(enumerate(tasks))
-    for number, row in _in_pool(left, jobs, look):
-        del left[number]
-        yield number, row
-    # A process has ended, and nobody knows on which store: each alone now.
-    for number, task in list(left.items()):
-        began = time.monotonic()
-        ((_, found),) = list(_in_pool({number: task}, 1, look)) or [
-            (number, failed(task.store, task.verb, began, ProcessEnded()))
-        ]
-        yield number, found
+    while left:
+        begun: set[int] = set()
+        for number, row in _in_pool(left, jobs, look, begun):
+            del left[number]
+            yield number, row
+        # A process has ended, and nobody knows on which store: each that was begun alone now.
+        for number in sorted(begun & left.keys()):
+            began, task = time.monotonic(), left.pop(number)
+            ((_, found),) = list(_in_pool({number: task}, 1, look, set())) or [
+                (number, failed(task.store, task.verb, began, ProcessEnded()))
+            ]
+            yield number, found
 
 
-def _in_pool(tasks: dict[int, Task], jobs: int, look: Look) -> Iterator[tuple[int, FleetStoreRow]]:
-    """Rows until all are done, or a process has ended before its time."""
+def _in_pool(
+    tasks: dict[int, Task], jobs: int, look: Look, begun: set[int]
+) -> Iterator[tuple[int, FleetStoreRow]]:
+    """Rows until all are done, or a process has ended before its time: of those ``begun``, one more
+    than there are processes at a time, some have no row then."""
     pool = ProcessPoolExecutor(
         min(jobs, len(tasks)),
         multiprocessing.get_context("spawn"),
         initializer=_begin,
     )
+    waiting = iter(list(tasks.items()))
     futures: dict[Future[FleetStoreRow], int] = {}
+    is_whole = True
     try:
-        with _interrupts_later():
-            futures = {pool.submit(look, task): number for number, task in tasks.items()}
-        for done in as_completed(futures):
-            try:
-                row = done.result()
-            except BrokenProcessPool:
-                continue  # Whoever asked for it does so again.
-            yield futures[done], row
+        while is_whole:
+            with _interrupts_later():
+                for number, task in islice(waiting, jobs + 1 - len(futures)):
+                    begun.add(number)
+                    futures[pool.submit(look, task)] = number
+            if not futures:
+                return
+            for done in wait(futures, return_when=FIRST_COMPLETED).done:
+                number = futures.pop(done)
+                try:
+                    row = done.result()
+                except BrokenProcessPool:
+                    is_whole = False  # Whoever asked for it does so again.
+                    continue
+                yield number, row
     except BrokenProcessPool:
         return  # Before all was handed out.
     except BaseException:
