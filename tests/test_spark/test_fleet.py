@@ -99,6 +99,18 @@ def test_a_task_that_ends_is_one_stores_error(
     }
 
 
+def test_a_bug_in_a_large_store_is_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(fleet, "_counted", broken)
+    store = FleetStore("a", "/a", "/a")
+    no_session: Any = None
+    task: Any = Task(store, "stats", None)  # type: ignore[arg-type]
+    found = fleet._large(no_session, task)
+    assert found["exit_code"] == 70 and "KeyError" in (found["error"] or "")
+
+
 def test_small_stores_are_packed_many_to_a_task() -> None:
     def plan(*sizes: int) -> list[list[list[int]]]:
         store = FleetStore("a", "/a", "/a")

@@ -148,7 +148,7 @@ def _large(spark: SparkSession, task: Task) -> FleetStoreRow:
     try:
         with failures_told():
             known = _checked(spark, task) if task.verb == "verify" else _counted(spark, task)
-    except (RmqctlError, OSError) as error:
+    except Exception as error:
         if isinstance(error, RmqctlError):
             with failures_told():
                 spark.range(1).collect()
