@@ -270,3 +270,26 @@ def test_a_directory_behind_links_is_listed_once(tmp_path: Path) -> None:
     (tmp_path / "store" / "gone").symlink_to(tmp_path / "nowhere")
     found = list(tree(tmp_path / "store", ""))
     assert [(one.name, one.size) for one in found] == [("link/file", 2)]
+
+
+def test_a_directory_that_may_not_be_listed_hides_no_other(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``lost+found`` is root's, where a store has a disk of its own."""
+    known = golden("basic")
+    store = FleetStore("a", str(known), str(known))
+    (before,) = Run([store], Asked("stats"), no_remote).left
+    usual = os.scandir
+
+    def scandir(place: str) -> Any:
+        if place == str(known / "config"):
+            raise PermissionError(13, "Permission denied", place)
+        return usual(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    names = [one.name for one in tree(known, "")]
+    assert "config/" in names and "checkpoint" in names
+    with State(tmp_path, "stats") as state:
+        (found,) = Run([store], Asked("stats"), no_remote, state).left
+    assert found.mark is not None
+    assert found.log_bytes == before.log_bytes > 0

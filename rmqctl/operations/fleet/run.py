@@ -151,11 +151,13 @@ def _files(
     for directory in log_directories(root, config).all:
         yield from _tree(directory, f"{_LOG}{directory}/")
     if everything:
-        yield from _tree(root, "")
+        # With the log once more, whose bytes count once.
+        yield from (one._replace(stored_bytes=0) for one in _tree(root, ""))
 
 
 def _tree(directory: Path, prefix: str) -> Iterator[_File]:
-    """The files below a directory, behind links too; each directory once, so that it ends."""
+    """The files below a directory, behind links too; each directory once, so that it ends. One that
+    may not be listed, as ``lost+found``, is an entry without size: whoever needs it will say so."""
     left, seen = [(str(directory), prefix)], set[tuple[int, int]]()
     while left:
         place, before = left.pop()
@@ -163,6 +165,9 @@ def _tree(directory: Path, prefix: str) -> Iterator[_File]:
             entries = list(os.scandir(place))
         except (FileNotFoundError, NotADirectoryError):
             continue  # A store without a log; what a broker has deleted just now.
+        except PermissionError:
+            yield _File(before, 0, 0, 0)
+            continue
         for entry in entries:
             try:
                 status = entry.stat()
