@@ -119,6 +119,18 @@ def test_walk(cli: Cli, root: Path) -> None:
     assert (summary["units"], summary["damages"]) == (38, 1)
 
 
+def test_units_in_tables(cli: Cli, root: Path) -> None:
+    """Of a topic with batch queues they are the main table, of all topics one of their own."""
+    line = ("walk", "queue", "--store", root, "--broker-conf", root.parent / "conf")
+    header, *cells = cli(*line, "--topic", TOPIC, "--format", "csv").out.splitlines()
+    assert len(cells) == 60 and header.startswith("type,topic,queue_id,queue_offset,batch_size,")
+    first, *lines = cli(*line, "--topic", TOPIC).out.splitlines()
+    assert first.split()[:4] == ["topic", "queue_id", "queue_offset", "batch_size"]
+    assert len(lines) == 61 and {one.split()[0] for one in lines[:-1]} == {TOPIC}
+    lines = cli(*line).out.splitlines()
+    assert lines[7:9] == ["", "# Batch queues"] and lines[9] == first
+
+
 @pytest.mark.parametrize("offset", range(-1, 62))
 def test_an_answer(root: Path, offset: int) -> None:
     """It begins with the record that has the offset, holds whole records, stays in one file of the

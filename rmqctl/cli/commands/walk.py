@@ -148,8 +148,9 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
     """Walk over the units of all consume queues, or of some.
 
     --offset and --end-offset are offsets in queues; --start and --end choose units by the place in
-    the log that they point to. Prints rows of type unit, then a summary; a row of type damage is a
-    stretch of units that were never written though later ones were, or that a file lacks.
+    the log that they point to. Prints rows of type unit, of batch queues (5.x) batch_unit, then a
+    summary; a row of type damage is a stretch of units that were never written though later ones
+    were, or that a file lacks.
     """
     from rmqctl.operations.look.ranges import check_range
     from rmqctl.operations.look.walk import Selection
@@ -157,11 +158,13 @@ def queue(settings: Settings, offset: int | None, end_offset: int | None, **sele
 
     check_range("--offset", offset, "--end-offset", end_offset)
     what = Selection(**selection)
-    with settings.open() as store, settings.writer("unit", bulk=True) as writer:
+    with settings.open() as store:
         settings.note_queues(store)
         where = (store, what, offset or 0, end_offset)
-        rows = queue_lines(*where, form=writer.form) if writer.form else walk_queues(*where)
-        summary = writer.rows(rows)
+        main_type = "batch_unit" if what.topic in store.dispatcher.batch_topics else "unit"
+        with settings.writer(main_type, bulk=True) as writer:
+            rows = queue_lines(*where, form=writer.form) if writer.form else walk_queues(*where)
+            summary = writer.rows(rows)
     filters = what.filters or offset is not None or end_offset is not None
     return int(summary["damages"] > 0 or (filters and not summary["units"]))
 
