@@ -233,6 +233,7 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
     "compaction-record-without-unit": None,
     "compaction-offsets-disordered": None,
     "compaction-not-compacted": None,
+    "compaction-message-missing": None,
     "compaction-position-unreadable": None,
     "compaction-position-ahead": None,
     # a log of DLedger

@@ -185,6 +185,17 @@ def left_to_be_deleted(root: Path) -> None:
     (root / UNITS / f"{COMPACTED}.delete").write_bytes(bytes(460))
 
 
+def drop_a_pair(root: Path) -> None:
+    """No other file says that these were there."""
+    drop_units(root)
+    drop_log(root)
+
+
+def drop_what_was_compacted(root: Path) -> None:
+    for base in (LOG, UNITS):
+        (root / base / COMPACTED).unlink()
+
+
 def other_queue(root: Path) -> None:
     """Queue 1's first file where queue 0's was."""
     for base in (LOG, UNITS):
@@ -207,6 +218,8 @@ CASES: dict[Callable[[Path], None], tuple[str, str]] = {
     broken_position: ("compaction-position-unreadable", POSITION),
     left_over: ("compaction-left-over", f"{LOG}/compacting"),
     left_to_be_deleted: ("compaction-foreign-file", f"{UNITS}/{COMPACTED}.delete"),
+    drop_a_pair: ("compaction-message-missing", LOG),
+    drop_what_was_compacted: ("compaction-message-missing", LOG),
     other_queue: ("compaction-record-damaged", f"{LOG}/{COMPACTED}"),
 }
 
@@ -222,6 +235,15 @@ def test_damage_is_named(root: Path, damage: Callable[[Path], None]) -> None:
     # Nothing of another structure, and no finding for each unit.
     assert all((one.path or "").startswith("compaction/") for one in found) and len(found) < 8
     assert golden_data.tree_content(root) == before
+
+
+def test_the_messages_that_lack_are_told(root: Path) -> None:
+    """The latest ones of a key alone: of the others nothing should be there."""
+    drop_what_was_compacted(root)
+    (found,) = findings_of(root)
+    assert found.severity == "warning" and found.queue == (TOPIC, 0)
+    # Queue offset 8 is the first one that was kept; eight more were in that file.
+    assert (found.queue_offset, found.found) == (8, "no copy of it, and 8 more")
 
 
 def test_what_a_kill_leaves_is_no_error(root: Path) -> None:

@@ -40,7 +40,8 @@ _ADDRESS = slice(
 class Checked:
     """What was seen of a queue; it is compacted up to the queue offset ``position``, -1: never.
 
-    Of each record up to there a hash of its key, its queue offset and its place are kept: 24 bytes.
+    Of each record up to there a hash of its key, its queue offset and its place are kept, of others
+    the offset in ``later``: 24 bytes, or 8.
     """
 
     position: int
@@ -48,13 +49,19 @@ class Checked:
     hashes: array[int] = field(default_factory=lambda: array("q"))
     offsets: array[int] = field(default_factory=lambda: array("q"))
     places: array[int] = field(default_factory=lambda: array("q"))
+    later: array[int] = field(default_factory=lambda: array("q"))
 
     def note(self, key: str, record: Record) -> None:
         """A record with its key."""
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        self.hashes.append(int.from_bytes(digest, "big", signed=True))
+        self.hashes.append(hash_of(key))
         self.offsets.append(record.queue_offset)
         self.places.append(record.physical_offset)
+
+
+def hash_of(key: str) -> int:
+    """64 bits, signed."""
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
 
 
 def check_records(store: Store, queue: CompactedQueue, checked: Checked) -> Iterator[Finding]:
@@ -202,23 +209,25 @@ class _Pair:
                 expected=f"more than {checked.last_offset}", found=str(record.queue_offset)
             )
         checked.last_offset = max(checked.last_offset, record.queue_offset)
-        if not crc_matches(body_seen(self._mapped, record), record):
-            yield self._of("compaction-body-crc-mismatch", record)._replace(
-                expected="the body's CRC", found="another one"
-            )
-            return
         key = record.properties.get(PROPERTY_KEYS, "")
         if not key.strip():
             yield self._of("compaction-record-without-key", record)._replace(
                 expected="KEYS", found="none"
             )
-        elif record.queue_offset <= checked.position:
+        if record.queue_offset > checked.position:
+            checked.later.append(record.queue_offset)
+        else:
             checked.note(key, record)
             if not record.body_length:
                 yield self._of("compaction-not-compacted", record)._replace(
                     expected="a body", found="none"
                 )
-        yield from self._copied(record)
+        if crc_matches(body_seen(self._mapped, record), record):
+            yield from self._copied(record)
+        else:
+            yield self._of("compaction-body-crc-mismatch", record)._replace(
+                expected="the body's CRC", found="another one"
+            )
 
     def _copied(self, record: Record) -> Iterator[Finding]:
         """A record against the one of the commit log, where that is there and sound."""
@@ -327,7 +336,7 @@ def _not_compacted(store: Store, queue: CompactedQueue, checked: Checked) -> Ite
     again = np.flatnonzero(hashes[order][:-1] == hashes[order][1:])
     for row in again.tolist():
         older, newer = (queue.log.find_record(int(places[order[row + more]])) for more in (0, 1))
-        if older is None or newer is None or _key(older) != _key(newer):
+        if older is None or newer is None or not _key(older) or _key(older) != _key(newer):
             continue  # Two keys of one hash.
         mapped, position = queue.log.locate(older.physical_offset)
         yield finding(

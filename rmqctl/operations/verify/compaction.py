@@ -21,9 +21,10 @@ from rmqctl.engine.settings.filesizes import compaction_file_sizes
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.store import Store
 from rmqctl.errors import CannotRead, ConfigFileUnreadable
+from rmqctl.operations.verify.compactedmissing import check_missing
 from rmqctl.operations.verify.compactedrecords import Checked, check_records
 from rmqctl.operations.verify.directories import shown
-from rmqctl.operations.verify.findings import Finding, finding
+from rmqctl.operations.verify.findings import ERROR, Finding, finding
 
 
 def check_compaction(root: Path, config: MessageStoreConfig) -> Iterator[Finding]:
@@ -85,8 +86,12 @@ def _check_files(
 
 def _check_queue(store: Store, queue: CompactedQueue, position: int) -> Iterator[Finding]:
     """Records and units of a queue, and how far it is compacted."""
-    checked = Checked(position)
-    yield from check_records(store, queue, checked)
+    checked, has_damage = Checked(position), False
+    for found in check_records(store, queue, checked):
+        has_damage = has_damage or found.severity == ERROR
+        yield found
+    if not has_damage:  # Else what lacks has been told.
+        yield from check_missing(store, queue, checked)
     if checked.last_offset >= 0 and position > checked.last_offset:
         yield finding(
             "compaction-position-ahead",

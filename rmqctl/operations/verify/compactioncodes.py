@@ -93,6 +93,15 @@ COMPACTION_CODES: dict[str, Code] = {
         "Consumers get it. So it is when compacted files were mixed with older ones; the next "
         "compaction removes it where a newer message has its key.",
     ),
+    "compaction-message-missing": Code(
+        WARNING,
+        "compaction",
+        "the commit log has the latest message of a key, and what is kept of its compacted topic "
+        "has not",
+        "Consumers do not get it. So it is of messages that were stored with "
+        "enableCompaction=false, or in the moment of a kill: a broker does not bring them back. "
+        "Else files of the queue are gone: bring both directories back from a replica.",
+    ),
     "compaction-position-unreadable": Code(
         WARNING,
         "compaction",
