@@ -28,7 +28,7 @@ from rmqctl.engine.queue.queuetable import ConsumeQueueTable, open_queue_table
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.filesizes import batch_queue_file_size, commit_log_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.laterversions import batch_topics, record_form
+from rmqctl.engine.state.laterversions import batch_topics, compacted_topics, record_form
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
@@ -95,9 +95,9 @@ class Store:
         self._seen: _QueuesSeen | None = None
         self._check()
         self.had_abort = (self.root / paths.ABORT).exists()
-        self.dispatcher = Dispatcher(self.config, batch_topics(self.root))
         #: Topics of which a broker of 5.x keeps the latest message of each key.
-        self.compacted_topics = frozenset(paths.scan_names(self.root / paths.COMPACTION_LOG))
+        self.compacted_topics = compacted_topics(self.root)
+        self.dispatcher = Dispatcher(self.config, batch_topics(self.root), self.compacted_topics)
         self.commit_log = self._open_log()
         self.queues = self._open_queues()
         self.index = self._open_index()

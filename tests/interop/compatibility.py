@@ -145,7 +145,7 @@ FEATURES = {
     "compaction": Feature(
         "Compacted topics",
         "read and pulled; verified: units, records, keys, and each record beside the commit log's;"
-        " nothing of them is made anew",
+        " nothing of them is made anew, and puts to them are refused",
         "5.3.3",
     ),
     "timer": Feature(

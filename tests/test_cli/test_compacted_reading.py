@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from struct import Struct
 
@@ -14,6 +15,8 @@ from tests.test_cli.conftest import Cli, Done
 TOPIC = "CompactTopic"
 QUEUE = ("--topic", TOPIC, "--queue-id", "0")
 UNIT = Struct(layouts.BATCH_QUEUE_UNIT.format)
+SAID = json.loads((golden_data.LATER / "compaction.json").read_text("utf-8"))
+CONF = "".join(f"{name}={value}\n" for name, value in SAID["config"].items())
 KIND = "SparseConsumeQueue"
 #: Queue offsets that the engine has kept in queue 0, file by file.
 KEPT = [
@@ -96,6 +99,26 @@ def test_what_a_broker_does_not_do_is_refused(cli: Cli, root: Path) -> None:
     for more in (("--tag", "t1"), ("--filter", "TRUE"), ("--follow",)):
         done = cli("pull", *QUEUE, *more, "--store", root)
         assert (done.code, done.out) == (2, "") and "compacted (5.x)" in done.err
+
+
+def test_puts_are_refused(cli: Cli, root: Path, tmp_path: Path) -> None:
+    """One by one, in a stream behind others, and of a topic that has its policy and no files."""
+    entry = {"attributes": {"cleanup.policy": "COMPACTION"}}
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {"new": entry}}))
+    (tmp_path / "conf").write_text(CONF)
+    where = ("--store", root, "--broker-conf", tmp_path / "conf")
+    before = golden_data.tree_content(root / "compaction")
+    for topic, code in ((TOPIC, 5), ("new", 5), ("Plain", 0)):
+        done = cli("put", "--topic", topic, "--body", "x", *where)
+        assert done.code == code and ("is compacted (5.x)" in done.err) == bool(code)
+    lines = [{"topic": "Plain", "body": str(n), "properties": {"KEYS": "a"}} for n in range(40)]
+    lines.insert(30, {**lines[0], "topic": TOPIC})
+    (tmp_path / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = cli("put", "--from", tmp_path / "lines", *where)
+    assert done.code == 5 and "line 31" in done.err
+    assert golden_data.tree_content(root / "compaction") == before
+    assert cli("verify", *where).code == 0
 
 
 def test_damage_is_passed_over(cli: Cli, root: Path) -> None:

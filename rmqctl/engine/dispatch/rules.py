@@ -49,18 +49,31 @@ class Dispatcher:
 
     ``batch_topics`` are those whose queues are batch queues (5.x): what is put there has no unit of
     a consume queue, and a broker does not start where it has one
-    (``ConsumeQueueStore#queueTypeShouldBe``).
+    (``ConsumeQueueStore#queueTypeShouldBe``). Of ``compacted_topics`` (5.x) a broker makes copies
+    while it dispatches, which nothing else makes.
     """
 
     def __init__(
-        self, config: MessageStoreConfig, batch_topics: frozenset[str] = frozenset()
+        self,
+        config: MessageStoreConfig,
+        batch_topics: frozenset[str] = frozenset(),
+        compacted_topics: frozenset[str] = frozenset(),
     ) -> None:
         self.batch_topics = batch_topics
+        self.compacted_topics = compacted_topics
         self.delay_levels = config.delay_levels()
         # Only an append with enableMultiDispatch adds INNER_MULTI_QUEUE_OFFSET, so without a
         # broker.conf the record itself tells.
         self.is_multi = _is_on(config, "enable_multi_dispatch")
         self.has_light_queues = _is_on(config, "enable_lmq")
+
+    def why_not(self, topic: str) -> str:
+        """Why a message of a topic cannot be dispatched as its broker does; empty: it can."""
+        if topic in self.batch_topics:
+            return "its topic has batch queues (5.x), which only its broker writes"
+        if topic in self.compacted_topics:
+            return "its topic is compacted (5.x), and consumers get what its broker has copied"
+        return ""
 
     def units(self, record: Record, properties: dict[str, str] | None = None) -> list[QueueUnit]:
         """The units of a record: none, one, or one more for each light queue.

@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats import constants
-from rmqctl.engine.files.paths import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, queue_paths, scan_names
+from rmqctl.engine.files.paths import (
+    BATCH_CONSUME_QUEUE,
+    COMPACTION_LOG,
+    CONSUME_QUEUE,
+    queue_paths,
+    scan_names,
+)
 from rmqctl.engine.record.form import CRC32_RESERVED_LENGTH, FORM_OF_4_9_3, RecordForm
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.settings.logdirectories import dledger_logs
@@ -37,6 +43,8 @@ _QUEUES_IN_ROCKSDB = {
 }
 #: ``CQType.BatchCQ``, as the attribute of a topic spells it.
 _BATCH_TYPE = "BatchCQ"
+#: ``CleanupPolicy.COMPACTION``, likewise.
+_COMPACTION = "COMPACTION"
 _PASSED_OVER = {
     "transRocksDBStore": "transactions in RocksDB (5.x)",
     "timerRocksDBStore": "timers in RocksDB (5.x)",
@@ -163,18 +171,28 @@ def batch_topics(root: Path) -> frozenset[str]:
     """
     found = set(scan_names(root / BATCH_CONSUME_QUEUE))
     if is_of_5(root):
-        found |= _stated_batch_topics(root)
+        found |= _stated(root, "queue.type", _BATCH_TYPE)
     return frozenset(found)
 
 
-def _stated_batch_topics(root: Path) -> set[str]:
+def compacted_topics(root: Path) -> frozenset[str]:
+    """Topics of which a broker keeps the latest message of each key, in the same way: by the
+    attribute ``cleanup.policy``."""
+    found = set(scan_names(root / COMPACTION_LOG))
+    if is_of_5(root):
+        found |= _stated(root, "cleanup.policy", _COMPACTION)
+    return frozenset(found)
+
+
+def _stated(root: Path, attribute: str, wanted: str) -> set[str]:
+    """Topics of which ``topics.json`` says so."""
     # Stores of 4.9.3 are opened without it.
     from rmqctl.engine.state import brokerjson
 
     try:
         text = brokerjson.read_text(root / brokerjson.CONFIG / brokerjson.TOPICS)
         # Most files do not have the word, and are not worth the parsing.
-        value = brokerjson.read_config(root, brokerjson.TOPICS) if _BATCH_TYPE in text else None
+        value = brokerjson.read_config(root, brokerjson.TOPICS) if wanted in text else None
     except (FileNotFoundError, ConfigFileUnreadable, CannotRead):
         return set()
     return topics_of_batches(value)
@@ -187,7 +205,7 @@ def topics_of_batches(value: Any) -> set[str]:
     found = set()
     for topic, entry in brokerjson.table_of(value, "topicConfigTable").items():
         attributes = entry.get("attributes") if isinstance(entry, dict) else None
-        if isinstance(attributes, dict) and attributes.get("queue.type") == _BATCH_TYPE:
+        if isinstance(attributes, dict) and attributes.get(attribute) == wanted:
             found.add(str(topic))
     return found
 

@@ -78,8 +78,8 @@ def check_message(
     :raises TopicNotAllowed: the topic, or a further queue, could leave ``consumequeue/``.
     """
     paths.check_topic_directory(message.topic)
-    if message.topic in dispatcher.batch_topics:
-        return illegal("its topic has batch queues (5.x), which only its broker writes")
+    if reason := dispatcher.why_not(message.topic):
+        return illegal(reason)
     if message.queue_id < 0:
         return illegal(f"queue id {message.queue_id} is negative")
     problem = port_problem(message)

@@ -239,7 +239,8 @@ class Appending:
 
         :raises WriteRefused: it does not take one of them.
         """
-        is_known = store.form == FORM_OF_4_9_3 and not store.dispatcher.batch_topics
+        other = store.dispatcher.batch_topics or store.compacted_topics
+        is_known = store.form == FORM_OF_4_9_3 and not other
         if is_known and store.commit_log.file_size == store.config.mapped_file_size_commit_log:
             return
         for message in self._messages(job, 0):
