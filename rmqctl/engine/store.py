@@ -256,10 +256,15 @@ class Store:
 
     def compacted_queue(self, topic: str, queue_id: int) -> CompactedQueue | None:
         """What a broker of 5.x keeps of a queue of a compacted topic, for the caller to close; None
-        where it has no such. :raises CannotRead: its files cannot be."""
+        where it has no such.
+
+        :raises CannotRead: its files cannot be.
+        :raises TopicNotAllowed: as of :meth:`consume_queue`.
+        """
         self._check_open()
         if topic not in self.compacted_topics:
             return None
+        paths.check_topic_directory(topic)  # topics.json may say it of any name.
         from rmqctl.engine.queue.compactedqueue import CompactedQueue
         from rmqctl.engine.settings.filesizes import compaction_file_sizes
 

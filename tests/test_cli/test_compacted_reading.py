@@ -121,6 +121,16 @@ def test_puts_are_refused(cli: Cli, root: Path, tmp_path: Path) -> None:
     assert cli("verify", *where).code == 0
 
 
+def test_no_topic_leads_out_of_the_directory(cli: Cli, root: Path) -> None:
+    """topics.json says of any name that it is compacted."""
+    entry = {"attributes": {"cleanup.policy": "COMPACTION"}}
+    name = f"../compactionLog/{TOPIC}"
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_text(json.dumps({"topicConfigTable": {name: entry}}))
+    done = cli("pull", "--topic", name, "--queue-id", "0", "--store", root)
+    assert done.code == 2 and not done.out
+
+
 def test_damage_is_passed_over(cli: Cli, root: Path) -> None:
     """A record that cannot be read, and one behind the log's end."""
     path = root / "compaction" / "compactionLog" / TOPIC / "0" / f"{2300:020d}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 
 import pytest
 
 from formats import layouts
+from rmqctl.engine.files.filequeue import FileEntry
+from rmqctl.engine.queue.compactedqueue import CompactedQueue
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.operations.verify.compaction import check_compaction
@@ -269,6 +272,31 @@ def test_units_are_checked_alone_where_the_log_has_expired(root: Path) -> None:
     assert not findings_of(root)
     change(root / UNITS / LAST, SIZE + 11, b"\xff")
     assert [one.code for one in findings_of(root)] == ["compaction-unit-mismatch"]
+
+
+def test_files_that_a_running_compaction_removes_are_no_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at a directory and that at its files."""
+    pairs = CompactedQueue.pairs
+
+    def gone(queue: CompactedQueue) -> Iterator[tuple[FileEntry, int, int]]:
+        for base in (LOG, UNITS):
+            (root / base / COMPACTED).unlink(missing_ok=True)
+        return pairs(queue)
+
+    monkeypatch.setattr(CompactedQueue, "pairs", gone)
+    assert {one.code for one in findings_of(root)} == {"file-removed-meanwhile"}
+
+
+def test_links_are_followed_and_no_files_are_told(root: Path) -> None:
+    path = root / UNITS / FULL
+    path.rename(root / "elsewhere")
+    path.symlink_to(root / "elsewhere")
+    assert not findings_of(root)
+    (root / "elsewhere").unlink()
+    os.mkfifo(root / "elsewhere")
+    assert "compaction-file-length" in {one.code for one in findings_of(root)}
 
 
 def test_bytes_of_anybody_are_findings(root: Path) -> None:

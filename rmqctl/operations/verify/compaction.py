@@ -5,6 +5,7 @@ they are compacted. Which files belong together :mod:`rmqctl.operations.verify.l
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -51,8 +52,12 @@ def check_compaction(root: Path, config: MessageStoreConfig) -> Iterator[Finding
                 with closing(CompactedQueue(root, where.topic, where.queue_id, sizes)) as queue:
                     yield from _check_queue(store, queue, position)
             except CannotRead as error:
-                path = shown(root, Path(str(error.path)))
-                yield finding("unreadable-file", path=path, found=str(error.reason))
+                path = Path(str(error.path))
+                if os.path.lexists(path):
+                    found = str(error.reason)
+                    yield finding("unreadable-file", path=shown(root, path), found=found)
+                else:  # By a compaction that goes on.
+                    yield finding("file-removed-meanwhile", path=shown(root, path))
 
 
 def _check_files(
@@ -72,7 +77,9 @@ def _check_files(
             if not is_offset_name(name):
                 yield finding("compaction-foreign-file", path=shown(root, path), **of_queue)
                 continue
-            found = os.lstat(path).st_size if path.is_file() else -1
+            found = _size_of(path)
+            if found is None:
+                continue  # A running compaction has removed it meanwhile.
             # An empty last one is deleted by a start (``MappedFileQueue#doLoad``).
             if found != size and (found or name != last):
                 yield finding(
@@ -82,6 +89,15 @@ def _check_files(
                     found="no regular file" if found < 0 else f"{found} bytes",
                     **of_queue,
                 )
+
+
+def _size_of(path: Path) -> int | None:
+    """Bytes of a file; -1: it is none. None: it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return -1 if os.path.lexists(path) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else -1
 
 
 def _check_queue(store: Store, queue: CompactedQueue, position: int) -> Iterator[Finding]:
