@@ -195,11 +195,15 @@ def _stated(root: Path, attribute: str, wanted: str) -> set[str]:
         value = brokerjson.read_config(root, brokerjson.TOPICS) if wanted in text else None
     except (FileNotFoundError, ConfigFileUnreadable, CannotRead):
         return set()
-    return topics_of_batches(value)
+    return _with_attribute(value, attribute, wanted)
 
 
 def topics_of_batches(value: Any) -> set[str]:
     """Those of a ``topics.json`` whose queues are batch queues."""
+    return _with_attribute(value, "queue.type", _BATCH_TYPE)
+
+
+def _with_attribute(value: Any, attribute: str, wanted: str) -> set[str]:
     from rmqctl.engine.state import brokerjson
 
     found = set()
