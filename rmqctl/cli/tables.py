@@ -217,7 +217,7 @@ SECTIONS: dict[str, str] = {
     "gap": "What cannot be read",
     "restored": "What was put right",
     "disk": "Files on disk",
-    "batch_unit": "Batch queues",
+    "batch_unit": "Units of batch queues and of compacted topics",
     "pop_order": "Queues popped in order",
     "pop_queue": "Queues of the revive topic",
     "tiered_segment": "Segments",
