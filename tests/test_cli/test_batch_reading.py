@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from binascii import crc32
 from pathlib import Path
@@ -232,3 +233,23 @@ def test_a_topic_never_leads_out_of_its_directory(cli: Cli, root: Path) -> None:
         for line in (("pull",), ("offset", "--time", "0")):
             done = call(cli, root, *line, "--topic", topic, "--queue-id", "0")
             assert done.code == 2 and "cannot be a queue directory" in done.err
+
+
+def test_bytes_of_anybody_are_read_as_far_as_they_go(cli: Cli, root: Path) -> None:
+    lots = random.Random(16)
+    for path in sorted((root / "batchconsumequeue" / TOPIC).glob("0/0*")):
+        whole = path.read_bytes()
+        flipped = bytearray(whole)
+        flipped[lots.randrange(len(whole))] ^= 1 << lots.randrange(8)
+        for data in (lots.randbytes(len(whole)), b"\x7f" * len(whole), flipped, b"\xff" * 46):
+            path.write_bytes(data)
+            assert call(cli, root, "verify").code == 1
+            queue = ("--topic", TOPIC, "--queue-id", "0")
+            for line in (
+                ("queues",),
+                ("walk", "queue", *queue),
+                ("pull", *queue, "--offset", "30"),
+                ("offset", *queue, "--time", "2026-01-01T00:00:00"),
+            ):
+                assert call(cli, root, *line).code in (0, 1, 3, 5), line
+        path.write_bytes(whole)
