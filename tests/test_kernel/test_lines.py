@@ -145,6 +145,10 @@ def assert_pulls_equal(store: MessageStore) -> None:
                 assert compiled == pure
 
 
+#: What a walk and a pull need of a dispatcher.
+NO_BATCHES = SimpleNamespace(batch_topics=frozenset())
+
+
 def store_of(log: CommitLog) -> Any:
     return SimpleNamespace(commit_log=log, min_offset=log.min_offset, body=log.body)
 
@@ -196,8 +200,13 @@ def test_any_units(units: list[bytes], holes: list[int], asked: Any) -> None:
             path = Path(place) / f"{at * 20:020d}"
             path.write_bytes(b"".join(units[at : at + 10]).ljust(200, b"\0"))
         where = SimpleNamespace(path=Path(place), topic="topic", queue_id=0)
-        table = SimpleNamespace(directories=lambda: [where], file_size=200)
-        store: Any = SimpleNamespace(queues=table)
+        table = SimpleNamespace(
+            directories=lambda: [where],
+            as_stored=lambda one: ConsumeQueue(one.path, one.topic, one.queue_id, 200),
+        )
+        store: Any = SimpleNamespace(
+            queues=table, dispatcher=NO_BATCHES, compacted_topics=frozenset()
+        )
         what, offset, end = asked
         rows = functools.partial(queue_lines, store, what, offset, end, form="ndjson")
         compiled, pure = both("ndjson", rows, "unit")
@@ -347,6 +356,10 @@ class PulledStore:
         self.config, self.commit_log, self._queue = config, log, queue
         self.max_offset = log.files.end_offset
         self.body = log.body
+        self.dispatcher, self.compacted_topics = NO_BATCHES, frozenset[str]()
+
+    def compacted_queue(self, topic: str, queue_id: int) -> None:
+        return None
 
     def consume_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         return self._queue

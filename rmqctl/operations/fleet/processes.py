@@ -27,7 +27,7 @@ class ProcessEnded(RmqctlError):
 
     template = (
         "the process that read it was ended from outside, as the system does when memory is short, "
-        "or a file was cut while it was read. Look at it alone, or give --jobs 1."
+        "or a file was cut while it was read. Look at it alone, or at one store at a time."
     )
 
 
