@@ -101,6 +101,18 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return len(os.sched_getaffinity(0)) + 3
 
 
+#: Characters of an argument that are shown in the name of a test.
+_SHOWN_IN_A_NAME = 100
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A name for each long argument. pytest takes all of a text, and each worker sends its tests'
+    names to the process that shares them out: with the bodies of megabytes it was 130 MB each."""
+    if isinstance(val, str | bytes) and len(val) > _SHOWN_IN_A_NAME:
+        return f"{argname} of {len(val)}"
+    return None
+
+
 #: Groups of tests that one process runs, the one that takes longest first. What reads and what
 #: writes with the session of :mod:`tests.test_spark.conftest` are two: in one process they took as
 #: long as all the rest in the others.
