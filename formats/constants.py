@@ -35,6 +35,11 @@ STOREHOSTADDRESS_V6_FLAG: Final = 32
 HOST_V6_MASK: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 """The only sys flags that change where the fields of a record lie."""
 
+EARLIEST_STORE_TIME: Final = 1_325_376_000_000
+"""A store time (ms) before which no clock of a broker was: RocketMQ is of 2012."""
+END_OF_STORE_TIMES: Final = 4_102_444_800_000
+"""The one from which on none will be: the first of 2100."""
+
 IPV4_SIZE: Final = 4
 IPV6_SIZE: Final = 16
 """What the address of a host takes, by those two flags."""

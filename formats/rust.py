@@ -52,6 +52,7 @@ _FLAGS = (
     "TRANSACTION_PREPARED_TYPE",
     "TRANSACTION_ROLLBACK_TYPE",
 )
+_TIMES = ("EARLIEST_STORE_TIME", "END_OF_STORE_TIMES")
 _CHARACTERS = ("NAME_VALUE_SEPARATOR", "PROPERTY_SEPARATOR", "KEY_SEPARATOR")
 
 
@@ -84,6 +85,7 @@ def layouts_rs(
     parts += [f"pub const {name}: u8 = {ord(getattr(constants, name))};\n" for name in _CHARACTERS]
     parts += [f'pub const {name}: &[u8] = b"{getattr(constants, name)}";\n' for name in _PROPERTIES]
     parts += ["\n", *(f"pub const {name}: i32 = {getattr(constants, name)};\n" for name in _FLAGS)]
+    parts += [f"pub const {name}: i64 = {getattr(constants, name):_};\n" for name in _TIMES]
     for name, layout in structures.items():
         parts += [f"\npub const {name}_BYTES: usize = {layout.size};\n"]
         parts += [

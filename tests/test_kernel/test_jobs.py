@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
+from formats.layouts import RECORD_PREFIX
 from rmqctl import kernel
+from rmqctl.engine.log.commitlog import CommitLog
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.scan import compiled as backend
+from rmqctl.engine.scan.backend import backends
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import Batch, Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -115,6 +119,28 @@ def test_what_a_finding_of_the_index_spans(
         harmed.write(data)
     first, *others = said(root, broker_conf("basic"), monkeypatch)
     assert len(first) > 1 and all(other == first for other in others)
+
+
+@pytest.mark.parametrize("time", [0, -1, 1 << 62])
+def test_a_store_time_that_no_clock_shows(
+    time: int, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a record of which there is nothing else to say, and which the kernel would pass over."""
+    root = copy_tree(golden("basic"), tmp_path / "store")
+    config = broker_conf("basic")
+    log = CommitLog(root / "commitlog", config.mapped_file_size_commit_log)
+    scan = Scanner(log, backend=backends()["compiled"])
+    plain = next(part for part in scan.scan_plain(PlainWanted()) if isinstance(part, Plain))
+    first = min((root / "commitlog").iterdir())
+    field = next(one for one in RECORD_PREFIX[0].fields if one.name == "store_timestamp")
+    with first.open("r+b") as harmed:
+        harmed.seek(plain.last_offset + field.offset)
+        harmed.write(time.to_bytes(8, "big", signed=True))
+    log.close()
+    expected, *others = said(root, config, monkeypatch)
+    codes = [(row.code, row.physical_offset) for row in expected[:-1]]
+    assert ("store-time-implausible", plain.last_offset) in codes
+    assert all(other == expected for other in others)
 
 
 def test_queues_and_index_by_many_threads(golden: Golden, tmp_path: Path) -> None:

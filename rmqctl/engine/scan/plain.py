@@ -7,7 +7,8 @@ as they are stored. Every other record still comes in a :class:`~rmqctl.engine.s
 A record is plain when its topic is a text that can be a directory, it is not rolled back, its queue
 id and offset are in range (unless it is only prepared, and has no unit), and its properties name
 neither a delay nor further queues. One that is checked has also a body with the right checksum that
-is not compressed, properties that parse and do not end with a checksum, and hosts with ports.
+is not compressed, properties that parse and do not end with a checksum, hosts with ports, and a
+store time that a clock may have shown.
 """
 
 from __future__ import annotations

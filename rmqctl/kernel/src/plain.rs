@@ -7,9 +7,9 @@ use std::ops::Range;
 use crate::fetch;
 use crate::keyhash::hash_code;
 use crate::layouts::{
-    COMPRESSED_FLAG, MIN_RECORD_SIZE, QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET,
-    QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE,
-    TRANSACTION_TYPE_MASK,
+    COMPRESSED_FLAG, EARLIEST_STORE_TIME, END_OF_STORE_TIMES, MIN_RECORD_SIZE, QUEUE_UNIT_BYTES,
+    QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE, TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK,
 };
 use crate::links::Places;
 use crate::parts::{believed, spread, windows_of};
@@ -202,6 +202,7 @@ impl<'a> Reader<'a> {
         let ports = 0..=i32::from(u16::MAX);
         let start = record.properties_position;
         record.body_length > 0
+            && (EARLIEST_STORE_TIME..END_OF_STORE_TIMES).contains(&record.store_timestamp)
             && record.properties_length > 0
             && !found.malformed
             && record.sys_flag & COMPRESSED_FLAG == 0

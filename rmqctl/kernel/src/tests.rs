@@ -3,7 +3,7 @@
 
 use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::keyhash::{hash_code, index_hash};
-use crate::layouts::{PREFIXES, VERSIONS};
+use crate::layouts::{EARLIEST_STORE_TIME, PREFIXES, VERSIONS};
 use crate::parts::{self, Part};
 use crate::properties;
 use crate::record::{Found, read};
@@ -60,6 +60,7 @@ fn record(position: usize, flags: usize, version: usize, texts: [&[u8]; 3]) -> V
     let crc = crc32fast::hash(body) & 0x7fff_ffff;
     put(&mut record, prefix.body_crc, &crc.to_be_bytes());
     put(&mut record, prefix.physical_offset, &(FILE + position as i64).to_be_bytes());
+    put(&mut record, prefix.store_timestamp, &EARLIEST_STORE_TIME.to_be_bytes());
     put(&mut record, prefix.sys_flag, &((flags as i32) << 4).to_be_bytes());
     put(&mut record, prefix.body_length, &(body.len() as i32).to_be_bytes());
     record

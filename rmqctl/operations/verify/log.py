@@ -9,6 +9,8 @@ from isal.isal_zlib import crc32
 
 from formats import layouts
 from formats.constants import (
+    EARLIEST_STORE_TIME,
+    END_OF_STORE_TIMES,
     PROPERTY_DELAY_TIME_LEVEL,
     PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     TRANSACTION_PREPARED_TYPE,
@@ -36,8 +38,6 @@ from rmqctl.operations.verify.snapshot import Snapshot
 from rmqctl.operations.verify.undispatched import Undispatched
 
 _MAGIC_CODE = np.dtype(f">{layouts.RECORD_MAGIC_CODE.code}")
-#: Store times (ms) between which a clock of a broker may be: RocketMQ is of 2012.
-_EARLIEST, _LATEST = 1_325_376_000_000, 4_102_444_800_000
 _BODY_LENGTH = np.dtype(f">{layouts.RECORD_PREFIX[0].fields[-1].code}")
 _PROPERTIES_LENGTHS = {
     magic_code: np.dtype(f">{tail.properties_length.code}")
@@ -123,7 +123,8 @@ class LogChecker:
         for row in batch.malformed.tolist():
             yield self._record_finding("properties-malformed", batch, row)
         time = batch.store_timestamp
-        for row in np.flatnonzero((time < _EARLIEST) | (time >= _LATEST)).tolist():
+        odd = (time < EARLIEST_STORE_TIME) | (time >= END_OF_STORE_TIMES)
+        for row in np.flatnonzero(odd).tolist():
             bad = self._record_finding("store-time-implausible", batch, row)
             yield bad._replace(expected="a time from 2012 to 2099", found=f"{int(time[row])} ms")
         allowed = batch.topics.allowed_array()

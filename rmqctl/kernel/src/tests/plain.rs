@@ -1,6 +1,6 @@
 //! Plain records are passed over, and what is noted of them is whole.
 
-use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::layouts::{EARLIEST_STORE_TIME, END_OF_STORE_TIMES, PREFIXES, QUEUE_UNIT_BYTES};
 use crate::parts;
 use crate::plain::{self, Asked, Part};
 use crate::scan::Window;
@@ -62,6 +62,23 @@ fn one_that_is_not_plain_ends_it() {
         assert_eq!(read(&log(100, 60, other), 1, 1, ALL)[0].records, 60);
         let unchecked = Asked { check: false, ..ALL };
         assert_eq!(read(&log(100, 60, other), 1, 1, unchecked)[0].records, 100);
+    }
+}
+
+#[test]
+fn a_time_that_no_clock_shows_ends_it() {
+    for (time, is_plain) in [
+        (EARLIEST_STORE_TIME, true),
+        (END_OF_STORE_TIMES - 1, true),
+        (EARLIEST_STORE_TIME - 1, false),
+        (END_OF_STORE_TIMES, false),
+        (-1, false),
+    ] {
+        let mut data = log(100, usize::MAX, b"");
+        data[PREFIXES[0].store_timestamp..][..8].copy_from_slice(&time.to_be_bytes());
+        assert_eq!(read(&data, 1, 1, ALL)[0].records, if is_plain { 100 } else { 0 });
+        // Dispatch has nothing to ask of a time.
+        assert_eq!(read(&data, 1, 1, Asked { check: false, ..ALL })[0].records, 100);
     }
 }
 
