@@ -10,14 +10,16 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from rmqctl.engine.derive import writer
 from rmqctl.engine.derive.writer import DerivedWriter
-from rmqctl.engine.files import mappedfile
+from rmqctl.engine.files import mappedfile, paths, writeback
 from rmqctl.engine.files.unfinished import BESIDE
+from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.index import newindexfile
 from rmqctl.engine.index.newindexfile import NewIndexFile
 from rmqctl.engine.messagestore import MessageStore
@@ -28,7 +30,7 @@ from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.errors import CannotWrite, OutputExists, OutputInUse
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
 from tests.descriptors import open_descriptors
-from tests.golden_data import tree_content
+from tests.golden_data import index_contents, tree_content
 from tests.test_operations.small_store import CONFIG, findings_of, make_small_store
 
 ROOT = Path(__file__).parents[2]
@@ -88,20 +90,68 @@ def test_what_fails_leaves_nothing(store: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(store.parent.iterdir()) == before
 
 
-@pytest.mark.parametrize("which", [ConsumeQueueTableWriter, NewIndexFile])
+@pytest.mark.parametrize(
+    ("which", "what"),
+    [
+        *((ConsumeQueueTableWriter, "flush"), (NewIndexFile, "flush")),
+        (paths, "sync_directories"),
+    ],
+)
 def test_a_disk_that_fails_at_the_end_is_told(
-    which: type, store: Path, monkeypatch: pytest.MonkeyPatch
+    which: object, what: str, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Queues and index are forced to disk at once; the error of either comes out."""
+    """Queues, index and names are forced to disk at once; the error of each comes out."""
 
     def fail(_: object) -> None:
         raise OSError(errno.EIO, "the disk failed")
 
     before = sorted(store.parent.iterdir())
-    monkeypatch.setattr(which, "flush", fail)
+    monkeypatch.setattr(which, what, fail)
     with pytest.raises(CannotWrite, match="the disk failed"):
         rebuild(store, store.parent / "new", jobs=2)
     assert sorted(store.parent.iterdir()) == before
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_names_are_forced_to_disk_when_all_files_have_theirs(
+    jobs: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, named = paths.sync_directories, []
+
+    def noted(root: Path) -> None:
+        named.append(sorted(path.relative_to(root) for path in root.rglob("*")))
+        sync(root)
+
+    monkeypatch.setattr(paths, "sync_directories", noted)
+    output = store.parent / "new"
+    rebuild(store, output, jobs=jobs)
+    assert named == [sorted(path.relative_to(output) for path in output.rglob("*"))]
+    assert any("index" in path.parts for path in named[0]) and len(named[0]) > 4
+
+
+@pytest.mark.parametrize("has_call", [True, False])
+def test_items_are_on_their_way_to_disk_before_the_end(
+    has_call: bool, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte of them once; where the system has no such call nothing else changes."""
+    begun: list[tuple[int, int]] = []
+
+    def noted(descriptor: int, start: int, end: int) -> None:
+        assert end <= os.fstat(descriptor).st_size
+        begun.append((start, end))
+        begin_writing(descriptor, start, end)
+
+    if not has_call:
+        monkeypatch.setattr(writeback, "_function", lambda: None)
+    monkeypatch.setattr(newindexfile, "begin_writing", noted)
+    monkeypatch.setattr(newindexfile, "_WRITTEN_AT_ONCE", 1)
+    output = store.parent / "new"
+    rebuild(store, output)
+    assert index_contents(output / "index") == index_contents(store / "index")
+    first = CONFIG.index_geometry.item_position(0)
+    files = len(list((output / "index").iterdir()))
+    assert begun[0][0] == first and [start for start, _ in begun].count(first) == files
+    assert all(start in (end, first) for (_, end), (start, _) in pairwise(begun))
 
 
 @pytest.mark.parametrize(("slots", "messages"), [(20, 60), (200_000, 300), (200_000, 3000)])

@@ -225,21 +225,28 @@ class DerivedWriter:
         if self.index is not None:
             self.index.flush()
 
-    def finish(self, put_last_units: Callable[[], object], jobs: int) -> None:
-        """:meth:`flush` after the last units are put; by several threads the index meanwhile, which
-        has all of its keys. Errors as of :meth:`flush` and :meth:`put_units`."""
+    def finish(
+        self, put_last_units: Callable[[], object], sync_names: Callable[[], object], jobs: int
+    ) -> None:
+        """:meth:`flush` after the last units are put, and then ``sync_names``, which forces the
+        names of all files to disk; by several threads at once, and the index, which has all of its
+        keys, before. Errors as of :meth:`flush`, :meth:`put_units` and ``sync_names``."""
         if self.index is None or jobs == 1:
             put_last_units()
             self.flush()
+            sync_names()
             return
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(1, "index") as other:
-            index = other.submit(self.index.flush)
+        with ThreadPoolExecutor(2, "finish") as others:
+            index = others.submit(self.index.flush)
             put_last_units()
+            # A disk, and a journal, takes both for little more than one.
+            names = others.submit(sync_names)
             if self.queues is not None:
                 self.queues.flush()
             index.result()
+            names.result()
 
     def close(self) -> None:
         if self.queues is not None:

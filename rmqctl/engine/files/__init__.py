@@ -15,4 +15,5 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.pagelock`
 - :mod:`~rmqctl.engine.files.paths`
 - :mod:`~rmqctl.engine.files.unfinished`
+- :mod:`~rmqctl.engine.files.writeback`
 """

@@ -15,6 +15,7 @@ import numpy as np
 from formats.geometry import Geometry
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.index.header import IndexHeader, time_diff_seconds
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.newslots import new_slots
@@ -25,6 +26,8 @@ _PIECE = 1 << 14
 _LARGE_PIECE = 1 << 18
 #: Items to a piece of which hardly any is empty.
 _MANY_ITEMS = 8
+#: Bytes of items that are begun to be written to disk together.
+_WRITTEN_AT_ONCE = 1 << 21
 
 
 class NewIndexFile(IndexFile):
@@ -33,6 +36,8 @@ class NewIndexFile(IndexFile):
     def __init__(self, mapped: MappedFile, geometry: Geometry) -> None:
         super().__init__(mapped, geometry)
         self._slots = new_slots(geometry.hash_slot_num)
+        #: Up to here items are on their way to disk.
+        self._on_its_way = geometry.item_position(0)
 
     def put_keys(
         self, key_hashes: Sequence[int], physical_offset: int, store_timestamp: int
@@ -57,7 +62,7 @@ class NewIndexFile(IndexFile):
             first_diff = time_diff_seconds(int(stamps[0]), begin_time)
             begin_time, begin_offset = int(stamps[0]), int(offsets[0])
         items = self._slots.pack(fitting, count, begin_time, first_diff)
-        self.mapped.write_aside(self.geometry.item_position(count), items)
+        self._store_items(self.geometry.item_position(count), items)
         self.header = IndexHeader(
             begin_time,
             int(stamps[-1]),
@@ -67,6 +72,14 @@ class NewIndexFile(IndexFile):
             count + end - start,
         )
         return end
+
+    def _store_items(self, position: int, items: bytes | bytearray) -> None:
+        """Stores items behind those that there are; the disk gets them while others are made."""
+        self.mapped.write_aside(position, items)
+        end = position + len(items)
+        if end - self._on_its_way >= _WRITTEN_AT_ONCE:
+            begin_writing(self.mapped.descriptor, self._on_its_way, end)
+            self._on_its_way = end
 
     def flush(self) -> None:
         """Stores slots and header, and forces the file to disk. :raises OSError: the disk failed,

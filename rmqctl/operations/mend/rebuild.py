@@ -277,10 +277,13 @@ class _Builder:
                     else:
                         done = entry.physical_offset
                     progress(done - self._plan.log_min_offset)
-            self._derived.finish(lambda: self._put_pending(scanner), self._jobs)
             if self._batch_queues is not None:
                 self._summary.queues += self._batch_queues.finish()
-            paths.sync_directories(self._output)
+            self._derived.finish(
+                lambda: self._put_pending(scanner),
+                lambda: paths.sync_directories(self._output),
+                self._jobs,
+            )
         finally:
             entries.close()
             self._derived.close()
