@@ -203,3 +203,17 @@ def test_a_request_without_a_wish_for_an_answer_gets_none(dialogue: Dialogue) ->
     # Nor does an answer to something that nobody has asked.
     client.send(0, rpc_type=CommandFlag.RESPONSE)
     assert client.answers == {}
+
+
+def test_codes_of_tags_may_be_texts(dialogue: Dialogue) -> None:
+    """As the client for Go writes them; what is no number ends the request."""
+    client, code = dialogue.client(), RequestCode.GET_CONSUMER_CONNECTION_LIST
+    client.heart_beat("workers", "orders", subString="a || b", codeSet=["97", "-98", 5])
+    found = json.loads(client.ask(code, consumerGroup="workers").body)
+    assert found["subscriptionTable"]["orders"]["codeSet"] == [-98, 5, 97]
+    for codes in (["x"], [""], ["1" * 5000], ["٣"], [True], [1.0], [None], "97", {"97": 1}):
+        subscription = {"topic": "orders", "subString": "a", "codeSet": codes}
+        consumer = {"groupName": "workers", "subscriptionDataSet": [subscription]}
+        body = {"clientID": "c", "consumerDataSet": [consumer], "producerDataSet": []}
+        answer = client.ask(RequestCode.HEART_BEAT, body)
+        assert "codeSet" in (answer.remark or ""), codes

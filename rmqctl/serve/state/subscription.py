@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from formats.constants import INT_MAX
@@ -19,6 +20,7 @@ TAG, SQL92 = "TAG", "SQL92"
 _INT_RANGE = 1 << 32
 #: Characters of an expression: one is evaluated for every message that a pull passes by.
 MAX_EXPRESSION = 16 << 10
+_INT = re.compile(r"-?[0-9]{1,10}", re.ASCII)
 
 
 class CodeFilter:
@@ -113,14 +115,26 @@ def decode_subscription(value: dict[str, Any]) -> Subscription:
     topic = checked_name("topic", text_in(value, "topic"))
     text = text_in(value, "subString") if value.get("subString") is not None else ALL
     kind = value.get("expressionType")
-    codes = value.get("codeSet")
-    if codes is not None and not (isinstance(codes, list) and all(type(c) is int for c in codes)):
-        raise BadRequest("codeSet of the body is no array of whole numbers")
+    codes = _codes(value.get("codeSet"))
     is_all = text in ("", ALL) or bool(value.get("classFilterMode"))
     return Subscription(
         topic,
         text,
         whole_in(value, "subVersion", 0),
         kind if isinstance(kind, str) else TAG,
-        None if is_all else frozenset(codes or ()),
+        None if is_all else codes,
     )
+
+
+def _codes(value: object) -> frozenset[int]:
+    """Java's client writes numbers, the one for Go their texts; fastjson takes either for a number.
+
+    :raises BadRequest: it is neither.
+    """
+    if value is None:
+        return frozenset()
+    if isinstance(value, list):
+        codes = [int(c) if isinstance(c, str) and _INT.fullmatch(c) else c for c in value]
+        if all(type(code) is int for code in codes):
+            return frozenset(codes)
+    raise BadRequest("codeSet of the body is no array of whole numbers")
