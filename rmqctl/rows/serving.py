@@ -16,6 +16,11 @@ class ListeningRow(TypedDict):
     cluster_name: Annotated[str, "name of its cluster"]
     metrics_address: Annotated[str | None, "where Prometheus asks; null: nowhere"]
     read_only: Annotated[bool, "whether every message that is sent is refused"]
+    flush: Annotated[
+        str | None,
+        "`sync` or `async`: what is sent is on disk before it is answered, or soon after; null: "
+        "nothing is taken",
+    ]
     topics: Annotated[int, TOPICS, "topics that are served"]
 
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rmqctl.errors import RmqctlError
 from rmqctl.serve.errors import CannotListen
@@ -20,6 +20,7 @@ from rmqctl.serve.ha.master import LogRange, Master, Network
 from rmqctl.serve.sockets import address_text, now
 
 if TYPE_CHECKING:
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.engine.store import Store
     from rmqctl.serve.ha.master import Frame
     from rmqctl.serve.sockets import Server
@@ -43,6 +44,16 @@ def sendable(store: Store) -> LogRange:
     if isinstance(store, WritableStore):
         return LogRange(store.commit_log.min_offset, store.commit_log.flushed_where)
     return LogRange(store.commit_log.min_offset, store.max_offset)
+
+
+def has_unsent(store: Store) -> bool:
+    """Whether a store that answers first has more than may be sent: with ASYNC_FLUSH it may be ten
+    seconds before that is on disk, and who waits for a slave waits for three."""
+    from rmqctl.engine.messagestore import WritableStore
+
+    if not isinstance(store, WritableStore):
+        return False
+    return store.writer.flusher.answers_first and store.writer.flusher.behind > 0
 
 
 def read_frame(store: Store, frame: Frame) -> bytes:
@@ -161,6 +172,12 @@ class HaServer:
         grown = self._grown[number]
         while True:
             frame = self.master.next_frame(number, now())
+            if frame is None and has_unsent(self._store):
+                flush = cast("WritableStore", self._store).flush_log
+                # Of a disk that fails the writer tells.
+                with suppress(RmqctlError):
+                    await loop.run_in_executor(self._pool, flush)
+                frame = self.master.next_frame(number, now())
             if frame is None:
                 grown.clear()
                 with suppress(TimeoutError):

@@ -9,16 +9,23 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, cast
 
-from rmqctl.engine.state.persist import persist
 from rmqctl.errors import RmqctlError
 from rmqctl.serve.events import Append, Persist, Upkeep, Upkept
-from rmqctl.serve.processors.put import append_all
+from rmqctl.serve.processors.put import append_all, keep
 
 if TYPE_CHECKING:
     from rmqctl.engine.flush.thread import ServiceThread
     from rmqctl.engine.messagestore import WritableStore
     from rmqctl.engine.store import Store
 
+_QUEUES = (
+    "queues and checkpoint are not on disk: {reason}. What is sent is stored in the log; the start "
+    "after a stop makes queues of it"
+)
+_LOG = (
+    "the log is not on disk: {reason}. What was sent last may be lost with the power, and nothing "
+    "more is taken; what is there can be read"
+)
 #: Sends that one flush serves, at most.
 _MOST_AT_ONCE = 1024
 #: A write is quick when it takes less than that, and so many of them, one after the other, have the
@@ -53,31 +60,38 @@ class Writer:
         #: What was put since the loop has looked last.
         self._new: list[Work] = []
         self._under_way = self._of_thread = self._quick_ones = 0
-        self._flushing: ServiceThread | None = None
-        self._said = ""
+        #: What brings queues, and with ASYNC_FLUSH the log, to disk meanwhile; and what is said
+        #: when that fails.
+        self._flushing: list[tuple[ServiceThread, str]] = []
+        self._said: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="rmqctl-writer")
 
     def start(self) -> None:
-        """Also has queues go to disk meanwhile, and the checkpoint move on: in a thread of the
-        store's, which ends when that is closed."""
+        """Also has queues go to disk meanwhile, and the checkpoint move on, and with ASYNC_FLUSH
+        the log: in threads of the store's, which end when that is closed."""
         if self._store.writable:
-            self._flushing = cast("WritableStore", self._store).writer.flusher.flush_consume_queue
-            self._flushing.start()
+            flusher = cast("WritableStore", self._store).writer.flusher
+            self._flushing.append((flusher.flush_consume_queue, _QUEUES))
+            if flusher.answers_first:
+                self._flushing.append((flusher.flush_real_time, _LOG))
+            for service, _ in self._flushing:
+                service.start()
             self._thread.start()
 
     def trouble(self) -> str:
-        """What keeps queues from the disk, said once; empty: nothing does, or it was said."""
-        failure = None if self._flushing is None else self._flushing.take_failure()
-        text = ""
-        if failure is not None:
-            reason = getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
-            text = (
-                f"queues and checkpoint are not on disk: {reason}. What is sent is stored in the "
-                "log; the start after a stop makes queues of it"
-            )
-        is_new, self._said = text != self._said, text or self._said
-        return text if is_new else ""
+        """What keeps something from the disk, said once; empty: nothing does, or it was said."""
+        for service, text in self._flushing:
+            failure = service.take_failure()
+            if failure is not None:
+                reason = (
+                    getattr(failure, "strerror", None) or str(failure) or type(failure).__name__
+                )
+                said = text.format(reason=reason)
+                if said not in self._said:
+                    self._said.add(said)
+                    return said
+        return ""
 
     def put(self, work: Work) -> None:
         self._under_way += 1
@@ -131,7 +145,7 @@ class Writer:
             if isinstance(work, Persist):
                 answers[number] = None
                 try:
-                    persist(store.root, work.name, work.text)
+                    keep(store, work.name, work.text)
                 except (RmqctlError, OSError) as error:
                     answers[number] = error
             elif isinstance(work, Upkeep):

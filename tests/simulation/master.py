@@ -10,13 +10,12 @@ from typing import Any
 
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.engine.state.persist import persist
 from rmqctl.errors import RmqctlError
 from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Send, Trouble
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import Master
 from rmqctl.serve.hasockets import read_frame, sendable
-from rmqctl.serve.processors.put import append_all
+from rmqctl.serve.processors.put import append_all, keep
 from rmqctl.serve.processors.request import Served
 from tests.simulation.disk import Disk, PowerLoss
 from tests.simulation.machine import Machine, opened
@@ -216,6 +215,6 @@ class Server(Machine):
 
     def _persist(self, work: Persist) -> None:
         try:
-            persist(self.store.root, work.name, work.text)
+            keep(self.store, work.name, work.text)
         except (RmqctlError, OSError):
             self.broker.not_persisted(work.name)

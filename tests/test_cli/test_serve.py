@@ -8,12 +8,15 @@ import socket
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
 from formats.remotingcodes import RequestCode
+from rmqctl.cli.commands import serve
+from rmqctl.cli.settings import Settings
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.serve.wire.command import RemotingCommand
@@ -97,12 +100,14 @@ def test_what_was_answered_is_there_after_a_kill_and_a_stop_is_clean(tmp_path: P
     MessageStore(root, config, writable=True, create=True).close()
     command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0", "-v"]
     line = [*command, "--store", str(root), "--format", "ndjson"]
-    for number, how in enumerate((signal.SIGKILL, signal.SIGTERM)):
-        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+    ways = [(signal.SIGKILL, "async"), (signal.SIGTERM, "sync")]
+    for number, (how, flush) in enumerate(ways):
+        whole = line if flush == "sync" else [*line, "--flush", flush]
+        with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
             try:
                 assert run.stdout is not None
                 ready = json.loads(run.stdout.readline())
-                assert ready["read_only"] is False
+                assert (ready["read_only"], ready["flush"]) == (False, flush)
                 port = int(ready["address"].rpartition(":")[2])
                 answer = ask(port, RequestCode.SEND_MESSAGE_V2, **SEND)
                 assert (answer.code, answer.ext_fields["queueOffset"]) == (0, str(number))
@@ -136,6 +141,7 @@ def test_groups_that_would_consume_again_keep_it_from_starting(
         (["--read-only", "--listen", "here"], 2, "is not HOST:PORT"),
         (["--read-only", "--listen", "127.0.0.1:65536"], 2, "is no port"),
         (["--read-only", "--listen", "192.0.2.1:1"], 5, "cannot listen on 192.0.2.1:1"),
+        (["--read-only", "--flush", "sync"], 2, "--read-only takes nothing"),
     ],
 )
 def test_what_it_will_not_do(
@@ -143,6 +149,27 @@ def test_what_it_will_not_do(
 ) -> None:
     done = cli("serve", "--store", golden("broker"), *options)
     assert done.code == code and said in done.err
+
+
+@pytest.mark.parametrize(
+    ("conf", "option", "holds"),
+    [
+        ("", None, "SYNC_FLUSH"),
+        ("flushDiskType=ASYNC_FLUSH\n", None, "ASYNC_FLUSH"),
+        ("flushDiskType=SYNC_FLUSH\n", None, "SYNC_FLUSH"),
+        ("flushDiskType=ASYNC_FLUSH\n", "sync", "SYNC_FLUSH"),
+        ("", "async", "ASYNC_FLUSH"),
+    ],
+)
+def test_what_is_answered_first_is_said_by_somebody(
+    conf: str, option: str | None, holds: str, tmp_path: Path
+) -> None:
+    """A broker that is told nothing answers before the disk has a message; this one does not."""
+    file = tmp_path / "broker.conf"
+    file.write_text(conf)
+    settings = Settings(tmp_path / "store", str(file), "table", quiet=False, verbose=False)
+    changed = replace(settings.config, **serve._changes(settings, option, False))
+    assert changed.flush_disk_type == holds
 
 
 @pytest.mark.parametrize("option", ["--access-log", "--metrics-port", "--ha-listen"])

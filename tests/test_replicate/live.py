@@ -59,9 +59,14 @@ class LiveMaster:
     """A master; ``port`` answers requests, ``ha_port`` feeds slaves."""
 
     def __init__(
-        self, root: Path, config: MessageStoreConfig = CONFIG, accounts: Accounts | None = None
+        self,
+        root: Path,
+        config: MessageStoreConfig = CONFIG,
+        accounts: Accounts | None = None,
+        *,
+        answers_first: bool = False,
     ) -> None:
-        self.root, self._accounts = root, accounts
+        self.root, self._accounts, self._answers_first = root, accounts, answers_first
         self.role: str = config.broker_role
         #: Further lines of its configuration.
         self.more: str = ""
@@ -78,7 +83,7 @@ class LiveMaster:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        served = Served.of(self.store, accounts=self._accounts)
+        served = Served.of(self.store, accounts=self._accounts, answers_first=self._answers_first)
         self._server = Server(Broker(served), self.troubles.append)
         slaves = HaServer(self._server)
         address = await self._server.listen("127.0.0.1", self.port)
@@ -125,9 +130,11 @@ def live(
     config: MessageStoreConfig = CONFIG,
     ports: tuple[int, int] = (0, 0),
     accounts: Accounts | None = None,
+    *,
+    answers_first: bool = False,
 ) -> Iterator[LiveMaster]:
     """A master while the block runs; ``ports`` are those that it answers on, and its HA port."""
-    master = LiveMaster(root, config, accounts)
+    master = LiveMaster(root, config, accounts, answers_first=answers_first)
     with pytest.MonkeyPatch.context() as patch:
         for code, says in SAYS.items():
             patch.setitem(table.PROCESSORS, code, _processor(master, says))

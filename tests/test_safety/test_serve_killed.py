@@ -82,7 +82,11 @@ def test_what_was_answered_before_a_kill_is_there(
     line = [*command, "--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
     answered: set[bytes] = set()
     for number in range(DEEP_ROUNDS if is_deep else ROUNDS):
-        with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as run:
+        # A kill takes nothing from the log, whether that is on disk or not.
+        how = ["--flush", ("async", "sync")[number % 2]]
+        with subprocess.Popen(
+            [*line, *how], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as run:
             assert run.stdout is not None
             port = int(json.loads(run.stdout.readline())["address"].rpartition(":")[2])
             senders = Senders(port, number, chance.randint(20, 400))

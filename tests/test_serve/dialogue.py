@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Any, cast
 
 from formats.remotingcodes import CommandFlag, RequestCode, SerializeType
-from rmqctl.engine.state.persist import persist
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.events import (
     Accessed,
@@ -20,7 +19,7 @@ from rmqctl.serve.events import (
     Send,
     Upkeep,
 )
-from rmqctl.serve.processors.put import append_all
+from rmqctl.serve.processors.put import append_all, keep
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.wire.command import RemotingCommand, java_text
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
@@ -66,7 +65,7 @@ class Dialogue:
                 self.do(self.broker.finished(event, answer, self.now))
             elif isinstance(event, Persist):
                 self.files.append(event.name)
-                persist(self.served.store.root, event.name, event.text)
+                keep(cast("WritableStore", self.served.store), event.name, event.text)
             elif isinstance(event, Upkeep):
                 kept = keep_up(cast("WritableStore", self.served.store), event)
                 self.do(self.broker.upkept(event, kept, self.now))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqctl.cli.addresses import Address, AddressType
 from rmqctl.cli.command import command as make
-from rmqctl.cli.commands.serve import Address, AddressType
 from rmqctl.cli.options import without_store
 from rmqctl.cli.output import RowWriter
 from rmqctl.cli.settings import Settings

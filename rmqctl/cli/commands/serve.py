@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rmqctl.cli.addresses import Address, AddressType, is_loopback
 from rmqctl.cli.command import command as make
 from rmqctl.cli.haoptions import HaOptions, ha_options
 from rmqctl.cli.options import common
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import ssl
 
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.store import Store
     from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.hasockets import HaServer
@@ -35,16 +37,6 @@ _MOST_NAMED = 5
 _SWITCH_INTERVAL = 0.0005
 
 
-class Address(NamedTuple):
-    """Where to listen, or what clients are told."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
-
-
 class _Place(NamedTuple):
     """Where and how clients are listened to."""
 
@@ -53,26 +45,6 @@ class _Place(NamedTuple):
     tls: ssl.SSLContext | None
     metrics_port: int | None
     access_log: Path | None
-
-
-class AddressType(click.ParamType[Address]):
-    """``HOST:PORT``."""
-
-    name = "address"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Address:
-        if isinstance(value, Address):
-            return value
-        host, _, port = str(value).rpartition(":")
-        if not re.fullmatch(r"\[?[\w.:-]+\]?", host, re.ASCII) or not re.fullmatch(
-            r"[0-9]{1,5}", port, re.ASCII
-        ):
-            self.fail(f"{value!r} is not HOST:PORT", param, ctx)
-        if int(port) > 0xFFFF:
-            self.fail(f"{port} is no port: 0 to 65535", param, ctx)
-        return Address(host.strip("[]"), int(port))
 
 
 @make(
@@ -150,6 +122,13 @@ class AddressType(click.ParamType[Address]):
     type=click.Path(path_type=Path),
     help="Append a line of JSON for each request; SIGHUP begins the file anew.",
 )
+@click.option(
+    "--flush",
+    metavar="HOW",
+    type=click.Choice(("sync", "async")),
+    help="sync: on disk before a send is answered. async: half a second later or so. Default: as "
+    "flushDiskType of the broker.conf says, else sync.",
+)
 @click.option("--no-delivery", is_flag=True, help="Leave delayed messages where they wait.")
 @click.option(
     "--no-checks", is_flag=True, help="Ask no producer about transactions that it has not ended."
@@ -166,6 +145,7 @@ def command(
     cluster_name: str | None,
     offsets_beyond_end: str,
     vip_port: bool,
+    flush: str | None,
     no_delivery: bool,
     no_checks: bool,
     acl_file: Path | None,
@@ -178,11 +158,12 @@ def command(
 
     It is broker and name server in one: consumers and producers give the address as that of their
     name server. They read what is there, by tags or SQL92, key, id, offset or time, and what they
-    send is on disk before it is answered. With --read-only no byte changes: sends are refused, and
-    what consumers commit stays in memory, and is printed at the end as rows of type
-    committed_offset. A row of type listening says that clients can come; with -v notes say who
-    comes, and who is cut off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the
-    address reads the store, unless --acl-file says otherwise.
+    send is on disk before it is answered; with --flush async soon after: a kill loses nothing then
+    either, a loss of power may. With --read-only no byte changes: sends are refused, and what
+    consumers commit stays in memory, and is printed at the end as rows of type committed_offset. A
+    row of type listening says that clients can come; with -v notes say who comes, and who is cut
+    off. SIGTERM and Ctrl-C stop it. Nothing is authenticated: who reaches the address reads the
+    store, unless --acl-file says otherwise.
     """
     from rmqctl.engine.messagestore import system_clock
     from rmqctl.serve.broker import Broker
@@ -190,19 +171,17 @@ def command(
     from rmqctl.serve.processors.delivery import Delivery
     from rmqctl.serve.processors.request import Served
     from rmqctl.serve.state.accounts import load_accounts
-    from rmqctl.serve.tls import tls_context
 
-    if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key go together.")
-    tls = None if tls_cert is None or tls_key is None else tls_context(tls_cert, tls_key)
+    tls = _tls(tls_cert, tls_key)
     accounts = None if acl_file is None else load_accounts(acl_file)
     conf = _conf(settings)
-    with settings.open(writable=not read_only) as store:
+    with settings.open(writable=not read_only, **_changes(settings, flush, read_only)) as store:
         served = Served.of(
             store,
             broker_name=broker_name or conf.get("brokerName"),
             cluster_name=cluster_name or conf.get("brokerClusterName"),
             auto_creates=conf.get("autoCreateTopicEnable", "true") == "true",
+            answers_first=_flush_of(store) == "async",
             advertise=str(advertise) if advertise else None,
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
             ends_offsets=offsets_beyond_end == "end",
@@ -304,6 +283,26 @@ def _conf(settings: Settings) -> dict[str, str]:
     return {one.name: one.value for one in properties(text, settings.broker_conf)}
 
 
+def _tls(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    from rmqctl.serve.tls import tls_context
+
+    if (cert is None) != (key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together.")
+    return None if cert is None or key is None else tls_context(cert, key)
+
+
+def _changes(settings: Settings, flush: str | None, read_only: bool) -> dict[str, Any]:
+    """What holds for what is sent. A broker that is told nothing answers first; here that has to be
+    said. :raises UsageError: nothing is sent."""
+    if read_only:
+        if flush is not None:
+            raise click.UsageError("--flush is for what is sent, and --read-only takes nothing.")
+        return {}
+    if flush is None and settings.config.is_explicit("flush_disk_type"):
+        return {}
+    return {"flush_disk_type": "ASYNC_FLUSH" if flush == "async" else "SYNC_FLUSH"}
+
+
 def _listening(
     served: Served, address: str, slaves: HaServer | None, metrics: str | None
 ) -> ListeningRow:
@@ -316,8 +315,15 @@ def _listening(
         "cluster_name": served.names.cluster,
         "metrics_address": metrics,
         "read_only": not served.store.writable,
+        "flush": _flush_of(served.store),
         "topics": len(served.topics),
     }
+
+
+def _flush_of(store: Store) -> str | None:
+    if not store.writable:
+        return None
+    return "async" if store.config.flush_disk_type == "ASYNC_FLUSH" else "sync"
 
 
 def _committed(served: Served) -> list[CommittedOffsetRow]:
@@ -357,7 +363,7 @@ def _say_what_is_odd(
             f"note: a killed broker has left {behind} bytes of log behind the last message that a "
             "queue has: what stands there is not served. `rmqctl flush` dispatches it."
         )
-    if served.accounts is None and not _is_loopback(listen.host):
+    if served.accounts is None and not is_loopback(listen.host):
         settings.note(
             f"note: {listen.host} is reached from other machines, and nothing is authenticated: "
             "who can connect can read every message."
@@ -382,15 +388,6 @@ def _say_what_is_odd(
                 reason=f"{text} As on a broker they would consume those queues again from 0."
             )
         settings.note(f"note: {text} They go on at the end.")
-
-
-def _is_loopback(host: str) -> bool:
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _some(names: list[str]) -> str:

@@ -85,7 +85,7 @@ class CommitLogWriter(CommitLog):
         self._committed = (-1, 0)
         self._commit_lock = threading.Lock()
         self._flush_lock = threading.Lock()
-        self._lost: OSError | None = None
+        self.lost: OSError | None = None
 
     @property
     def read_offset(self) -> int:
@@ -317,8 +317,8 @@ class CommitLogWriter(CommitLog):
             write only once, and may have dropped them: no later flush can make up for it.
         """
         with self._flush_lock:
-            if self._lost is not None:
-                raise OSError(*self._lost.args)
+            if self.lost is not None:
+                raise OSError(*self.lost.args)
             readable, timestamp = self._reached()
             entry = self._entry_from(self.flushed_where)
             if entry is None or self.flushed_where >= readable:
@@ -332,7 +332,7 @@ class CommitLogWriter(CommitLog):
             try:
                 sync_files([entry.path])
             except OSError as error:
-                self._lost = error
+                self.lost = error
                 raise
             if self.on_flush is not None:
                 self.on_flush((time.perf_counter() - started) * 1000)

@@ -69,6 +69,9 @@ class StoreFlusher:
         self._is_first = False
         #: Whether something may run in the background.
         self.has_services = False
+        #: ASYNC_FLUSH of a store that is served: who has put is answered before the log is on disk,
+        #: and who reads is shown what is stored. Else both wait for the disk.
+        self.answers_first = False
         self.group_commit = GroupCommitService(log, self._physic_flushed)
         self.flush_real_time = FlushRealTimeService(log, config, self._physic_flushed)
         self.reput_message = ReputMessageService(context, flags)
@@ -257,6 +260,22 @@ class StoreFlusher:
         except OSError as error:
             raise CannotWrite(path=str(self._root), reason=str(error.strerror)) from error
         self._physic_flushed(self._log.flushed_timestamp)
+
+    def check_log(self) -> None:
+        """:raises CannotWrite: a flush of the log has failed. Nothing that is put from then on is
+        safe: the system may have dropped what it could not write."""
+        if self._log.lost is not None:
+            raise CannotWrite(path=str(self._root), reason=str(self._log.lost.strerror))
+
+    @property
+    def shown_to(self) -> int:
+        """Physical offset up to which those may read who are served."""
+        return self._log.read_offset if self.answers_first else self._log.flushed_where
+
+    @property
+    def behind(self) -> int:
+        """Bytes of the log that are not on disk yet (``MappedFileQueue#howMuchFallBehind``)."""
+        return max(self._log.read_offset - self._log.flushed_where, 0)
 
     def flush(
         self, structures: Iterable[str] = STRUCTURES, *, is_closing: bool = False

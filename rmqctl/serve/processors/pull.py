@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats.constants import MESSAGE_MAGIC_CODE
 from formats.remotingcodes import FRAME_MAX_LENGTH, ResponseCode
@@ -18,6 +18,7 @@ from rmqctl.serve.wire.fields import BadRequest, Fields
 
 if TYPE_CHECKING:
     from rmqctl.engine.filters.tags import MessageFilter
+    from rmqctl.engine.messagestore import WritableStore
     from rmqctl.engine.record.record import Record
     from rmqctl.engine.store import Store
 
@@ -155,20 +156,27 @@ def read(store: Store, asked: Pull) -> Pulled:
 
 def _stored(store: Store, asked: Pull) -> StoredMessages | None:
     """What most pulls find: messages by tags codes, all of them on disk and for clients to read."""
-    wanted, log = asked.message_filter, store.commit_log
+    wanted = asked.message_filter
     if not isinstance(wanted, CodeFilter):
         return None
     place = asked.topic, asked.queue_id, asked.offset, asked.max_msg_nums
-    before = log.flushed_where if isinstance(log, CommitLogWriter) else store.max_offset
-    return get_stored(store, *place, wanted.codes, before=before, most_bytes=MAX_RECORDS)
+    return get_stored(store, *place, wanted.codes, before=shown_to(store), most_bytes=MAX_RECORDS)
+
+
+def shown_to(store: Store) -> int:
+    """Physical offset up to which clients are shown the log: of a store that is written what is on
+    disk, or with ASYNC_FLUSH what is stored."""
+    if isinstance(store.commit_log, CommitLogWriter):
+        return cast("WritableStore", store).writer.flusher.shown_to
+    return store.max_offset
 
 
 def _not_on_disk(store: Store, records: list[Record]) -> int | None:
-    """Which of the records of a store that is written is the first that is in memory only: those
-    that come in this moment, and all that come after the disk has failed; None: none is."""
+    """Which of the records of a store that is written is the first that is shown to nobody yet:
+    those that come in this moment, and all that come after the disk has failed; None: none is."""
     if not records or not isinstance(store.commit_log, CommitLogWriter):
         return None
-    end = store.commit_log.flushed_where
+    end = shown_to(store)
     if records[-1].physical_offset < end:
         return None
     return next(n for n, one in enumerate(records) if one.physical_offset >= end)

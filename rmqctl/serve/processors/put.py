@@ -1,5 +1,6 @@
 """How messages get into the store: one writer, which takes what is there and flushes once for all
-of it (RocketMQ's put lock and ``GroupCommitService`` in one)."""
+of it (RocketMQ's put lock and ``GroupCommitService`` in one), or with ASYNC_FLUSH leaves that to
+``FlushRealTimeService``."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.engine.record.message import PutMessageResult
+from rmqctl.engine.state.persist import persist
 from rmqctl.engine.write.bulk import Message, full
 from rmqctl.errors import RmqctlError
 
@@ -37,17 +39,34 @@ PutAnswer = list[PutMessageResult] | Exception
 
 
 def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
-    """Stores puts in their order, and has all of them on disk before it returns: the results of
-    each, or the error of the store or the system that kept it from being stored. For the thread
-    that writes."""
-    answers = [_append(store, put) for put in puts]
-    stored = [one for answer in answers if isinstance(answer, list) for one in answer if one.stored]
-    if stored:
-        try:
-            store.flush_log()
-        except (RmqctlError, OSError) as error:
-            return [error] * len(puts)
+    """Stores puts in their order, and has all of them on disk before it returns, unless the store
+    answers first: the results of each, or the error of the store or the system that kept it from
+    being stored. For the thread that writes."""
+    flusher = store.writer.flusher
+    try:
+        if flusher.answers_first:
+            # Once the disk has failed there is no later flush that would make up for it.
+            flusher.check_log()
+        answers = [_append(store, put) for put in puts]
+        if any(one.stored for answer in answers if isinstance(answer, list) for one in answer):
+            if flusher.answers_first:
+                flusher.wakeup()
+            else:
+                store.flush_log()
+    except (RmqctlError, OSError) as error:
+        return [error] * len(puts)
     return answers
+
+
+def keep(store: WritableStore, name: str, text: str) -> None:
+    """Writes a file of ``config/``. What it says of messages is on disk before it is: else a loss
+    of power could leave a group's offset behind the end of its queue.
+
+    :raises CannotWrite, OSError: the disk failed.
+    """
+    if store.writer.flusher.answers_first:
+        store.flush_log()
+    persist(store.root, name, text)
 
 
 def _append(store: WritableStore, put: Put) -> PutAnswer:

@@ -131,6 +131,7 @@ class Served:
         host_name: str = "localhost",
         ends_offsets: bool = False,
         auto_creates: bool = True,
+        answers_first: bool = False,
         clock: Callable[[], int] = _no_clock,
         accounts: Accounts | None = None,
     ) -> Served:
@@ -138,6 +139,8 @@ class Served:
         tell. One that is open for reading grants no permission to write.
 
         :param auto_creates: ``autoCreateTopicEnable``.
+        :param answers_first: ASYNC_FLUSH: what is sent is answered before it is on disk, and
+            consumers see it then. Slaves do not.
         :param clock: milliseconds since the epoch, where the store has no clock of its own.
 
         :raises ConfigFileUnreadable: a file of ``config/`` is broken, and its ``.bak`` does not
@@ -149,6 +152,7 @@ class Served:
         if isinstance(store, WritableStore):
             # Consumers and slaves are shown what is on disk; all of it is, from the beginning.
             store.flush_structures(("commitlog",))
+            store.writer.flusher.answers_first = answers_first
         allowed = PERM_ALL if store.writable else PERM_READ
         topics = Topics(store, allowed, auto_creates=auto_creates)
         names = Names(

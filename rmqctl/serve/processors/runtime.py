@@ -23,7 +23,7 @@ def get_runtime_info(served: Served, request: Request) -> Outcome:
     """``prepareRuntimeInfo``: the keys of 4.9.3, but for those that would tell paths."""
 
     def answer(of_store: dict[str, str], now: int) -> Outcome:
-        table = _statistics(served) | of_store | _broker()
+        table = _statistics(served) | of_store | _broker(served.store)
         return request.command.answer(ResponseCode.SUCCESS, body=encode_body({"table": table}))
 
     return Later(lambda: _of_store(served.store), answer)
@@ -100,7 +100,7 @@ def _of_store(store: Store) -> dict[str, str]:
     return {name: str(value) for name, value in values.items()}
 
 
-def _broker() -> dict[str, str]:
+def _broker(store: Store) -> dict[str, str]:
     """What no server of one thread has, with the values of a broker that has nothing to do."""
     values: dict[str, object] = {
         "brokerVersion": VERSION_4_9_3,
@@ -110,12 +110,19 @@ def _broker() -> dict[str, str]:
         "pageCacheLockTimeMills": 0,
         "startAcceptSendRequestTimeStamp": 0,
         "remainTransientStoreBufferNumbs": 0,
-        "remainHowManyDataToFlush": _readable(0),
+        "remainHowManyDataToFlush": _readable(_behind(store)),
     }
     for pool, capacity in _POOLS.items():
         values |= {f"{pool}QueueSize": 0, f"{pool}QueueHeadWaitTimeMills": 0}
         values[f"{pool}QueueCapacity"] = capacity
     return {name: str(value) for name, value in values.items()}
+
+
+def _behind(store: Store) -> int:
+    """Bytes of the log that are not on disk yet."""
+    from rmqctl.engine.messagestore import WritableStore
+
+    return store.writer.flusher.behind if isinstance(store, WritableStore) else 0
 
 
 def _first_time(store: Store) -> int:

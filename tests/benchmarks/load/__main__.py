@@ -3,13 +3,14 @@
     python -m tests.benchmarks.load [--seconds N] [--runs N] [--directory DIR] [--only TEXT]
 
 Each line is what a client gets of both: messages a second, milliseconds of a send, and ours as a
-multiple of the broker's; medians of the runs, which take turns. The broker flushes as SYNC_FLUSH
-says, for ``serve`` answers what is on disk, and once more as ASYNC_FLUSH, which is its default.
+multiple of the broker's; medians of the runs, which take turns. Both flush as SYNC_FLUSH says, and
+once more as ASYNC_FLUSH, which is a broker's default.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import statistics
@@ -42,6 +43,7 @@ class Line(NamedTuple):
     batch: int = 0
 
 
+FLUSHES = ("SYNC_FLUSH", "ASYNC_FLUSH")
 LINES = (
     Line("send, 1 producer, 100 bytes", 1, 100),
     Line("send, 1 producer, 1,000 bytes", 1, 1000),
@@ -74,9 +76,9 @@ def broker(directory: Path, flush: str) -> Iterator[str]:
 
 
 @contextmanager
-def served(directory: Path) -> Iterator[tuple[str, int]]:
+def served(directory: Path, flush: str) -> Iterator[tuple[str, int]]:
     root, conf = make_store(directory / "store"), directory / "broker.conf"
-    conf.write_text(conf_text(VALUES))
+    conf.write_text(conf_text(VALUES | {"flushDiskType": flush}))
     command = [sys.executable, "-m", "rmqctl", "serve", "--listen", "127.0.0.1:0"]
     command += ["--store", str(root), "--broker-conf", str(conf), "--format", "ndjson"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -126,17 +128,18 @@ def main(arguments: list[str]) -> None:
     everything: dict[str, dict[str, list[Row]]] = {}
     peak = 0
     for _ in range(asked.runs):
-        for name in ("SYNC_FLUSH", "ASYNC_FLUSH", "serve"):
+        for flush, who in itertools.product(FLUSHES, ("broker", "serve")):
+            name = f"{who}, {flush}"
             with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
                 place = Path(directory)
                 client = Engine("4.9.3", place / "client.log")
-                if name == "serve":
-                    with served(place) as (address, pid):
+                if who == "serve":
+                    with served(place, flush) as (address, pid):
                         found = measure(client, address, asked.seconds, asked.only)
                         status = Path(f"/proc/{pid}/status").read_text()
                         peak = max(peak, int(status.partition("VmHWM:")[2].split()[0]) >> 10)
                 else:
-                    with broker(place, name) as address:
+                    with broker(place, flush) as address:
                         found = measure(client, address, asked.seconds, asked.only)
                 client.close()
             for line, row in found.items():
@@ -146,14 +149,15 @@ def main(arguments: list[str]) -> None:
 
 
 def show(everything: dict[str, dict[str, list[Row]]]) -> None:
-    print("| | broker, SYNC_FLUSH | broker, ASYNC_FLUSH | serve | x SYNC | x ASYNC |")
-    print("|---|--:|--:|--:|--:|--:|")
+    print("| | broker, SYNC_FLUSH | serve | x | broker, ASYNC_FLUSH | serve | x |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
     for line, by_server in everything.items():
         found: dict[str, Any] = {name: middle(rows) for name, rows in by_server.items()}
-        ours = found["serve"]["rate"]
-        cells = [text(found[name]) for name in ("SYNC_FLUSH", "ASYNC_FLUSH", "serve")]
-        ratios = [f"{ours / found[name]['rate']:.2f}" for name in ("SYNC_FLUSH", "ASYNC_FLUSH")]
-        print(f"| {line} | {' | '.join([*cells, *ratios])} |")
+        cells = []
+        for flush in FLUSHES:
+            theirs, ours = (found[f"{who}, {flush}"] for who in ("broker", "serve"))
+            cells += [text(theirs), text(ours), f"{ours['rate'] / theirs['rate']:.2f}"]
+        print(f"| {line} | {' | '.join(cells)} |")
 
 
 def text(found: dict[str, float]) -> str:
