@@ -22,7 +22,7 @@ from tests.test_safety.support import (
 )
 
 THREADS = 8
-SECONDS = 1.2
+SECONDS = 0.7
 
 pytestmark = pytest.mark.slow
 
