@@ -14,8 +14,10 @@ from formats.geometry import Geometry
 from formats.indexfile import HEADER
 from rmqctl.engine.dispatch.batches import KeyBatch
 from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.index.header import time_diff_seconds
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
+from rmqctl.engine.index.links import time_diff_array
 from rmqctl.engine.index.mending import repair
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
@@ -51,6 +53,19 @@ def batch_of(messages: list[Message]) -> KeyBatch:
     rows = [(key, offset, time) for offset, time, keys in messages for key in keys]
     key, offset, time = zip(*rows, strict=True) if rows else ((), (), ())
     return KeyBatch(np.array(key, np.int32), np.array(offset, np.int64), np.array(time, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "begin", "seconds"),
+    [
+        *((5999, 1000, 4), (0, 1000, 0), (5, 0, 0), (-(1 << 63), -1, 0)),
+        *(((1 << 63) - 1, 1, (1 << 31) - 1), (-(1 << 63), 1, (1 << 31) - 1)),
+    ],
+)
+def test_the_time_of_an_item_is_that_of_java(stamp: int, begin: int, seconds: int) -> None:
+    """A difference that runs over is a large one (``IndexFile#putKey``)."""
+    assert time_diff_seconds(stamp, begin) == seconds
+    assert time_diff_array(np.array([stamp], np.int64), begin).tolist() == [seconds]
 
 
 @given(messages_in_log_order(), st.integers(0, 15))

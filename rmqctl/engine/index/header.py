@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from formats import layouts
-from formats.constants import INT_MAX
+from formats.constants import INT_MAX, LONG_MIN
 
 HEADER = Struct(layouts.INDEX_HEADER.format)
 ITEM = Struct(layouts.INDEX_ITEM.format)
@@ -69,8 +69,11 @@ def time_diff_seconds(store_timestamp: int, begin_timestamp: int) -> int:
     """Seconds since the file's begin, clamped to a Java int; 0 while the begin is not known."""
     if begin_timestamp <= 0:
         return 0
+    difference = store_timestamp - begin_timestamp
+    if difference < LONG_MIN:
+        return INT_MAX  # It runs over, and is a large one.
     # Java divides towards zero; below zero the result is clamped anyway.
-    return min(max((store_timestamp - begin_timestamp) // 1000, 0), INT_MAX)
+    return min(max(difference // 1000, 0), INT_MAX)
 
 
 def first_header(previous: IndexHeader | None) -> IndexHeader:

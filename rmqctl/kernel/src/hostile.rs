@@ -1,18 +1,24 @@
-//! All that reads a store's bytes, given any: for tests and fuzzers, which want nothing but that it
-//! ends, and not by a panic.
+//! All that reads a store's bytes, or lines to be put, given any, and what is made of them: for tests
+//! and fuzzers, which want that it ends, and not by a panic, and that what was made twice is alike.
 
+use crate::append::{Appender, Fixed, Place, Stop, Times};
 use crate::arrowmaps::maps;
 use crate::columns::{Ints, ROW_BYTES};
+use crate::items::{self, Places};
 use crate::keychain::{self, Geometry};
-use crate::layouts::QUEUE_UNIT_BYTES;
+use crate::layouts::{INDEX_HEADER_BYTES, INDEX_ITEM_BYTES, INDEX_SLOT_BYTES, QUEUE_UNIT_BYTES};
+use crate::links::link_items;
+use crate::mapped::Room;
+use crate::newunits;
 use crate::parts;
 use crate::plain::{self, Asked};
 use crate::pull::{self, Limits, Outgoing, Part, Tags, Units, pull, records};
 use crate::record::{Found, read};
 use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling, unit_lines};
 use crate::scan::{Wanted, Window};
-use crate::slots::Slots;
+use crate::slots::{Items, Slots};
 use crate::topics::Topics;
+use crate::units::{Unit, by_queue};
 
 const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
 const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];
@@ -46,6 +52,9 @@ pub fn read_all(given: &[u8]) {
     pull_all(data, &places, &mut lines, choice);
     Slots::new(1 + number(7)).wrong_links(data, 1);
     look_up(data, choice);
+    append(data, choice);
+    sort_units(data);
+    hang_items(data, choice);
     let size = data.len() as i64;
     let pieces = (0..size).step_by(7).map(|start| (start, (start % 50).min(size - start)));
     let pieces: Vec<_> = pieces.collect();
@@ -73,6 +82,112 @@ fn look_up(data: &[u8], choice: &[u8; 8]) {
         assert!(hits.len() <= 1 && reached.index_no < before.max(1));
     }
     assert!(reached.index_no == 0);
+}
+
+/// A line that is taken, with a place for bytes of anybody.
+const LINE: [&[u8]; 2] =
+    [b"{\"topic\":\"Topic\",\"keys\":\"a b\",\"properties\":{\"c\":\"d\"},\"body\":\"", b"\"}\n"];
+
+/// Lines that may be messages: each that is taken is a record that is read again, with a unit.
+fn append(data: &[u8], choice: &[u8; 8]) {
+    let mut appender = Appender::new(Fixed {
+        born_address: [127, 0, 0, 1],
+        born_port: 0,
+        store_address: [127, 0, 0, 1],
+        store_port: 10911,
+        shortest_properties: 0,
+        largest_record: 1 << 10,
+    });
+    appender.admit(b"Topic", 0, i64::from(choice[0]), i64::from(choice[1]));
+    let text = &data[..data.len().min(100)];
+    let mut line = [LINE[0], text, LINE[1]].concat();
+    let at = usize::from(choice[2]) % line.len();
+    line[at] = choice[3];
+    let lines = [LINE[0], LINE[1], &line, data].concat();
+    let mut file = [0; 1 << 11];
+    let start = usize::from(choice[4]);
+    let end = file.len() - usize::from(choice[5]) * 4;
+    let most = usize::from(choice[6]) % 8;
+    let place = Place { position: start, end, file_from_offset: FILE, most, enough: end };
+    let times = Times { born: 1, stored: 2 };
+    let taken = appender.append(&mut Room::of(&mut file), place, &lines, 0, times);
+    assert!(taken.position <= end && taken.at <= lines.len() + 1);
+    assert!(taken.stop != Stop::Lines || taken.at >= lines.len());
+    let (rows, totals, keys) = appender.taken();
+    let mut position = start;
+    for row in &rows {
+        let Found::Record(record) = read(&file, position, file.len(), FILE) else {
+            panic!("what was stored is no record");
+        };
+        assert!((row.position, row.size) == (position, record.total_size));
+        position += row.size;
+    }
+    assert!(position == taken.position && file[position..].iter().all(|&byte| byte == 0));
+    assert_eq!(rows.len() as i64, totals.iter().map(|(_, total)| total.messages()).sum::<i64>());
+    assert!(keys.hashes.len() == keys.offsets.len() && keys.hashes.len() == keys.stamps.len());
+}
+
+/// Units of some queues, in any order: each is there once, in the file of a queue, too.
+fn sort_units(data: &[u8]) {
+    let units: Vec<Unit> = data
+        .chunks_exact(14)
+        .map(|piece| Unit {
+            topic: i64::from(piece[0] % 3),
+            queue: i64::from(piece[1] % 3),
+            queue_offset: i64::from(piece[2]),
+            physical_offset: i64::from_be_bytes(array(&piece[3..11])),
+            size: i64::from(piece[11]),
+            tags_code: i64::from(piece[12]) - i64::from(piece[13]),
+        })
+        .collect();
+    let found = by_queue(units.iter().copied(), units.len());
+    let mut rows = found.rows.clone();
+    rows.sort_unstable();
+    assert!(rows.into_iter().eq(0..units.len() as i64));
+    assert!(found.queues.windows(2).all(|two| two[0].start < two[1].start));
+    let mut file = vec![0; found.stored.len()];
+    newunits::store_all(&mut Room::of(&mut file), 0, &found.stored);
+    assert_eq!(file, found.stored);
+}
+
+/// Items of any keys: whoever makes them makes the same ones, and they are proven.
+fn hang_items(data: &[u8], choice: &[u8; 8]) {
+    let keys: Vec<(i32, i64, i64)> = data
+        .chunks_exact(20)
+        .map(|piece| {
+            let hash = i32::from_be_bytes(array(&piece[..4]));
+            let offset = i64::from_be_bytes(array(&piece[4..12]));
+            (hash, offset, i64::from_be_bytes(array(&piece[12..])))
+        })
+        .collect();
+    let slot_count = 1 + usize::from(choice[7]) % 9;
+    let begin_timestamp = i64::from(choice[0]) - 100;
+    let common = Items { first: 1, begin_timestamp, first_diff: None };
+    let (mut slots, mut stored) = (Slots::new(slot_count), vec![0; keys.len() * INDEX_ITEM_BYTES]);
+    slots.pack(keys.iter().copied(), common, &mut stored);
+    let mut again = Slots::new(slot_count);
+    assert_eq!(again.wrong_links(&stored, 1), (vec![], vec![]));
+    let mut proven = Slots::new(slot_count);
+    assert_eq!(proven.prove(&stored, keys.iter().copied(), common), keys.len());
+    // Item 0 lies idle.
+    let items = INDEX_HEADER_BYTES + INDEX_SLOT_BYTES * slot_count;
+    let mut file = vec![0; items + INDEX_ITEM_BYTES * (keys.len() + 1)];
+    let places =
+        Places { slots: INDEX_HEADER_BYTES, slot_count: slot_count as u32, items, next: 1 };
+    let first = keys.first().map_or(0, |key| items::time_diff_seconds(key.2, begin_timestamp));
+    let mut room = Room::of(&mut file);
+    let fresh = items::store_run(&mut room, places, keys.iter().copied(), begin_timestamp, first);
+    assert!(fresh as usize == slots.used && file[items + INDEX_ITEM_BYTES..] == stored);
+    let newest: Vec<u8> = slots.stored(0..slot_count).flatten().collect();
+    assert!(file[INDEX_HEADER_BYTES..items] == newest && proven.wrong_slots(&newest).0.is_empty());
+    let at = keys.iter().map(|key| i64::from(key.0.max(0)) % slot_count as i64);
+    let links = link_items(at.collect::<Vec<_>>().into_iter(), 1.., |_| 0, 0);
+    let previous = stored.chunks_exact(INDEX_ITEM_BYTES).map(|item| &item[INDEX_ITEM_BYTES - 4..]);
+    assert!(previous.map(|four| i32::from_be_bytes(array(four))).eq(links.previous));
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("so many bytes")
 }
 
 fn scan(data: &[u8], position: usize, threads: usize, parts: usize, wanted: u8) {

@@ -105,13 +105,15 @@ impl Places {
     }
 }
 
-/// `time_diff_seconds` of `rmqctl/engine/index/header.py`.
+/// `time_diff_seconds` of `rmqctl/engine/index/header.py`: a difference that runs over is another one,
+/// as Java's is.
+#[inline]
 pub fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
     if begin_timestamp <= 0 {
         return 0;
     }
-    let seconds = store_timestamp.saturating_sub(begin_timestamp) / 1000;
-    i32::try_from(seconds.max(0)).unwrap_or(i32::MAX)
+    let seconds = store_timestamp.wrapping_sub(begin_timestamp) / 1000;
+    seconds.clamp(0, i64::from(i32::MAX)) as i32
 }
 
 /// Stores a header (`IndexHeader`), its count last: what it counts is whole.

@@ -26,7 +26,7 @@ unsafe impl Send for Room<'_> {}
 
 impl<'a> Room<'a> {
     /// Bytes of our own.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "hostile"))]
     pub fn of(bytes: &'a mut [u8]) -> Self {
         Room { start: bytes.as_mut_ptr(), length: bytes.len(), held: PhantomData }
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use memmap2::{Advice, MmapMut};
 
 use crate::fetch;
+use crate::items::time_diff_seconds;
 use crate::layouts::{
     INDEX_ITEM_BYTES, INDEX_ITEM_KEY_HASH, INDEX_ITEM_PHYSICAL_OFFSET, INDEX_ITEM_PREV_INDEX_NO,
     INDEX_ITEM_TIME_DIFF_SECONDS,
@@ -225,16 +226,6 @@ fn array_of(bytes: &[u8]) -> [u8; SLOT_BYTES] {
     let mut array = [0; SLOT_BYTES];
     array.copy_from_slice(bytes);
     array
-}
-
-/// `time_diff_seconds` of `rmqctl/engine/index/header.py`.
-#[inline]
-fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
-    if begin_timestamp <= 0 {
-        return 0;
-    }
-    let seconds = store_timestamp.wrapping_sub(begin_timestamp) / 1000;
-    seconds.clamp(0, i64::from(i32::MAX)) as i32
 }
 
 #[inline]

@@ -2,6 +2,7 @@
 //! pure engine finds, and that is compared in `tests/test_engine`; here they must not panic.
 
 use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
+use crate::items::time_diff_seconds;
 use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::{EARLIEST_STORE_TIME, PREFIXES, VERSIONS};
 use crate::parts::{self, Part};
@@ -259,6 +260,20 @@ fn items_hang_on_their_slots() {
     assert_eq!(proven.wrong_slots(&[0; 40]), (vec![5, 6, 7], vec![2, 3, 4]));
     stored[39] = 9;
     assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));
+}
+
+#[test]
+fn the_time_of_an_item_is_that_of_java() {
+    for (stamp, begin, seconds) in [
+        (5999, 1000, 4),
+        (0, 1000, 0),
+        (5, 0, 0),
+        (i64::MIN, -1, 0),
+        (i64::MAX, 1, i32::MAX),
+        (i64::MIN, 1, i32::MAX),
+    ] {
+        assert_eq!(time_diff_seconds(stamp, begin), seconds);
+    }
 }
 
 #[test]
