@@ -94,8 +94,8 @@ class Client(End):
 
 
 class Producer(Client):
-    """Sends ``count`` messages, each once; ``acked`` has those that are stored for certain: queue
-    and queue offset by body."""
+    """Sends ``count`` messages, each once; ``acked`` has those that are stored for certain: queue,
+    queue offset and physical offset by body."""
 
     #: All the time that there is trouble.
     pauses = (5, 100, 700)
@@ -104,7 +104,7 @@ class Producer(Client):
         super().__init__(world, server, name)
         self._left = count
         self._sent = 0
-        self.acked: dict[bytes, tuple[int, int]] = {}
+        self.acked: dict[bytes, tuple[int, int, int]] = {}
         self._body = b""
 
     def next_request(self) -> RemotingCommand | None:
@@ -123,11 +123,18 @@ class Producer(Client):
 
     def answered(self, answer: RemotingCommand) -> None:
         if answer.code == ResponseCode.SUCCESS:
-            place = int(answer.ext_fields["queueId"]), int(answer.ext_fields["queueOffset"])
+            fields = answer.ext_fields
+            # Behind the broker's address.
+            physical_offset = int(fields["msgId"][16:], 16)
+            place = int(fields["queueId"]), int(fields["queueOffset"]), physical_offset
             self.acked[self._body] = place
             if self.server.master.is_sync:
                 # Some slave had it on disk before this was said.
                 assert self.server.master.acked > 0
+
+    def forget(self, safe_to: int) -> None:
+        """Messages that were not on disk when the power failed: they may be there or not."""
+        self.acked = {body: place for body, place in self.acked.items() if place[2] < safe_to}
 
 
 class Consumer(Client):
@@ -140,6 +147,7 @@ class Consumer(Client):
         self._committed = 0
         self._asks = ""
         self.seen: dict[int, bytes] = {}
+        self._places: dict[int, int] = {}
 
     def crash(self) -> None:
         """A new process of the same group: it goes on where the broker says."""
@@ -147,6 +155,14 @@ class Consumer(Client):
             self._link.cut()
         self._close()
         self._next = None
+
+    def forget(self, safe_to: int) -> None:
+        """:meth:`Producer.forget`: other messages may come to the places of those."""
+        lost = [n for n in self.seen if self._places[n] >= safe_to]
+        for queue_offset in lost:
+            del self.seen[queue_offset]
+        if lost:
+            self.crash()
 
     def next_request(self) -> RemotingCommand | None:
         if self._next is None:
@@ -172,6 +188,7 @@ class Consumer(Client):
                 # In order, none left out.
                 assert record.queue_offset == self._next
                 assert self.seen.setdefault(record.queue_offset, body) == body
+                self._places[record.queue_offset] = record.physical_offset
                 self._next = record.queue_offset + 1
         elif self._asks == "pull":
             moved = ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -182,7 +199,7 @@ class Consumer(Client):
             return
         offset = int(answer.ext_fields["offset"])
         # Never beyond what was consumed: a message would be passed over.
-        assert offset <= len(self.seen)
+        assert offset <= len(self.seen), f"{self.name} begins at {offset}, behind what it has seen"
         self._next = self._committed = offset
 
 

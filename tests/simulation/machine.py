@@ -26,6 +26,8 @@ class Machine:
         self.had_error = False
         #: Starts that an operator had to cut the log for.
         self.cuts = 0
+        #: Told when the disk has lost what was not forced to it.
+        self.on_power_loss: list[Callable[[], None]] = []
 
     def begin(self) -> None:
         raise NotImplementedError
@@ -50,7 +52,7 @@ class Machine:
         try:
             self.begin()
         except PowerLoss:
-            self.disk.lose_power(self.world.chance)
+            self._lose_power()
             self.world.tell(f"{self.name}: the power fails in a start")
             self.world.after(300, self.start)
             return
@@ -70,8 +72,13 @@ class Machine:
         self.generation += 1
         self.end()
         if power:
-            self.disk.lose_power(self.world.chance)
+            self._lose_power()
         self.world.after(self.world.chance.choice((50, 400, 3000)), self.start)
+
+    def _lose_power(self) -> None:
+        self.disk.lose_power(self.world.chance)
+        for tell in self.on_power_loss:
+            tell()
 
 
 def opened(machine: Machine, config: MessageStoreConfig, make: Callable[..., S]) -> S:

@@ -10,23 +10,25 @@ from typing import Any
 
 from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.errors import RmqctlError
+from rmqctl.errors import CannotWrite, RmqctlError
 from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Send, Trouble
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import Master
-from rmqctl.serve.hasockets import read_frame, sendable
+from rmqctl.serve.hasockets import has_unsent, read_frame, sendable
 from rmqctl.serve.processors.put import append_all, keep
 from rmqctl.serve.processors.request import Served
 from tests.simulation.disk import Disk, PowerLoss
 from tests.simulation.machine import Machine, opened
 from tests.simulation.world import End, Link, World
 
+#: All files are small: a start after a kill goes back to a file of the log, and to one of the
+#: index, and what lies before it dispatches nothing of.
 CONFIG = MessageStoreConfig(
-    mapped_file_size_commit_log=4096,
+    mapped_file_size_commit_log=2048,
     mapped_file_size_consume_queue=400,
     max_hash_slot_num=7,
-    max_index_num=30,
-    max_message_size=2048,
+    max_index_num=4,
+    max_message_size=1024,
 )
 
 
@@ -67,14 +69,20 @@ class _Peer(End):
 
 
 class Server(Machine):
-    """A machine that serves its store; with ``is_sync`` puts wait for a slave."""
+    """A machine that serves its store; with ``is_sync`` puts wait for a slave, with
+    ``answers_first`` not for the disk."""
 
     store: WritableStore
     broker: Broker
     master: Master[Held[Append]]
 
-    def __init__(self, world: World, root: Path, disk: Disk, *, is_sync: bool) -> None:
+    def __init__(
+        self, world: World, root: Path, disk: Disk, *, is_sync: bool, answers_first: bool
+    ) -> None:
         super().__init__(world, root, disk, "server")
+        self.answers_first = answers_first
+        #: Physical offset up to which no loss of power takes anything.
+        self.safe_to = 0
         self.config = replace(CONFIG, broker_role="SYNC_MASTER" if is_sync else "ASYNC_MASTER")
         self.peers: dict[tuple[bool, int], _Peer] = {}
         self._works: list[Append | Persist] = []
@@ -85,7 +93,12 @@ class Server(Machine):
     def begin(self) -> None:
         self.store = opened(self, self.config, partial(WritableStore, create=True))
         try:
-            served = Served.of(self.store, broker_name="b", cluster_name="c")
+            served = Served.of(
+                self.store,
+                broker_name="b",
+                cluster_name="c",
+                answers_first=self.answers_first,
+            )
         except BaseException:
             self.store.abandon()
             raise
@@ -98,8 +111,11 @@ class Server(Machine):
         for tell in self.on_start:
             tell()
         self.after(500, self._tick)
+        if self.answers_first:
+            self.after(100, self._flush_log)
 
     def end(self) -> None:
+        self.safe_to = self.store.commit_log.flushed_where
         self.store.abandon()
         for peer in self.peers.values():
             assert peer.link is not None
@@ -134,6 +150,10 @@ class Server(Machine):
         if (True, peer.number) not in self.peers:
             return
         frame = self.master.next_frame(peer.number, self.world.now)
+        if frame is None and has_unsent(self.store):
+            if not self._flushes(self.store.flush_log):
+                return
+            frame = self.master.next_frame(peer.number, self.world.now)
         if frame is not None:
             assert peer.link is not None
             peer.link.send(peer, read_frame(self.store, frame))
@@ -143,22 +163,28 @@ class Server(Machine):
 
     def _tick(self) -> None:
         self.do(self.broker.tick(self.world.now))
-        if self.world.chance.random() < 0.1 and not self._flush_queues():
+        queues = self.store.writer.flusher.flush_consume_queue
+        if self.world.chance.random() < 0.3 and not self._flushes(queues.finish):
             return
         for number in self.master.silent(self.world.now):
             self.peers[True, number].close()
         self.after(500, self._tick)
 
-    def _flush_queues(self) -> bool:
-        """What the thread beside the writer's does; False: the machine has stopped at it."""
+    def _flush_log(self) -> None:
+        """ASYNC_FLUSH."""
+        if self._flushes(self.store.writer.flusher.flush_real_time.finish):
+            self.after(self.world.chance.choice((50, 500, 2000)), self._flush_log)
+
+    def _flushes(self, flush: Callable[[], None]) -> bool:
+        """What threads beside the writer's do; False: the machine has stopped at it."""
         try:
-            self.store.writer.flusher.flush_consume_queue.finish()
+            flush()
         except PowerLoss:
-            self.world.tell("server: the power fails in a flush of the queues")
+            self.world.tell("server: the power fails in a flush beside the writer's")
             self.crash(power=True)
             return False
-        except OSError as error:
-            self.world.tell(f"server: queues are not flushed: {error}")
+        except (CannotWrite, OSError) as error:
+            self.world.tell(f"server: not flushed: {error}")
             self.had_error = True
         return True
 

@@ -34,14 +34,17 @@ def run(numbers: range, base: Path) -> None:
         simulate(seed, here)
 
 
+@pytest.mark.parametrize("what", ["commitlog", "consumequeue"])
 def test_a_disk_that_forgets_what_was_forced_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the runs are good for: where the log is not on disk when it is said to be they fail."""
+    """What the runs are good for: where the log is not on disk when it is said to be they fail; and
+    where the queues are not on disk when the checkpoint says so, for a start makes them anew from
+    there on only."""
     synced = Disk.synced
 
     def forget(disk: Disk, descriptor: int) -> None:
-        if "/commitlog/" not in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if f"/{what}/" not in os.readlink(f"/proc/self/fd/{descriptor}"):
             synced(disk, descriptor)
 
     monkeypatch.setattr(Disk, "synced", forget)
