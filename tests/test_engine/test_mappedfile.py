@@ -199,6 +199,39 @@ def test_what_lies_behind_is_forgotten_unless_it_is_locked(tmp_path: Path) -> No
     mapped.close()
 
 
+def is_read_ahead(path: Path) -> bool:
+    """Whether the system reads ahead of what is looked at through the map of a file (``rr`` of
+    VmFlags: it does not)."""
+    is_file = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            # A range of addresses; a file's number stands before its name.
+            is_file = rest[3] == str(path.stat().st_ino)
+        elif is_file and first == "VmFlags:":
+            return "rr" not in rest
+    raise AssertionError(path)
+
+
+def test_nothing_is_read_ahead_in_a_new_file(tmp_path: Path) -> None:
+    """A disk that reads megabytes ahead had each new queue wait for that many zeros."""
+    path = tmp_path / "file"
+    mapped = MappedFile.create(tmp_path, path, FILE)
+    assert not is_read_ahead(path)
+    mapped.reserve(0, FILE)
+    mapped.touch(0, FILE)
+    assert is_read_ahead(path)
+    mapped.close()
+    mapped = MappedFile.open_writable(tmp_path, path)
+    assert is_read_ahead(path)
+    mapped.close()
+    unnamed = MappedFile.create_unnamed(tmp_path, tmp_path / "other", FILE, 0, False)
+    if unnamed is not None:
+        unnamed.give_name(tmp_path, b"", False)
+        assert not is_read_ahead(tmp_path / "other")
+        unnamed.close()
+
+
 def test_pages_of_a_range_come_at_once(tmp_path: Path) -> None:
     """What is stored stays, and blocks that are not reserved are none afterwards either."""
     mapped = MappedFile.create(tmp_path, tmp_path / "file", FILE)

@@ -13,9 +13,9 @@ import mmap
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
+from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
 from rmqctl.engine.files.paths import (
     create_file,
@@ -29,8 +29,6 @@ from rmqctl.errors import CannotRead
 _PAGE = mmap.PAGESIZE
 #: Bytes that are allocated at once, at most.
 _RESERVE_CHUNK = 1 << 18
-#: What mmap has no name for (Linux 5.14).
-_MADV_POPULATE_WRITE = 23
 #: Bytes behind what is being stored that are let go of at once.
 _FORGOTTEN_AT_ONCE = 1 << 20
 _ZEROS = bytes(1 << 20)
@@ -117,7 +115,9 @@ class MappedFile:
     ) -> MappedFile:
         """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
         descriptor = create_file(root, path, size, head, durable)
-        return cls(path, descriptor, file_from_offset, True, unsynced)
+        mapped = cls(path, descriptor, file_from_offset, True, unsynced)
+        expect_zeros(mapped.buffer)
+        return mapped
 
     @classmethod
     def create_unnamed(
@@ -132,7 +132,11 @@ class MappedFile:
         """:meth:`create` of a file that has no name before :meth:`give_name`; None where the file
         system has no such files."""
         descriptor = create_unnamed(root, path, size, durable)
-        return None if descriptor < 0 else cls(path, descriptor, file_from_offset, True, unsynced)
+        if descriptor < 0:
+            return None
+        mapped = cls(path, descriptor, file_from_offset, True, unsynced)
+        expect_zeros(mapped.buffer)
+        return mapped
 
     def give_name(self, root: Path, head: bytes, durable: bool) -> None:
         """The file begins with ``head``, is on disk when ``durable``, and gets its name."""
@@ -281,10 +285,7 @@ class MappedFile:
         once, which takes a third of the time off that each takes by itself."""
         first, last = start // _PAGE * _PAGE, min(-(-end // _PAGE) * _PAGE, self.size)
         if isinstance(self.buffer, mmap.mmap) and last > first:
-            # It is advice: an older system knows it not, one without memory says so. Who stores
-            # into the pages then takes them as ever.
-            with suppress(OSError):
-                self.buffer.madvise(_MADV_POPULATE_WRITE, first, last - first)
+            want_all(self.buffer, first, last)
 
     def forget_behind(self, position: int, start: int = 0) -> None:
         """:meth:`forget` of what was stored from ``start`` on up to a position, where that is worth
