@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,3 +138,33 @@ def test_the_data_source_in_a_session_of_ones_own(
     assert (found, scanned, told) == (read, len(rows), len(rows))
     assert counted == len(golden_data.expected("basic")["message"])
     assert [row["body"] for row in engine_rows("commitlog", new)] == [row["body"] for row in rows]
+
+
+@pytest.mark.nightly
+def test_a_program_is_submitted(
+    spark_home: str, bare_python: str, golden: Golden, tmp_path: Path
+) -> None:
+    """The program of the page, with rmqctl sent along: the Python that runs it has none."""
+    page = (ROOT / "docs/how-to/cluster.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "report.py").write_text(program)
+    (tmp_path / "temporary").mkdir()
+    environment = java_environment(tmp_path / "temporary") | {
+        "SPARK_HOME": spark_home,
+        "PYSPARK_PYTHON": bare_python,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    environment.pop("PYTHONPATH", None)
+    command = [str(Path(spark_home, "bin", "spark-submit")), "--master", "local[1]"]
+    command += ["--conf", "spark.ui.enabled=false", "--py-files", code_zip(str(tmp_path))]
+    done = subprocess.run(
+        [*command, str(tmp_path / "report.py"), str(golden("basic"))],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3000,
+    )
+    assert done.returncode == 0, done.stderr
+    topics = Counter(row["topic"] for row in engine_rows("commitlog", golden("basic")))
+    assert done.stdout.splitlines() == [f"{name} {topics[name]}" for name in sorted(topics)]
