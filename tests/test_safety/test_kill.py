@@ -96,7 +96,9 @@ def assert_in_log(root: Path, config: MessageStoreConfig, wanted: list[Acknowled
 
 def assert_readable(store: MessageStore, wanted: list[Acknowledged]) -> None:
     """By physical offset, by queue offset and by key."""
-    for one in wanted:
+    keys: dict[int, list[str]] = {}
+    # Queue by queue: their files are small, and few of them stay open.
+    for one in sorted(wanted, key=lambda one: one[1:]):
         record = store.look_message_by_offset(one.physical_offset)
         queue = store.consume_queue(one.topic, one.queue_id)
         assert queue is not None
@@ -104,6 +106,7 @@ def assert_readable(store: MessageStore, wanted: list[Acknowledged]) -> None:
         assert unit is not None and one.queue_offset < queue.max_offset
         assert unit[:2] == (one.physical_offset, record.total_size)
         assert queue.tags_code(unit) == record.tags_code
+        keys[one.physical_offset] = record.properties.get("KEYS", "").split()
     indexed = {
         (item.key_hash, item.physical_offset)
         for file in store.index.files()
@@ -111,10 +114,9 @@ def assert_readable(store: MessageStore, wanted: list[Acknowledged]) -> None:
         for item in (file.item(number),)
     }
     for at, one in enumerate(wanted):
-        record = store.look_message_by_offset(one.physical_offset)
-        for key in record.properties.get("KEYS", "").split():
+        for key in keys[one.physical_offset]:
             assert (index_key_hash(one.topic, key), one.physical_offset) in indexed
-            if at % 97 == 0:
+            if at % 397 == 0:
                 hits = store.query_message(one.topic, key)
                 assert one.physical_offset in [
                     hit.record.physical_offset for hit in hits if hit.matches and hit.record
@@ -126,10 +128,12 @@ def generations(chance: random.Random, root: Path, commands: Any, plan: Plan) ->
     wanted: list[Acknowledged] = []
     for _ in range(chance.randint(1, GENERATIONS)):
         delay = chance.choice((0, chance.random() * 0.02, chance.random() * 0.15))
-        wanted += acknowledged_by(commands(delay))
+        found = acknowledged_by(commands(delay))
         if (root / "commitlog").exists():
             assert_clean(root, plan.config, "torn-tail")
-        assert_in_log(root, plan.config, wanted)
+        # The others are looked for at the end.
+        assert_in_log(root, plan.config, found)
+        wanted += found
     with MessageStore(root, plan.config, writable=True, create=True) as store:
         assert_readable(store, wanted)
         for number in range(3):
@@ -197,7 +201,7 @@ def test_nothing_acknowledged_is_lost(fast_path: Path, chance: random.Random, nu
     generations(chance, root, run, plan)
 
 
-@pytest.mark.parametrize("number", range(max(ROUNDS // 5, 5)))
+@pytest.mark.parametrize("number", range(max(ROUNDS // 8, 5)))
 @pytest.mark.parametrize("how", ["sync", "async", "none"])
 def test_nothing_acknowledged_by_the_command_is_lost(
     fast_path: Path, chance: random.Random, number: int, how: str
