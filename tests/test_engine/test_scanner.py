@@ -269,7 +269,7 @@ def test_sound_logs(backend: ScanBackend, records: list[Spec], dispatcher: Dispa
 
 
 @every_backend
-@settings(quick, max_examples=times(300))
+@settings(quick, max_examples=times(150))
 @given(logs, st.lists(harm, min_size=1, max_size=6), st.integers(0, 99), st.integers(0, 20_000))
 def test_damaged_logs(
     backend: ScanBackend, records: list[Spec], harms: list[Harm], first: int, end: int

@@ -129,7 +129,7 @@ pieces = st.one_of(
 )
 
 
-@settings(logs.quick, max_examples=times(200))
+@settings(logs.quick, max_examples=times(120))
 @given(logs.logs, st.lists(st.tuples(st.integers(0, 4095), pieces), max_size=12), st.binary())
 def test_any_bytes(records: list[Any], writes: list[tuple[int, bytes]], rest: bytes) -> None:
     size = 4096
@@ -150,7 +150,7 @@ texts = st.one_of(
 )
 
 
-@settings(logs.quick, max_examples=times(300))
+@settings(logs.quick, max_examples=times(150))
 @given(st.lists(st.tuples(st.sampled_from([b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY"]), texts)))
 def test_texts_of_any_bytes(pairs: list[tuple[bytes, bytes]]) -> None:
     """Malformed UTF-8 becomes what Java makes of it, in hashes too."""

@@ -95,7 +95,7 @@ def test_findings_of_seeded_faults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     root = copy_tree(golden("basic"), tmp_path / "store")
-    for _ in range(10_000 if is_deep else 100):
+    for _ in range(10_000 if is_deep else 60):
         with fault(root, chance) as what:
             first, *others = said(root, broker_conf("basic"), monkeypatch)
             assert all(other == first for other in others), what

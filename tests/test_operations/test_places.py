@@ -38,7 +38,7 @@ def test_backwards_a_log_has_the_entries_that_it_has_forwards(
 ) -> None:
     monkeypatch.setattr(places, "_WINDOW", window)
     entries = [one for one in damaged.commit_log.walk() if not isinstance(one, End)]
-    for number in range(0, len(entries), max(len(entries) // 20, 1)):
+    for number in range(0, len(entries), max(len(entries) // 10, 1)):
         found = entries_before(damaged, entries[number].physical_offset, count)
         assert found == entries[max(number - count, 0) : number]
 

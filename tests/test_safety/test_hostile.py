@@ -564,7 +564,7 @@ def test_index_counts_of_any_size(store: Path, count: int) -> None:
     assert sum(file.item_count for file in service.files()) < 3000
 
 
-def test_ten_thousand_topics(fast_path: Path) -> None:
+def test_two_thousand_topics(fast_path: Path) -> None:
     """No descriptor stays open, of so many queues."""
     root = fast_path / "store"
     with MessageStore(root, CONFIG, writable=True, create=True) as opened:
@@ -572,13 +572,13 @@ def test_ten_thousand_topics(fast_path: Path) -> None:
     origin = root / "consumequeue" / "topic0" / "0" / f"{0:020d}"
     empty = fast_path / "empty"
     empty.write_bytes(bytes(1000))
-    for number in range(10_000):
+    for number in range(2000):
         where = root / "consumequeue" / f"many{number}" / "0"
         where.mkdir(parents=True)
         os.link(empty, where / origin.name)
     open_before = open_descriptors()
     with MessageStore(root, CONFIG, writable=True) as opened:
-        for number in range(0, 10_000, 25):
+        for number in range(0, 2000, 5):
             found = opened.consume_queue(f"many{number}", 0)
             assert found is not None and found.max_offset == 0
         assert opened.put_message(message(1)).is_ok
