@@ -76,9 +76,10 @@ def test_the_small_store_is_clean_and_has_everything(store: Path, places: Places
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_flipped_bit_is_found(store: Path, places: Places, kind: str, is_deep: bool) -> None:
-    """All of them in the nightly run (some minutes), else every 29th."""
-    step = 1 if is_deep else 29
+    """All of them in the nightly run (some minutes), else each 29th or, of very many, 87th."""
     flips = [(place, bit) for place in places[kind] for bit in range(8) if place.bits >> bit & 1]
+    # Odd: each bit of a byte comes to its turn.
+    step = 1 if is_deep else 87 if len(flips) > 5000 else 29
     codes = {
         (place.path, place.position, bit): flipped(store, place, bit)
         for place, bit in flips[::step]
