@@ -76,82 +76,108 @@ def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- kills ---------------------------------------------------------------------------------
 
 
-def test_drivers_and_executors_are_killed(
+@pytest.fixture
+def killing(large_store: Path, tmp_path: Path) -> Iterator[tuple[list[str], Path]]:
+    """Options for :func:`large_store`, which must stay as it is, and a directory for results."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "broker.conf").write_text(CONF)
+    before = golden_data.state(large_store)
+    yield ["--store", str(large_store), "--broker-conf", str(tmp_path / "broker.conf")], work
+    assert golden_data.state(large_store) == before
+
+
+def killed(cluster: Cluster, session: Session, place: Path, *moments: Callable[[], Any]) -> str:
+    """What the running command says on stdout when at each of some moments an executor is killed;
+    the place is what it makes at its end."""
+    for number, moment in enumerate(moments):
+        # The session may have to start first.
+        wait_until(moment, session.process, 600)
+        busy = wait_until(lambda: cluster.executors(busy=True), session.process, 600)
+        os.kill(busy[-number], signal.SIGKILL)
+    assert not place.exists(), "it was over before"
+    code, out, err = session.answer()
+    assert (code, err) == (0, ""), out
+    return out
+
+
+def test_a_driver_and_an_executor_are_killed(
     cluster: Cluster,
     bare_python: str,
     large_store: Path,
-    golden: Golden,
+    killing: tuple[list[str], Path],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """The driver's death leaves its staging, which the rerun removes; executors' deaths, in the
-    middle of whatever job, only cost time. The first test here: it comes before the session."""
-    config, work = parse_broker_conf(CONF), tmp_path / "work"
-    work.mkdir()
-    (tmp_path / "broker.conf").write_text(CONF)
-    conf = ["--broker-conf", str(tmp_path / "broker.conf")]
-    built, exported, imported = work / "built", work / "exported", work / "imported"
-    before = golden_data.state(large_store)
-
-    rebuild = ["rebuild", "all", "--store", str(large_store), *conf, "--output", str(built)]
+    """The driver's death leaves its staging, which the rerun removes; the executor's, while files
+    are written, only costs time. The first test here: it comes before the session."""
+    source, work = killing
+    built, staging = work / "built", work / "built.rmqctl-new"
+    rebuild = ["rebuild", "all", *source, "--output", str(built)]
     driver = subprocess.Popen(
         [sys.executable, "-m", "rmqctl", *rebuild, "--master", cluster.master],
         cwd=ROOT,
         env=environment(cluster, bare_python),
     )
-    wait_until((work / "built.rmqctl-new" / "consumequeue").exists, driver)
+    wait_until((staging / "consumequeue").exists, driver)
     driver.kill()
     driver.wait(60)
     assert not built.exists()
     wait_until(cluster.is_quiet)
 
     session: Session = request.getfixturevalue("session")
+    left = staging / "left"
+    left.touch()
+    session.begin(*rebuild)
 
-    def killed(*moments: Callable[[], Any]) -> Answer:
-        """What the running command answers when an executor is killed at each of some moments."""
-        for number, moment in enumerate(moments):
-            wait_until(moment, session.process)
-            busy = wait_until(lambda: cluster.executors(busy=True), session.process)
-            os.kill(busy[-number], signal.SIGKILL)
-        assert not any(place.exists() for place in places), "it was over before"
-        return session.answer()
+    def is_writing() -> bool:
+        return not left.exists() and (staging / "consumequeue").exists()
+
+    killed(cluster, session, built, is_writing)
+    assert_rebuilt_alike(large_store, parse_broker_conf(CONF), built, tmp_path / "large")
+    assert [path.name for path in work.iterdir()] == ["built"]
+
+
+@pytest.mark.nightly
+def test_executors_are_killed_in_every_job(
+    cluster: Cluster,
+    session: Session,
+    large_store: Path,
+    killing: tuple[list[str], Path],
+    golden: Golden,
+    tmp_path: Path,
+) -> None:
+    """In the middle of whatever job, their deaths only cost time."""
+    (source, work), config = killing, parse_broker_conf(CONF)
+    conf = source[2:]
+    built, exported, imported = work / "built", work / "exported", work / "imported"
 
     # While the log is scanned, and while files are written.
-    places = [built]
-    session.begin(*rebuild)
-    code, out, err = killed(lambda: True, (work / "built.rmqctl-new" / "consumequeue").exists)
-    assert (code, err) == (0, ""), out
+    session.begin("rebuild", "all", *source, "--output", str(built))
+    is_writing = (work / "built.rmqctl-new" / "consumequeue").exists
+    killed(cluster, session, built, lambda: True, is_writing)
     assert_rebuilt_alike(large_store, config, built, tmp_path / "large")
 
-    places = [exported]
-    session.begin(
-        "export", "--store", str(large_store), *conf, "--to", str(exported), "--format=ndjson"
-    )
-    code, out, err = killed(lambda: [*work.glob("exported.rmqctl-new/**/part-*")])
-    assert (code, err) == (0, ""), out
+    session.begin("export", *source, "--to", str(exported), "--format=ndjson")
+    killed(cluster, session, exported, lambda: [*work.glob("exported.rmqctl-new/**/part-*")])
     assert _exported(exported) == _messages(large_store, config)
 
-    places = [imported]
     session.begin(
         "import", "--store", str(imported), *conf, "--from", str(exported), "--input=ndjson"
     )
-    code, out, err = killed(lambda: [*work.glob("imported.rmqctl-new/rmqctl-runs/*")])
-    assert (code, err) == (0, ""), out
+    killed(cluster, session, imported, lambda: [*work.glob("imported.rmqctl-new/rmqctl-runs/*")])
     assert kept_of(imported, config) == kept_of(large_store, config)
     findings, summary = verdict(imported, config)
     assert (findings, summary.records) == ([], MESSAGES)
 
     root, checkpoint = golden("basic"), work / "checkpoint"
-    places = [checkpoint / "offsets" / "9"]
     session.begin("-c", STREAM, str(root), str(work / "stream"), str(checkpoint))
-    code, out, err = killed((checkpoint / "offsets" / "1").exists)
-    assert (code, err) == (0, ""), out
+    offsets = checkpoint / "offsets"
+    out = killed(cluster, session, offsets / "9", (offsets / "1").exists)
     messages = _messages(root, golden_data.broker_conf("basic"))
     assert json.loads(out) == [[offset, "unchecked"] for offset, _, _ in messages]
-
     names = {"built", "exported", "imported", "checkpoint", "stream"}
     assert {path.name for path in work.iterdir()} == names
-    assert golden_data.state(large_store) == before
 
 
 def _messages(root: Path, config: MessageStoreConfig) -> list[tuple[int, str, str]]:
