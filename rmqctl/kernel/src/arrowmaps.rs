@@ -3,9 +3,13 @@
 
 use memchr::memchr2_iter;
 
+use crate::fetch;
 use crate::keyhash::hash_code;
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
 use crate::rows::{MOST_PROPERTIES, pairs_of};
+
+/// Rows whose properties are fetched ahead: the bodies between them are long.
+const AHEAD: usize = 8;
 
 /// Texts one behind the other, and where each ends; a 0 before them all.
 #[derive(Debug)]
@@ -76,7 +80,9 @@ pub fn maps(
     maps.names.bytes.reserve(room / 2);
     maps.values.bytes.reserve(room);
     maps.rows.push(0);
+    let mut ahead = places.clone().skip(AHEAD);
     for (row, (start, length)) in places.enumerate() {
+        fetch_next(data, ahead.next());
         let start = usize::try_from(start).ok()?;
         let properties = data.get(start..start.checked_add(usize::try_from(length).ok()?)?)?;
         if std::str::from_utf8(properties).is_err() {
@@ -88,6 +94,15 @@ pub fn maps(
         maps.rows.push(i32::try_from(maps.names.count()).ok()?);
     }
     Some(maps)
+}
+
+/// Has the processor fetch the properties at a place, which nobody has looked at for long.
+#[inline]
+fn fetch_next(data: &[u8], place: Option<(i64, i64)>) {
+    let Some((start, length)) = place else { return };
+    if let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) {
+        fetch::range(data, start, start.saturating_add(length).min(data.len()));
+    }
 }
 
 impl Maps {
