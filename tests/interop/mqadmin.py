@@ -56,6 +56,7 @@ COMMANDS = (
     Command("consumerProgress, all groups", "consumer.ConsumerProgressSubCommand", ""),
     Command("consumerStatus", "consumer.ConsumerStatusSubCommand",
             f"-g {GROUP} -i 127.0.0.1@watched"),
+    Command("getConsumerStatus", "offset.GetConsumerStatusCommand", f"-g {GROUP} -t {TOPIC}"),
     Command("consumerConnection", "connection.ConsumerConnectionSubCommand", f"-g {GROUP}"),
     Command("producerConnection", "connection.ProducerConnectionSubCommand",
             f"-g {GROUP} -t {TOPIC}"),
