@@ -764,3 +764,30 @@ def test_memory_is_locked_and_let_go_again() -> None:
     assert locked() == before + 8 * PAGE
     assert munlock(memory) and locked() == before
     memory.close()  # Nothing exports it any more.
+
+
+def test_the_checkpoint_has_an_index_file_when_that_is_on_disk(tmp_path: Path) -> None:
+    """A start after a loss of power believes it, and indexes nothing before that time again. A full
+    file is forced to disk when there is another one."""
+    config = replace(SMALL, max_hash_slot_num=7, max_index_num=4)
+    now = 1_700_000_000_000
+
+    def clock() -> int:
+        nonlocal now
+        now += 10_000
+        return now
+
+    store = WritableStore(tmp_path / "store", config, create=True, clock=clock)
+    times = []
+    try:
+        for number in range(4):
+            result = store.put_message(Message("orders", b"x", properties={"KEYS": f"k{number}"}))
+            assert result.is_ok
+            times.append(store.commit_log.store_timestamp)
+            store.writer.flusher.flush_consume_queue.finish()
+            checkpoint = read_checkpoint(tmp_path / "store/checkpoint")
+            assert checkpoint is not None
+            assert checkpoint.index_msg_timestamp == (times[2] if number == 3 else 0)
+        assert len(store.index.paths) == 2
+    finally:
+        store.abandon()

@@ -70,7 +70,8 @@ class DerivedWriter:
     """Dispatches into ``queues`` and ``index``; either may be None, and is then left out.
 
     ``logics_msg_timestamp`` is the store time of the last record dispatched, and
-    ``index_msg_timestamp`` that of the last index file filled (0: none yet): the checkpoint's.
+    ``index_msg_timestamp`` that of the last index file filled (0: none yet): the checkpoint's,
+    when it is on disk.
     """
 
     def __init__(

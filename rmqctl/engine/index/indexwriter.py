@@ -61,6 +61,9 @@ class IndexServiceWriter(IndexService):
         self.root = root
         #: Called before a full file is forced to disk: what it speaks of must be there first.
         self.before_flush: Callable[[], object] = lambda: None
+        #: End timestamp of the newest file that was forced to disk, as each is when there is
+        #: another one (``IndexService#flush``); 0: none was. One that is only full may be lost.
+        self.forced_timestamp = 0
         #: Stores single messages' items, where somebody has asked for it.
         self.kernel: ModuleType | None = None
         #: The newest file, where it is open.
@@ -111,6 +114,7 @@ class IndexServiceWriter(IndexService):
             self.before_flush()
             last.mapped.mark_dirty(0, last.mapped.size)
             last.flush()
+            self.forced_timestamp = last.header.end_timestamp
         path = self.directory / self._new_name()
         head = first_header(last.header if last is not None else None).pack()
         mapped = MappedFile.create(

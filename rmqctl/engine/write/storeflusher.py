@@ -225,7 +225,8 @@ class StoreFlusher:
         (``FlushConsumeQueueService#doFlush``)."""
         with self._lock:
             timestamp = self._derived.logics_msg_timestamp
-            index_timestamp = self._derived.index_msg_timestamp
+            index = self._derived.index
+            index_timestamp = 0 if index is None else index.forced_timestamp
             unsynced = self._queues.take_unsynced(least_pages)
             self._syncing.acquire()
         try:
@@ -235,7 +236,6 @@ class StoreFlusher:
             self._syncing.release()
         if least_pages == 0 and not (self._tail.failed or self._tail.is_due):
             self._hold_back = None
-            # Files of the index are on disk when the next one is made.
             self._advance(logics=timestamp, index=index_timestamp)
             with self._lock:
                 checkpoint = self._held_back()
