@@ -9,6 +9,7 @@ from rmqctl.errors import CannotWrite
 from rmqctl.replicate.copy import Copy
 from rmqctl.replicate.follower import Follower
 from rmqctl.replicate.questions import run
+from rmqctl.serve.ha.frames import BadFrame
 from rmqctl.serve.wire.command import RemotingCommand
 from tests.simulation.disk import Disk, PowerLoss
 from tests.simulation.machine import Machine
@@ -84,6 +85,13 @@ class Replica(Machine, End):
                 self.copy.flush()
         except (PowerLoss, CannotWrite, OSError) as error:
             self._failed(error)
+            return
+        except BadFrame as error:
+            # The log was empty when it was asked for, and had a second file when this said where
+            # it is: who has nothing is sent the last file. The command ends, and is run again.
+            assert self.copy.is_empty, error
+            self.world.tell(f"replica: {error}")
+            self.crash(power=False)
             return
         self._report()
 
