@@ -23,26 +23,27 @@ pub fn behind(data: &[u8], end: usize, size: usize, readable: usize) {
 #[inline]
 pub fn range(data: &[u8], low: usize, high: usize) {
     for line in data.get(low..high.min(data.len())).unwrap_or_default().chunks(LINE) {
-        line_of(line);
+        line_at(line.as_ptr());
     }
 }
 
+/// Has the processor fetch what lies around a place, whatever that is.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn line_of(line: &[u8]) {
+pub fn line_at(place: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: every x86-64 has the instruction; it reads nothing that a program could tell, and takes
     // any address: of one that is not mapped, or not there, it does nothing.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn line_of(_line: &[u8]) {}
+pub fn line_at(_place: *const u8) {}
 
 #[cfg(test)]
 mod tests {
-    use super::{behind, range};
+    use super::{behind, line_at, range};
 
     #[test]
     fn any_place_may_be_told_of() {
@@ -55,5 +56,7 @@ mod tests {
             }
         }
         behind(&[], 0, 0, 0);
+        line_at(data.as_ptr());
+        line_at(std::ptr::null());
     }
 }

@@ -31,6 +31,13 @@ pub struct Common {
     pub diff: i32,
 }
 
+/// Has the processor fetch the slots of hashes whose items are stored soon: they lie far apart.
+pub fn fetch(room: &Room<'_>, places: Places, hashes: &[i32]) {
+    for &hash in hashes {
+        room.fetch(places.slot_of(hash));
+    }
+}
+
 /// Stores items behind those that there are, then the slots; how many slots had none before.
 ///
 /// A slot that names no item before the new one is an empty one (`IndexFile#putKey`).

@@ -11,6 +11,8 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use crate::fetch;
+
 /// What is stored last of a record: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
 
@@ -56,6 +58,12 @@ impl<'a> Room<'a> {
             fence(Ordering::Release);
             place.cast::<u64>().write_unaligned(u64::from_ne_bytes(head));
         }
+    }
+
+    /// Has the processor fetch what stands at a position, without waiting for it.
+    #[inline]
+    pub fn fetch(&self, position: usize) {
+        fetch::line_at(self.start.wrapping_add(position));
     }
 
     /// Bytes as they stand there.

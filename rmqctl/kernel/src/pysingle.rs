@@ -469,6 +469,8 @@ impl SingleAppender {
             if known.fields.3 >= start {
                 return stopped(Stop::Unsure);
             }
+            // They come while record and unit are stored.
+            items::fetch(&room_of(&known.buffer)?, known.places, hashes);
             index = Some(known).filter(|_| !hashes.is_empty());
         }
 
