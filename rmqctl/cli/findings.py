@@ -14,6 +14,7 @@ from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING
 
 from rmqctl.cli.advice import command_line
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.cli.output import RowWriter
@@ -121,7 +122,7 @@ class FindingsReport:
                 sound = f"nothing wrong in {', '.join(only)}; nothing else was checked"
             if part:
                 sound = f"{sound}; only {part} was read"
-            self.verdict = f"OK: {sound}" + (f" ({_some(infos, 'info')})" if infos else "")
+            self.verdict = f"OK: {sound}" + (f" ({some(infos, 'info')})" if infos else "")
         self._print(self.verdict)
         self._writer.summary(**summary)
         for severity in _SEVERITIES:
@@ -132,7 +133,7 @@ class FindingsReport:
     def _counts(self) -> str:
         """``3 errors, 1 warning``; empty where there are none."""
         counted = [(name, self._severities[name]) for name in _SEVERITIES[:2]]
-        return ", ".join(_some(count, name) for name, count in counted if count)
+        return ", ".join(some(count, name) for name, count in counted if count)
 
     def _named(self) -> str:
         """The codes that make the verdict, the worst first."""
@@ -173,13 +174,8 @@ class FindingsReport:
         self._files.close()
 
 
-def _some(count: int, noun: str) -> str:
-    """``1 error``, ``16 queues``, ``2 index files``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def counted(**counts: int) -> str:
     """What was looked at, as words: the first also when there is none. Names are in the singular,
     with ``_`` for a blank."""
-    some = [_some(count, name.replace("_", " ")) for name, count in counts.items()]
-    return ", ".join(text for at, text in enumerate(some) if not at or not text.startswith("0 "))
+    texts = [some(count, name.replace("_", " ")) for name, count in counts.items()]
+    return ", ".join(text for at, text in enumerate(texts) if not at or not text.startswith("0 "))

@@ -167,15 +167,16 @@ class Settings(NamedTuple):
         """Of a member of a DLedger group: says which of its newest messages the group may not
         have."""
         from rmqctl.operations.look.uncommitted import uncommitted
+        from rmqctl.rows.words import some
 
         found = uncommitted(self.root, self.config)
         if found is not None:
-            count = "1 message" if found.entries == 1 else f"{found.entries} messages"
+            count = some(found.entries, "message")
             where = found.physical_offset
             place = "at the log's end" if where is None else f"from offset {where} on"
             self.note(
-                f"note: {count} {place} are not known to be committed: only this member of the "
-                "group may have them, and no consumer has got them."
+                f"note: {count} {place}, not known to be committed: only this member of the group "
+                "may have what is there, and no consumer has got it."
             )
 
     def note_version(self, store: MessageStore, instead: str) -> None:

@@ -9,6 +9,7 @@ from rmqctl.cli.options import common, completed, limit_option, topic_option
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time
+from rmqctl.rows.words import some, some_are
 
 
 @group(
@@ -72,13 +73,13 @@ def ls(
             settings.note_version(store, "only its consumers pop.")
     if summary["lost"]:
         settings.note(
-            f"note: {summary['lost']} of these messages are no longer in their queue, or their "
-            "topic is gone: a broker gives them back to nobody."
+            f"note: {some_are(summary['lost'], 'message')} no longer in a queue, or of a "
+            "topic that is gone: a broker gives nothing of that back."
         )
     if summary["unreadable"]:
         settings.note(
-            f"note: {summary['unreadable']} messages of the revive topic are neither check points "
-            "nor acknowledgements: `rmqctl pull` shows them."
+            f"note: the revive topic has {some(summary['unreadable'], 'message')} of another kind "
+            "than check points and acknowledgements: `rmqctl pull` shows what it has."
         )
     found = summary["check_points"] or summary["ordered_queues"]
     return int((group is not None or topic is not None) and not found)

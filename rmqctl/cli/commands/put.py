@@ -336,15 +336,19 @@ def _put_stream(
         except BrokenPipeError:
             # Nobody takes the answers: what is stored stays, what was not read is not.
             from rmqctl.cli.sink import silence_stdout
+            from rmqctl.rows.words import some_are
 
             silence_stdout()
             settings.note(
                 f"stopped after line {run.line}: nobody reads the rows; "
-                f"{run.stored} messages are stored"
+                f"{some_are(run.stored, 'message')} stored"
             )
             return 130
         if lines.interrupted:
-            settings.note(f"interrupted after line {run.line}: {run.stored} messages are stored")
+            from rmqctl.rows.words import some_are
+
+            stored = some_are(run.stored, "message")
+            settings.note(f"interrupted after line {run.line}: {stored} stored")
             return 130
         if run.refused is None:
             writer.summary(messages=run.stored)

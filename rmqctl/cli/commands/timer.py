@@ -13,6 +13,7 @@ from rmqctl.cli.putstats import refused
 from rmqctl.cli.sections import group
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import Time
+from rmqctl.rows.words import some, some_are
 
 if TYPE_CHECKING:
     from rmqctl.rows import Row
@@ -76,13 +77,15 @@ _STATES = ("pending", "due", "overdue", "rolled", "recalled", "gone")
 def _note_losses(settings: Settings, summary: Row) -> None:
     if summary["overdue"]:
         settings.note(
-            f"note: {summary['overdue']} messages are overdue: a broker that starts now passes over"
-            " their slots, and never delivers them. `rmqctl timer rebuild` has it deliver them."
+            f"note: {some_are(summary['overdue'], 'message')} overdue: a broker that starts now"
+            " passes over what was due before, and never delivers it. `rmqctl timer rebuild` has it"
+            " delivered."
         )
     if summary["gone"]:
         settings.note(
-            f"note: the log has {summary['gone']} messages no more, or something else in their"
-            " place: a broker delivers none of them. `rmqctl verify` says more."
+            f"note: of {some(summary['gone'], 'message')} the log has nothing any more, or"
+            " something else in the place: a broker delivers nothing of that. `rmqctl verify` says"
+            " more."
         )
 
 

@@ -17,6 +17,7 @@ from rmqctl.engine.services import retention
 from rmqctl.engine.settings.logdirectories import dledger_logs
 from rmqctl.engine.state.laterversions import check_understood, queues_not_understood
 from rmqctl.errors import BrokerConfError, UnsupportedStore
+from rmqctl.rows.words import some
 
 if TYPE_CHECKING:
     from rmqctl.engine.settings.storeconfig import MessageStoreConfig
@@ -304,7 +305,7 @@ def estimated_seconds(size: int) -> float:
 def verdict(done: Simulation) -> str:
     """What comes out, in one line."""
     outcome, name = done.outcome, f"A broker of {done.version}"
-    messages = "1 message" if done.messages_lost == 1 else f"{done.messages_lost} messages"
+    messages = some(done.messages_lost, "message")
     lost = f"{messages} of the log and {done.queue_messages_lost} of its queues"
     if not outcome.starts:
         also = f" Before that it would lose {lost}." if outcome.walked_to is not None else ""
