@@ -107,7 +107,7 @@ def command(
             from rmqctl.operations.look.follow import follow_queue
 
             if topic in store.dispatcher.batch_topics:
-                reason = f"{topic!r} has batch queues (5.x), which are not followed: pull again"
+                reason = f"{topic!r} has batch queues (5.x), which are not followed: pull again."
                 raise UsageError(reason=reason)
             what = shown | {"message_filter": message_filter, "max_messages": max_messages}
             following = functools.partial(follow_queue, *queue, from_end=follow.from_end, **what)
@@ -132,10 +132,10 @@ def command(
 def _check_compacted(topic: str, follow: Follow | None, *, is_filtered: bool) -> None:
     """:raises UsageError: what a broker does not do with a compacted topic (5.x) is asked for."""
     if follow is not None:
-        raise UsageError(reason=f"{topic!r} is compacted (5.x), and not followed: pull again")
+        raise UsageError(reason=f"{topic!r} is compacted (5.x), and not followed: pull again.")
     if is_filtered:
         reason = f"{topic!r} is compacted (5.x): a broker gives all of it, whatever the filter"
-        raise UsageError(reason=f"{reason}. Leave it out")
+        raise UsageError(reason=f"{reason}. Leave it out.")
 
 
 def _exit_code(settings: Settings, summary: Row) -> int:

@@ -39,7 +39,7 @@ def make_filter(tag: str, sql: str | None) -> MessageFilter:
     if sql is None:
         return TagFilter(tag)
     if tag != "*":
-        raise UsageError(reason="tags and a filter exclude each other: a consumer has one of them")
+        raise UsageError(reason="tags and a filter exclude each other: a consumer has one of them.")
     from rmqctl.engine.filters.sql import SqlFilter
 
     return SqlFilter(sql)
