@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqctl.serve.errors import CredentialsUnreadable
 from rmqctl.serve.state import accounts
 from rmqctl.serve.wire.command import RemotingCommand
 
@@ -34,10 +35,12 @@ def load_credentials(path: Path, access_key: str | None) -> Credentials:
     """The keys of a ``tools.yml``, or of an account of a ``plain_acl.yml``: of the one that
     ``access_key`` names, else of the first administrator, else of the only one.
 
-    :raises AccountsUnreadable: there is none, or none that was meant.
+    :raises CredentialsUnreadable: there is none, or none that was meant.
     :raises CannotRead: the system refuses.
     """
-    return accounts.read_yaml(path, lambda value: _credentials(value, access_key))
+    return accounts.read_yaml(
+        path, lambda value: _credentials(value, access_key), CredentialsUnreadable
+    )
 
 
 def _credentials(value: Any, access_key: str | None) -> Credentials:

@@ -9,6 +9,15 @@ class AccountsUnreadable(UsageError):
     template = "{path}: {reason}. Give a plain_acl.yml, as a broker of 4.9.3 has it in its conf."
 
 
+class CredentialsUnreadable(AccountsUnreadable):
+    """A file of keys to sign requests with: neither mqadmin's nor a broker's."""
+
+    template = (
+        "{path}: {reason}. Give mqadmin's tools.yml (accessKey and secretKey), or a broker's "
+        "plain_acl.yml."
+    )
+
+
 class TlsUnusable(UsageError):
     """A certificate or a key that TLS cannot be spoken with."""
 

@@ -196,29 +196,31 @@ def load_accounts(path: Path) -> Accounts:
     return read_yaml(path, accounts_of)
 
 
-def read_yaml(path: Path, of: Callable[[Any], T]) -> T:
+def read_yaml(
+    path: Path, of: Callable[[Any], T], refused: type[AccountsUnreadable] = AccountsUnreadable
+) -> T:
     """What ``of`` makes of the value in a file, whose ValueErrors say why it makes nothing; errors
-    as of :func:`load_accounts`."""
+    as of :func:`load_accounts`, or as ``refused`` words them."""
     try:
         import yaml
     except ImportError:
         from rmqctl.installed import install_command
 
         reason = f"to read it the package PyYAML is needed: `{install_command('serve')}`"
-        raise AccountsUnreadable(path=str(path), reason=reason) from None
+        raise refused(path=str(path), reason=reason) from None
     with open(open_for_reading(path), "rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise AccountsUnreadable(path=str(path), reason=f"it has more than {_MAX_BYTES} bytes")
+        raise refused(path=str(path), reason=f"it has more than {_MAX_BYTES} bytes")
     try:
         value = yaml.safe_load(data)
     except (yaml.YAMLError, *_OF_A_TAG) as error:
-        raise AccountsUnreadable(path=str(path), reason=_where(error)) from None
+        raise refused(path=str(path), reason=_where(error)) from None
     try:
         return of(value)
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise AccountsUnreadable(path=str(path), reason=reason) from None
+        raise refused(path=str(path), reason=reason) from None
 
 
 def _where(error: Exception) -> str:
