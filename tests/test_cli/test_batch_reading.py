@@ -89,6 +89,20 @@ def test_queues(cli: Cli, root: Path) -> None:
     assert len(rows) == 1 and summary["messages"] == 20
 
 
+def test_topics(cli: Cli, root: Path) -> None:
+    """One whose only queues are batch queues has what they have, and the sizes of its records."""
+    *rows, summary = call(cli, root, "topics").rows
+    (row,) = [row for row in rows if row["topic"] == TOPIC]
+    records = records_of(root, 0) + records_of(root, 1)
+    assert (row["queues"], row["messages"]) == (2, 80)
+    assert row["bytes"] == sum(one.total_size for one in records)
+    times = [one.store_timestamp for one in records]
+    told = (row["oldest_store_timestamp"], row["newest_store_timestamp"])
+    assert told == (min(times), max(times))
+    assert not row["without_queues"]
+    assert (summary["queues"], summary["messages"]) == (4, 86)
+
+
 def test_what_a_retention_leaves(cli: Cli, root: Path) -> None:
     """The numbers go on, also of a queue of which the log has nothing any more."""
     (root / f"commitlog/{0:020d}").unlink()

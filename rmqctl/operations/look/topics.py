@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from formats.constants import PRE_BLANK_UNIT
@@ -17,6 +18,7 @@ from rmqctl.engine.state.topicconfig import (
 
 if TYPE_CHECKING:
     from rmqctl.engine.messagestore import MessageStore
+    from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
     from rmqctl.engine.queue.consumequeue import ConsumeQueue
     from rmqctl.operations.progress import Progress
     from rmqctl.rows.summaries import TopicsSummary
@@ -61,7 +63,7 @@ def topics(
 
     for name in names:
         row = look_at_topic(store, listed, name, sums_bytes=sums_bytes, progress=advance)
-        done += len(listed.queue_ids.get(name, ()))
+        done += listed.count(name)
         found += 1
         queues += row["queues"]
         messages += row["messages"]
@@ -86,11 +88,17 @@ class TopicList(NamedTuple):
 
     queue_ids: dict[str, list[int]]
     configs: dict[str, TopicConfig] | None
+    #: Of topics that ``topics.json`` gives batch queues (5.x): the numbers of those.
+    batch_queue_ids: dict[str, list[int]]
 
     @property
     def names(self) -> list[str]:
         """All of them, sorted."""
-        return sorted({*self.queue_ids, *(self.configs or ())})
+        return sorted({*self.queue_ids, *self.batch_queue_ids, *(self.configs or ())})
+
+    def count(self, name: str) -> int:
+        """How many queues of a topic have a directory."""
+        return len(self.queue_ids.get(name, ())) + len(self.batch_queue_ids.get(name, ()))
 
 
 def list_topics(store: MessageStore, configs: dict[str, TopicConfig] | None) -> TopicList:
@@ -98,7 +106,11 @@ def list_topics(store: MessageStore, configs: dict[str, TopicConfig] | None) -> 
     queue_ids: dict[str, list[int]] = {}
     for where in store.queues.directories():
         queue_ids.setdefault(where.topic, []).append(where.queue_id)
-    return TopicList(queue_ids, configs)
+    batch_queue_ids: dict[str, list[int]] = {}
+    for where in store.batch_queues():
+        if where.topic in store.dispatcher.batch_topics:
+            batch_queue_ids.setdefault(where.topic, []).append(where.queue_id)
+    return TopicList(queue_ids, configs, batch_queue_ids)
 
 
 def look_at_topic(
@@ -111,12 +123,18 @@ def look_at_topic(
 ) -> TopicRow:
     """The row of one topic that is listed; opens its queues, and tells ``progress`` how many it
     has."""
-    held = _Held()
+    held, done = _Held(), 0
     for done, queue_id in enumerate(listed.queue_ids.get(name, ()), 1):
         queue = store.consume_queue(name, queue_id)
         if queue is not None:
             held = _with(held, store, queue, sums_bytes)
         progress(done)
+    for more, queue_id in enumerate(listed.batch_queue_ids.get(name, ()), 1):
+        batches = store.batch_queue(name, queue_id)
+        if batches is not None:
+            with closing(batches):
+                held = _with_batches(held, batches)
+        progress(done + more)
     config = None if listed.configs is None else listed.configs.get(name)
     row = topic_row(name, held, listed.configs is not None, config)
     if not sums_bytes:
@@ -161,6 +179,21 @@ def _with(held: _Held, store: MessageStore, queue: ConsumeQueue, sums_bytes: boo
         held.size + (unit_bytes(queue) if sums_bytes else 0),
         min((time for time in (held.oldest, oldest) if time is not None), default=None),
         max((time for time in (held.newest, newest) if time is not None), default=None),
+    )
+
+
+def _with_batches(held: _Held, queue: BatchConsumeQueue) -> _Held:
+    """The same with a batch queue, whose units tell times and sizes: each stands for a record."""
+    times = [held.oldest, held.newest]
+    if queue.first < queue.end:
+        times += [queue.stored_at(queue.first), queue.stored_at(queue.end - 1)]
+    known = [time for time in times if time is not None]
+    return _Held(
+        held.queues + 1,
+        held.messages + max(queue.max_offset - queue.min_offset, 0),
+        held.size + sum(unit.size for _, unit in queue.units(queue.first, queue.end)),
+        min(known, default=None),
+        max(known, default=None),
     )
 
 

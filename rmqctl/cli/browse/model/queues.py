@@ -28,7 +28,7 @@ class Topics(Counted):
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._listed = TopicList({}, None)
+        self._listed = TopicList({}, None, {})
         self._all: list[str] = []
         self.names: list[str] = []
         self.part = ""
