@@ -20,6 +20,7 @@ from rmqctl.engine.files import pagelock
 from rmqctl.engine.files.bufferpool import TransientStorePool
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.engine.flush.services import GroupCommitRequest
+from rmqctl.engine.flush.thread import ServiceThread
 from rmqctl.engine.log.logwriter import CommitLogWriter, is_able
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, encode
@@ -791,3 +792,32 @@ def test_the_checkpoint_has_an_index_file_when_that_is_on_disk(tmp_path: Path) -
         assert len(store.index.paths) == 2
     finally:
         store.abandon()
+
+
+@pytest.mark.parametrize("millis", [0, -5])
+def test_a_service_without_an_interval_waits_all_the_same(millis: int) -> None:
+    """``flushIntervalConsumeQueue=0`` would keep a processor busy."""
+    asked: list[float | None] = []
+
+    class Noted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            asked.append(timeout)
+            return super().wait(timeout)
+
+    class Idle(ServiceThread):
+        is_woken = False
+        interval_millis = millis
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._stop = Noted()
+            self.worked = threading.Event()
+
+        def work(self) -> None:
+            self.worked.set()
+
+    service = Idle()
+    service.start()
+    assert service.worked.wait(60)
+    service.shutdown()
+    assert set(asked) == {0.01}

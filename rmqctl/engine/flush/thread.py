@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+#: The shortest wait: an interval of 0 in ``broker.conf`` would keep a processor busy with looking.
+_LEAST_MILLIS = 10
+
 
 class ServiceThread:
     """One service. A subclass says in :meth:`work` what is done after each wait, and in
@@ -30,7 +33,7 @@ class ServiceThread:
 
     @property
     def interval_millis(self) -> int:
-        """The longest wait."""
+        """The longest wait; one below 10 counts as 10."""
         return 1000
 
     def start(self) -> None:
@@ -70,7 +73,8 @@ class ServiceThread:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            (self._wake if self.is_woken else self._stop).wait(self.interval_millis / 1000)
+            seconds = max(self.interval_millis, _LEAST_MILLIS) / 1000
+            (self._wake if self.is_woken else self._stop).wait(seconds)
             self._wake.clear()
             if not self._stop.is_set():
                 self._try(self.work)
