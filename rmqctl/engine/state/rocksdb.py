@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.engine.files.owndirectory import OwnDirectory
 from rmqctl.engine.state import brokerjson
 from rmqctl.engine.state.topicconfig import data_version
 from rmqctl.errors import UnsupportedStore
@@ -81,8 +80,9 @@ class Database:
 
             raise RocksDBMissing(path=str(path), install=install_command("rocksdb"))
         self._path = path
-        self._links = Path(tempfile.mkdtemp(prefix="rmqctl-rocksdb-"))
-        self._remove_links = weakref.finalize(self, shutil.rmtree, self._links, ignore_errors=True)
+        links = OwnDirectory("rmqctl-rocksdb-")
+        self._links = links.path
+        self._remove_links = weakref.finalize(self, links.remove)
         self._families: dict[str, Any] = {}
         self._database: Any = None
 
