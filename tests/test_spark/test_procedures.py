@@ -20,12 +20,14 @@ from rmqctl.errors import (
 from rmqctl.operations.look.stats import StoreToCount, statistics
 from rmqctl.operations.look.waiting import waiting
 from rmqctl.operations.verify import Finding, verify
-from rmqctl.spark import Stores, import_messages, store
+from rmqctl.rows.columns import STRUCTURES
+from rmqctl.spark import Stores, import_messages, scan, store
+from rmqctl.spark.procedures import stores
 from tests import golden_data
 from tests.golden_data import tree_content
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.xdist_group("spark-writes")
 
@@ -103,6 +105,53 @@ def test_a_store_goes_out_and_in_again(spark: SparkSession, golden: Golden, tmp_
         held.export(out)
     with pytest.raises(OutputExists):
         import_messages(out, new, spark=spark)
+
+
+def test_a_query_reads_the_columns_that_it_names(
+    spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[str]] = []
+
+    def noted(spark: SparkSession, places: Any, structure: str, columns: list[str]) -> Any:
+        read.append(columns)
+        return scan(spark, places, structure, columns)
+
+    monkeypatch.setattr(stores, "scan", noted)
+    # Given twice it is read once.
+    held = store(str(golden("basic")), str(golden("basic")), spark=spark)
+    assert held.places == [str(golden("basic"))]
+    every = [column.name for column in STRUCTURES["commitlog"]]
+
+    def last(build: Callable[[DataFrame], DataFrame]) -> tuple[list[str], DataFrame]:
+        made = held.query(build)
+        return read[-1], made
+
+    columns, counted = last(lambda messages: messages.groupBy().count())
+    assert columns == every[:1]
+    assert counted.collect()[0][0] == scan(spark, held.places[0]).count()
+    columns, by_topic = last(lambda messages: messages.groupBy("topic").count())
+    assert columns == ["topic"]
+    unpruned = scan(spark, held.places[0]).groupBy("topic").count()
+    assert sorted(by_topic.collect()) == sorted(unpruned.collect())
+    columns, _ = last(lambda m: m.where(m.queue_id == 1).select("body").orderBy("body"))
+    assert columns == [name for name in every if name in ("queue_id", "body")]
+    # A table joined with itself is read twice, each time the same.
+    columns, pairs = last(
+        lambda m: m.select("topic").distinct().join(m.select("topic", "queue_id"), "topic")
+    )
+    assert set(columns) == {"topic", "queue_id"}
+    assert pairs.columns == ["topic", "queue_id"]
+    # What has all columns reads all of them, and so does what asks for one that it does without,
+    # or takes columns by number.
+    assert last(lambda m: m.where("topic = 'a'"))[0] == every
+    columns, without = last(lambda m: m.withColumn("x", m.body).select("topic"))
+    assert without.columns == ["topic"]
+    _, renamed = last(lambda m: m.toDF(*(f"c{n}" for n in range(len(every)))).select("c0"))
+    assert renamed.columns == ["c0"]
+    with pytest.raises(UsageError, match="makes a DataFrame, and it made int"):
+        held.query(lambda m: 1)  # type: ignore[arg-type, return-value]
+    with pytest.raises(UsageError, match="no structure 'log': give one of commitlog, queue"):
+        held.query(lambda m: m, "log")
 
 
 def test_a_rebuild_goes_where_it_is_told(

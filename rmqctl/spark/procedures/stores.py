@@ -7,7 +7,7 @@ on Spark, without a command line, and by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.errors import UsageError
 from rmqctl.operations.verify import inparts
 from rmqctl.rows import Row, onspark
+from rmqctl.rows.columns import STRUCTURES
 from rmqctl.rows.exported import SUFFIXES, Exported, exported_columns
 from rmqctl.rows.sections import Waiting
 from rmqctl.spark.mend import verify
@@ -22,6 +23,7 @@ from rmqctl.spark.procedures import fewstats, rebuilding
 from rmqctl.spark.procedures.frames import frame
 from rmqctl.spark.remote.stores import check_store, expand_each
 from rmqctl.spark.report import export, sql, stats
+from rmqctl.spark.report.named import over_named_columns
 from rmqctl.spark.session.failures import failures_told
 from rmqctl.spark.session.jobs import at_once
 from rmqctl.spark.session.staging import is_remote
@@ -58,7 +60,10 @@ def store(
         raise UsageError(reason=f"{error}. Give the directory of a store.") from error
     for name in names:
         check_store(name)
-    places = [name if is_remote(name) else str(Path(name).absolute()) for name in names]
+    # Patterns may mean a store twice, and nothing is to be counted twice.
+    places = list(
+        dict.fromkeys(name if is_remote(name) else str(Path(name).absolute()) for name in names)
+    )
     broker_config(broker_conf)
     return Stores(_session(spark), places, broker_conf)
 
@@ -144,6 +149,40 @@ class Stores:
         """The wanted columns of a structure (``commitlog``, ``queue`` or ``index``); those without
         bodies when none is named."""
         return scan(self.spark, self.places, structure, columns or None, **self._options)
+
+    def query(
+        self, build: Callable[[DataFrame], DataFrame], structure: str = "commitlog"
+    ) -> DataFrame:
+        """What ``build`` makes of a structure's rows, reading only the columns that it names::
+
+            store(path).query(lambda messages: messages.groupBy("topic").count())
+
+        It is called twice, on all columns and then on those that its plan has use for; so it
+        makes a data frame and does nothing else, and names columns rather than counting them. A
+        result with all columns reads all, bodies too. Over Spark Connect, where no plan can be
+        looked at, all are read: give :meth:`scan` the columns there.
+
+        :raises UsageError: it makes no data frame, or there is no such structure.
+        """
+        from pyspark.sql import DataFrame
+
+        if structure not in STRUCTURES:
+            known = ", ".join(STRUCTURES)
+            raise UsageError(reason=f"no structure {structure!r}: give one of {known}.")
+
+        def scanned(columns: list[str]) -> DataFrame:
+            return scan(self.spark, self.places, structure, columns, **self._options)
+
+        def built(rows: DataFrame) -> DataFrame:
+            made = build(rows)
+            if not isinstance(made, DataFrame):
+                raise UsageError(
+                    reason=f"query() takes a function that makes a DataFrame, and it made "
+                    f"{type(made).__name__}: groupBy().count() is one, count() is a number."
+                )
+            return made
+
+        return over_named_columns(built, structure, scanned)
 
     def sql(self, query: str) -> DataFrame:
         """A query over the views ``messages``, ``units``, ``index_items`` and ``queues``.

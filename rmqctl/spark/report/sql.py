@@ -16,6 +16,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
 from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.remote.remote import RemoteStore
+from rmqctl.spark.report.named import named_columns
 from rmqctl.spark.session.jobs import is_connect
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source.datasource import broker_config, scan
@@ -42,7 +43,7 @@ def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, 
         _queues(spark, stores, options).createOrReplaceTempView("queues")
         _make_views(spark, stores, options, None)
         result = spark.sql(text)
-        named = _named(result)
+        named = named_columns(result)
         if named is not None:
             _make_views(spark, stores, options, named)
             try:
@@ -82,31 +83,6 @@ def _make_views(
         # A count needs a column, too: a narrow one.
         wanted = columns or [STRUCTURES[structure][0].name]
         scan(spark, stores, structure, wanted, (), **options).createOrReplaceTempView(view)
-
-
-def _named(result: DataFrame) -> set[str] | None:
-    """Every column name in the optimised plan but those that the source only offers; None where
-    the plan is out of reach (Spark Connect)."""
-    frame = getattr(result, "_jdf", None)
-    if frame is None:
-        return None
-    names: set[str] = set()
-    nodes = [frame.queryExecution().optimizedPlan()]
-    while nodes:
-        node = nodes.pop()
-        inner = node.subqueries()
-        nodes += [inner.apply(n) for n in range(inner.size())]
-        children = node.children()
-        if children.isEmpty():
-            continue
-        named = [node.references().toSeq()]
-        if node.nodeName() in ("Project", "Aggregate"):
-            named.append(node.output())  # Others pass on what they get, asked for or not.
-        for attributes in named:
-            names.update(attributes.apply(n).name() for n in range(attributes.size()))
-        nodes += [children.apply(n) for n in range(children.size())]
-    output = result.columns
-    return names | set(output)
 
 
 def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:
