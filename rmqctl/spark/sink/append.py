@@ -48,7 +48,7 @@ from rmqctl.spark.sink.appendnote import (
     write_note,
 )
 from rmqctl.spark.sink.encode import EncodeSettings, RowEncoder, RowRefused
-from rmqctl.spark.sink.newstore import WriteRefused
+from rmqctl.spark.sink.newstore import AppendRefused
 
 #: Below the store: what tasks set aside, and a note of each name.
 APPEND = "rmqctl-append"
@@ -166,7 +166,7 @@ class Appending:
 
         :raises StoreInUse, DamagedStore: as every open for writing; nothing was put.
         :raises SetAsideGone, AppendNoteUnreadable, StoreReplaced: nothing was put.
-        :raises WriteRefused: the store does not take a message; none of the job was put.
+        :raises AppendRefused: the store does not take a message; none of the job was put.
         :raises AppendStopped: some were put.
         """
         settings = self.settings
@@ -237,7 +237,7 @@ class Appending:
     def _check(self, store: WritableStore, job: Pending) -> None:
         """Tasks have checked the messages by the configuration, and know no more of the store.
 
-        :raises WriteRefused: it does not take one of them.
+        :raises AppendRefused: it does not take one of them.
         """
         other = store.dispatcher.batch_topics or store.compacted_topics
         is_known = store.form == FORM_OF_4_9_3 and not other
@@ -247,7 +247,7 @@ class Appending:
             checked = store.check_message(message)
             if isinstance(checked, PutMessageResult):
                 reason = f"a message of topic {message.topic} is refused: {checked.reason}"
-                raise WriteRefused(path=self.root, reason=reason)
+                raise AppendRefused(path=self.root, reason=reason)
 
     def _rest_of(self, store: WritableStore, note: Note, job: Pending) -> tuple[int, Newest | None]:
         """What a killed run has not put of a job: it put them in their order, and others may have

@@ -66,6 +66,10 @@ class WriteRefused(RmqctlError):
     template = "cannot make the store {path}: {reason}. Nothing was written."
 
 
+class AppendRefused(WriteRefused):
+    template = "cannot append to the store {path}: {reason}. Nothing of this job was written."
+
+
 class SetAside(NamedTuple):
     """What one task has done: a run, or why a row of its is no message."""
 
