@@ -184,6 +184,12 @@ class CannotRead(RmqctlError):
     template = "cannot read {path}: {reason}. Check its owner, its rights and the disk."
 
 
+class NotAFile(CannotRead):
+    """A directory, or another thing, in the place of a file."""
+
+    template = "cannot read {path}: {reason}. See what it is (`ls -ld`), and move it away."
+
+
 class CannotWrite(RmqctlError):
     template = (
         "cannot write {path}: {reason}. The store stays valid. Check owner, mount and free space, "

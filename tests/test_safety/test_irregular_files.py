@@ -377,3 +377,16 @@ def test_an_empty_last_file_of_a_store_of_5_x_goes(case: str, cli: Cli, store: P
     before = state(store)
     assert cli("put", "--topic", "orders", "--body", "x", store=store).code == 5
     assert state(store) == before
+
+
+@pytest.mark.parametrize("line", [("info",), ("checkpoint", "show")])
+def test_what_is_no_file_is_not_told_as_of_rights(
+    line: tuple[str, ...], cli: Cli, store: Path
+) -> None:
+    place = store / "checkpoint"
+    place.unlink(missing_ok=True)
+    place.mkdir()
+    done = cli(*line, store=store)
+    assert done.code == 5
+    assert "checkpoint: it is not a regular file. See what it is (`ls -ld`)" in done.err
+    assert "rights" not in done.err

@@ -16,7 +16,7 @@ from rmqctl.engine.files.opencache import OpenCache
 from rmqctl.engine.files.paths import (
     scan_names,
 )
-from rmqctl.errors import CannotRead, FileLengthContradiction
+from rmqctl.errors import CannotRead, FileLengthContradiction, NotAFile
 
 FILE_NAME_DIGITS = 20
 
@@ -120,7 +120,7 @@ class MappedFileQueue:
             if drops_empty and entry == self.empty_last:
                 continue
             if entry.size < 0:
-                raise CannotRead(path=str(entry.path), reason="it is not a regular file")
+                raise NotAFile(path=str(entry.path), reason="it is not a regular file")
             raise FileLengthContradiction(
                 path=str(entry.path),
                 found=entry.size,

@@ -19,6 +19,7 @@ from rmqctl.engine.files.unfinished import BESIDE, check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
+    NotAFile,
     NotAStore,
     StoreNotFound,
     StoreReadOnly,
@@ -153,7 +154,8 @@ def scan_names(directory: Path | str) -> list[str]:
 
 
 def open_for_reading(path: Path | str) -> int:
-    """A descriptor of a regular file; :raises CannotRead: anything else, or a refusal."""
+    """A descriptor of a regular file; :raises NotAFile: it is another thing.
+    :raises CannotRead: the system refuses."""
     try:
         # O_NONBLOCK: opening a FIFO that somebody put here must not wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -161,7 +163,7 @@ def open_for_reading(path: Path | str) -> int:
         raise CannotRead(path=str(path), reason=error.strerror) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise CannotRead(path=str(path), reason="it is not a regular file")
+        raise NotAFile(path=str(path), reason="it is not a regular file")
     return descriptor
 
 
