@@ -146,7 +146,9 @@ def test_a_hundred_thousand_requests_with_hostile_fields(tmp_path: Path) -> None
                 client = dialogue.client(chance.choice(list(SerializeType)))
         dialogue.do(dialogue.broker.lost(client.number))
         assert len(dialogue.served.parked) == 0
-    assert [found for found in verify(root, CONFIG) if isinstance(found, Finding)] == []
+    found = {one.code for one in verify(root, CONFIG) if isinstance(one, Finding)}
+    # Who says falsely that a body is compressed is believed by a broker, too.
+    assert found <= {"message-not-decodable"}
 
 
 # --- a server in a process of its own -------------------------------------------------------------
