@@ -113,6 +113,8 @@ def test_what_was_answered_is_there_after_a_kill_and_a_stop_is_clean(tmp_path: P
                 assert (answer.code, answer.ext_fields["queueOffset"]) == (0, str(number))
                 run.send_signal(how)
                 run.wait(100)
+                assert run.stderr is not None
+                assert (b"note: ASYNC_FLUSH" in run.stderr.read()) is (flush == "async")
             finally:
                 run.kill()
         assert (root / "abort").exists() is (how is signal.SIGKILL)

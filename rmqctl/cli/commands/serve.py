@@ -353,6 +353,10 @@ def _say_what_is_odd(
 
     settings.note_config(store)
     settings.note_queues(store)
+    if _flush_of(store) == "async":
+        settings.note(
+            "note: ASYNC_FLUSH: what was answered last may be lost with the power, not by a kill."
+        )
     if names := [one for one in served.topics.without_config if not needs_no_config(one)]:
         settings.note(
             f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."
