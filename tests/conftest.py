@@ -118,11 +118,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 #: long as all the rest in the others.
 _LONG_GROUPS = (
     "spark",
-    "spark-writes",
     "interop-4.9.3",
-    "spark-processes",
-    "spark-cluster",
     "interop-5.3.3",
+    "spark-cluster",
+    "spark-writes",
+    "spark-processes",
     "rooms",
 )
 
