@@ -81,6 +81,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterator
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.python.daemon.module": "tests.test_spark.daemon",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     builder = SparkSession.builder.master("local[2]").appName("rmqctl tests")
@@ -184,7 +185,7 @@ class Session:
         return self.answer()
 
     def close(self) -> None:
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=400)
         assert (self.process.returncode, out, err) == (0, "", "")
 
     def _send(self, value: object) -> None:
