@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -171,6 +172,11 @@ class Session:
     def begin(self, *words: str, python: str = "") -> None:
         """Starts a command; ``python`` is what executors are to run for it."""
         self._send([words, python])
+
+    def is_answered(self) -> bool:
+        """Whether the command that was begun has ended."""
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
 
     def answer(self) -> Answer:
         """Exit code, stdout and stderr of the command, when it has ended."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -201,6 +205,99 @@ def test_executors_are_killed_in_every_job(
     assert json.loads(out) == [[offset, "unchecked"] for offset, _, _ in messages]
     names = {"built", "exported", "imported", "checkpoint", "stream"}
     assert {path.name for path in work.iterdir()} == names
+
+
+#: Commands whose executors are kept busy by the large store. What else is killed is above.
+COMMANDS = {
+    "verify": "verify --store {root} --broker-conf {conf} --format ndjson",
+    "sql": "sql --store {root} --broker-conf {conf} --format ndjson {query}",
+    "in-place": "rebuild all --store {root} --broker-conf {conf} --in-place --yes",
+    "import": "import --store {to} --broker-conf {conf} --from {lines} --input ndjson",
+}
+QUERY = "SELECT topic, count(*) AS n, max(physical_offset) AS last FROM messages GROUP BY topic"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", COMMANDS)
+def test_executors_are_killed_at_any_moment(
+    cluster: Cluster,
+    session: Session,
+    large_store: Path,
+    tmp_path: Path,
+    chance: random.Random,
+    name: str,
+) -> None:
+    """Two in each run of a command: it answers and writes what it does when nobody dies."""
+    root, places = golden_data.copy_tree(large_store, tmp_path / "store"), count()
+    conf, lines = tmp_path / "broker.conf", tmp_path / "lines.ndjson"
+    conf.write_text(CONF)
+    if name == "import":
+        lines.write_text("".join(json.dumps(_line(n)) + "\n" for n in range(MESSAGES)))
+
+    def begin() -> Path:
+        """Starts the command, which may write there."""
+        to = tmp_path / f"made{next(places)}"
+        values = {"root": root, "conf": conf, "to": to, "lines": lines, "query": QUERY}
+        session.begin(*(word.format(**values) for word in COMMANDS[name].split()))
+        return to
+
+    def outcome(to: Path) -> object:
+        """What it answers, and what the store and the other place hold then."""
+        code, out, err = session.answer()
+        assert (code, err) == (0, ""), out
+        # What is kept of before an in-place rebuild is named after the time.
+        text = sorted(re.sub(r'"seconds":[^,}]*|made\d+|(?<=rmqctl-old-)\d+', "", out).splitlines())
+        if name == "import":
+            return text, kept_of(to, parse_broker_conf(CONF))
+        held = [[_queues(one), _items(one)] for one in (root, to)]
+        return text, held, {one.partition("-old-")[0] for one in os.listdir(root)}
+
+    started = time.monotonic()
+    expected = outcome(begin())
+    usual = time.monotonic() - started
+    for _ in range(20):
+        to, killed = begin(), kill(cluster, session, chance, usual)
+        assert outcome(to) == expected
+        if killed:
+            return
+    pytest.fail("it was always over before an executor could be killed")
+
+
+def kill(cluster: Cluster, session: Session, chance: random.Random, usual: float) -> set[int]:
+    """Kills up to two executors at some moments of a command that usually takes so many seconds.
+
+    A task is tried four times, and an executor that dies counts as its failure.
+    """
+    killed: set[int] = set()
+    while len(killed) < 2:
+        time.sleep(chance.random() * usual / 2)
+        busy = wait_until(
+            lambda: session.is_answered() or set(cluster.executors(busy=True)) - killed,
+            session.process,
+        )
+        if session.is_answered():
+            break
+        one = chance.choice(sorted(busy))
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            break  # Its application is over.
+        killed.add(one)
+    return killed
+
+
+def _line(number: int) -> dict[str, Any]:
+    body = f"{number} " + "x" * 100
+    place = {"topic": f"t{number % 7}", "queue_id": number % 3}
+    return place | {"body": body, "born_timestamp": number}
+
+
+def _queues(root: Path) -> object:
+    return golden_data.tree_content(root / "consumequeue")
+
+
+def _items(root: Path) -> object:
+    return golden_data.index_contents(root / "index") if (root / "index").exists() else None
 
 
 def _messages(root: Path, config: MessageStoreConfig) -> list[tuple[int, str, str]]:
