@@ -37,6 +37,8 @@ from tests.test_engine import test_scanner as logs
 #: Seconds of CPU time, which what else runs on the machine does not lengthen.
 LONGEST_CALL = 0.2
 FILE_SIZE = 40 << 20
+#: A store time (ms) without a finding, of which there would be one a record.
+NOW = 1_700_000_000_000
 
 
 class Timed:
@@ -90,7 +92,7 @@ def timed(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Timed:
 def small_records(body: bytes, properties: bytes, file_size: int) -> tuple[bytes, int]:
     """A file of records of one queue, and how long each of them is."""
     spec = {"topic": b"t", "body": body, "properties": properties, "sys_flag": 0, "v2": False,
-            "queue_id": 0, "queue_offset": 0, "store_timestamp": 1, "crc_error": 0}  # fmt: skip
+            "queue_id": 0, "queue_offset": 0, "store_timestamp": NOW, "crc_error": 0}  # fmt: skip
     record = np.frombuffer(logs.encode(0, spec), np.uint8)
     data = np.tile(record, (file_size // len(record) - 1, 1))
     numbers = np.arange(len(data), dtype=np.int64)
