@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.engine.files.filequeue import MappedFileQueue
+from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
@@ -199,37 +201,48 @@ def test_what_lies_behind_is_forgotten_unless_it_is_locked(tmp_path: Path) -> No
     mapped.close()
 
 
-def is_read_ahead(path: Path) -> bool:
-    """Whether the system reads ahead of what is looked at through the map of a file (``rr`` of
-    VmFlags: it does not)."""
-    is_file = False
+def is_read_ahead(mapped: MappedFile) -> bool:
+    """Whether the system reads ahead of what is looked at through a map (``rr`` of VmFlags: it does
+    not)."""
+    assert isinstance(mapped.buffer, mmap.mmap)
+    # By its address: the number of a file is another one there, where file systems lie on others.
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped.buffer))
+    is_here = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         first, *rest = line.split()
         if not first.endswith(":"):
-            # A range of addresses; a file's number stands before its name.
-            is_file = rest[3] == str(path.stat().st_ino)
-        elif is_file and first == "VmFlags:":
+            low, high = (int(place, 16) for place in first.split("-"))
+            is_here = low <= address < high
+        elif is_here and first == "VmFlags:":
             return "rr" not in rest
-    raise AssertionError(path)
+    raise AssertionError(mapped.path)
 
 
 def test_nothing_is_read_ahead_in_a_new_file(tmp_path: Path) -> None:
     """A disk that reads megabytes ahead had each new queue wait for that many zeros."""
     path = tmp_path / "file"
     mapped = MappedFile.create(tmp_path, path, FILE)
-    assert not is_read_ahead(path)
+    assert not is_read_ahead(mapped)
     mapped.reserve(0, FILE)
     mapped.touch(0, FILE)
-    assert is_read_ahead(path)
+    assert is_read_ahead(mapped)
     mapped.close()
     mapped = MappedFile.open_writable(tmp_path, path)
-    assert is_read_ahead(path)
+    assert is_read_ahead(mapped)
     mapped.close()
     unnamed = MappedFile.create_unnamed(tmp_path, tmp_path / "other", FILE, 0, False)
     if unnamed is not None:
         unnamed.give_name(tmp_path, b"", False)
-        assert not is_read_ahead(tmp_path / "other")
+        assert not is_read_ahead(unnamed)
         unnamed.close()
+
+
+def test_a_file_that_is_followed_by_another_is_read_ahead(tmp_path: Path) -> None:
+    """A server has it mapped for long, and consumers come to it when memory has let go of it."""
+    files = MappedFileQueueWriter(tmp_path, FILE, tmp_path)
+    maps = [files.append_file(start) for start in (0, FILE, 2 * FILE)]
+    assert [is_read_ahead(mapped) for mapped in maps] == [True, True, False]
+    files.close()
 
 
 def test_pages_of_a_range_come_at_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import errno
 import os
 from pathlib import Path
 
+from rmqctl.engine.files.advice import expect_readers
 from rmqctl.engine.files.dirty import Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import (
     FILE_NAME_DIGITS,
@@ -70,6 +71,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         nothing is left of it."""
         path = self._path_of_next(file_from_offset)
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
+        before = self._open.get(self._offsets[-1]) if self._offsets else None
         if ahead is None:
             mapped = MappedFile.create(
                 root,
@@ -88,6 +90,8 @@ class MappedFileQueueWriter(MappedFileQueue):
                 self._unsynced.pop(path, None)
                 mapped.close()
                 raise
+        if before is not None:
+            expect_readers(before.buffer)
         self._open.put(file_from_offset, mapped)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
