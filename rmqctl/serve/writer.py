@@ -170,8 +170,10 @@ class Writer:
 
 
 def keep_up(store: WritableStore, work: Upkeep) -> Upkept | Exception:
-    """What came of a work, or what it raised."""
+    """What came of a work, or what it raised. On a disk that has failed none is begun: it would
+    store the same again each time."""
     try:
+        store.writer.flusher.check_log()
         return work.work(store)
     except Exception as error:  # Told, or a bug: where the answer is given.
         return error

@@ -14,10 +14,12 @@ from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.record.message import MessageExtBrokerInner as Message
 from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.errors import CannotWrite
 from rmqctl.serve.ha.frames import FRAME, REPORT
 from rmqctl.serve.hasockets import has_unsent, sendable
+from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.frames import FrameReader, encode_frame
@@ -77,6 +79,18 @@ def test_a_file_that_speaks_of_messages_comes_behind_them(store: WritableStore) 
     assert "consumerOffset.json" in dialogue.files and store.writer.flusher.behind == 0
 
 
+def test_what_is_sent_to_a_disk_that_has_failed_is_not_stored(
+    store: WritableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is told so sends again, and all of it would be there after the next start."""
+    dialogue = Dialogue(Served.of(store))
+    assert is_sent(dialogue)
+    monkeypatch.setattr(logwriter, "sync_files", failing)
+    assert not is_sent(dialogue)
+    end = store.commit_log.write_offset
+    assert not is_sent(dialogue) and store.commit_log.write_offset == end
+
+
 def test_what_has_not_reached_a_disk_that_fails_is_the_last(
     store: WritableStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +106,31 @@ def test_what_has_not_reached_a_disk_that_fails_is_the_last(
     assert not is_sent(dialogue) and "Input/output error" in dialogue.troubles[0]
     pulled = dialogue.client().pull("orders", 0, 0)
     assert pulled is not None and b"last" in pulled.body
+
+
+@pytest.mark.parametrize("answers_first", [True, False])
+def test_nothing_is_delivered_to_a_disk_that_has_failed(
+    answers_first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start that follows would deliver it once more: what was is not written down."""
+    now = 1_700_000_000_000
+    store = WritableStore(tmp_path / "store", CONFIG, create=True, clock=lambda: now)
+    try:
+        served = Served.of(store, answers_first=answers_first)
+        dialogue = Dialogue(served, delivery=Delivery(store))
+        delayed = Message("orders", b"later", properties={"DELAY": "1"})
+        assert store.put_message(delayed).is_ok and store.put_message(delayed).is_ok
+        monkeypatch.setattr(logwriter, "sync_files", failing)
+        assert store.put_message(Message("orders", b"x"), flush=False).is_ok
+        with pytest.raises(CannotWrite):
+            store.flush_log()
+        now, end = now + 60_000, store.commit_log.write_offset
+        dialogue.wait(3000)
+        assert store.commit_log.write_offset == end
+        (told,) = dialogue.troubles
+        assert told.startswith("delayed messages: ") and "Input/output error" in told
+    finally:
+        store.abandon()
 
 
 def test_how_far_the_disk_is_behind_is_told(store: WritableStore) -> None:

@@ -44,9 +44,9 @@ def append_all(store: WritableStore, puts: Sequence[Put]) -> list[PutAnswer]:
     being stored. For the thread that writes."""
     flusher = store.writer.flusher
     try:
-        if flusher.answers_first:
-            # Once the disk has failed there is no later flush that would make up for it.
-            flusher.check_log()
+        # Once the disk has failed there is no later flush that would make up for it, and who is
+        # told so sends again.
+        flusher.check_log()
         answers = [_append(store, put) for put in puts]
         if any(one.stored for answer in answers if isinstance(answer, list) for one in answer):
             if flusher.answers_first:
