@@ -65,6 +65,18 @@ def test_a_flush_of_a_file_proves_nothing_of_the_next(tmp_path: Path, pooled: bo
     log.close()
 
 
+def test_a_flush_that_met_a_put_half_way_knows_its_time_later(tmp_path: Path) -> None:
+    """An offset is there before its time. Where nothing else is put, as on a quiet server, the
+    checkpoint would never tell of it."""
+    log = opened(tmp_path, PAGE)
+    append(log, 100, 10)
+    log.store_timestamp = 0
+    assert log.flush() and log.flushed_timestamp == 0
+    log.store_timestamp = 10
+    assert not log.flush() and log.flushed_timestamp == 10
+    log.close()
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "file"), [(9, 0), (10, 0), (11, 0), (20, 0), (21, 1), (30, 1), (31, 2), (99, 2)]
 )

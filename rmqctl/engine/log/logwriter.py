@@ -165,9 +165,7 @@ class CommitLogWriter(CommitLog):
             from rmqctl.engine.files.pagelock import munlock
 
             munlock(mapped.buffer)
-        fresh = self.files.find(following)
-        if fresh is None:
-            fresh = self._append_file(following)
+        fresh = self.files.find(following) or self._append_file(following)
         fresh.reserve(0, size)
         return fresh, 0
 
@@ -262,8 +260,7 @@ class CommitLogWriter(CommitLog):
         with self._commit_lock:
             if not self._write_buffers:
                 return False
-            timestamp, written = self.store_timestamp, self.write_offset
-            where = self._committed[0]
+            timestamp, written, where = self.store_timestamp, self.write_offset, self._committed[0]
             entry = self._entry_from(where)
             if entry is None or where >= written:
                 return False
@@ -320,6 +317,9 @@ class CommitLogWriter(CommitLog):
             if self.lost is not None:
                 raise OSError(*self.lost.args)
             readable, timestamp = self._reached()
+            if self.flushed_where == readable:
+                # Of a flush that met a put half-way the time was not known yet.
+                self.flushed_timestamp = max(self.flushed_timestamp, timestamp)
             entry = self._entry_from(self.flushed_where)
             if entry is None or self.flushed_where >= readable:
                 return False
