@@ -141,13 +141,25 @@ def test_a_query_reads_the_columns_that_it_names(
     )
     assert set(columns) == {"topic", "queue_id"}
     assert pairs.columns == ["topic", "queue_id"]
-    # What has all columns reads all of them, and so does what asks for one that it does without,
-    # or takes columns by number.
+    # A name may be written in capitals, and a column taken by its number.
+    columns, capitals = last(lambda m: m.select("TOPIC"))
+    assert (columns, capitals.columns) == (["topic"], ["TOPIC"])
+    number = every.index("queue_id")
+    columns, numbered = last(
+        lambda m: m.where(m.queue_id >= 0).select(m[number].alias("q"), "flag", "body_crc")
+    )
+    assert set(columns) == {"queue_id", "flag", "body_crc"}
+    named = scan(spark, held.places[0]).where("queue_id >= 0")
+    named = named.select("queue_id", "flag", "body_crc")
+    assert sorted(numbered.collect()) == sorted(named.collect())
+    # What has all columns reads all of them, and so does what asks for one that it does without.
     assert last(lambda m: m.where("topic = 'a'"))[0] == every
     columns, without = last(lambda m: m.withColumn("x", m.body).select("topic"))
     assert without.columns == ["topic"]
     _, renamed = last(lambda m: m.toDF(*(f"c{n}" for n in range(len(every)))).select("c0"))
     assert renamed.columns == ["c0"]
+    _, sought = last(lambda m: m.select(m[m.columns.index("body") - 1].alias("x")))
+    assert sought.columns == ["x"]
     with pytest.raises(UsageError, match="makes a DataFrame, and it made int"):
         held.query(lambda m: 1)  # type: ignore[arg-type, return-value]
     with pytest.raises(UsageError, match="no structure 'log': give one of commitlog, queue"):

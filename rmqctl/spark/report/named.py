@@ -23,10 +23,8 @@ def over_named_columns(
 
     It is called twice. What it makes of all columns stays where the plan is out of reach (Spark
     Connect), and where it cannot do with fewer: it asks for one that its plan does without, as
-    behind a condition that is false, or takes columns by their number.
+    behind a condition that is false.
     """
-    from pyspark.errors import PySparkException
-
     offered = [column.name for column in STRUCTURES[structure]]
     result = build(scanned(offered))
     named = named_columns(result)
@@ -35,15 +33,31 @@ def over_named_columns(
     # A count needs a column, too: a narrow one.
     wanted = [name for name in offered if name in named] or offered[:1]
     try:
-        narrow = build(scanned(wanted))
-    except PySparkException:
+        narrow = build(_in_their_places(scanned(wanted), offered))
+    except Exception:
+        # All columns were enough for it, so nothing else can be wrong than that some are not there.
         return result
     return narrow if narrow.schema == result.schema else result
 
 
+def _in_their_places(rows: DataFrame, offered: list[str]) -> DataFrame:
+    """Rows with something for each column that they lack, of a name that nobody asks for: who takes
+    columns by number gets the ones that are meant."""
+    from pyspark.sql import functions
+
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            functions.col(name) if name in there else functions.lit(None).alias(f"({name})")
+            for name in offered
+        )
+    )
+
+
 def named_columns(result: DataFrame) -> set[str] | None:
-    """Every column name in the optimised plan but those that the source only offers; None where
-    the plan is out of reach (Spark Connect)."""
+    """Every column name in the optimised plan, in small letters, for a query may write them as it
+    likes, but those that the source only offers; None where the plan is out of reach (Spark
+    Connect)."""
     frame = getattr(result, "_jdf", None)
     if frame is None:
         return None
@@ -62,5 +76,4 @@ def named_columns(result: DataFrame) -> set[str] | None:
         for attributes in named:
             names.update(attributes.apply(n).name() for n in range(attributes.size()))
         nodes += [children.apply(n) for n in range(children.size())]
-    output = result.columns
-    return names | set(output)
+    return {name.lower() for name in names.union(result.columns)}
