@@ -12,6 +12,7 @@ import pytest
 
 from formats.text import encode_properties
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.batchqueue import BatchConsumeQueue
 from rmqctl.engine.read.getbatch import INNER_BATCH, NEED_UNWRAP, inner_messages
 from rmqctl.engine.record.record import Record
 from rmqctl.engine.record.status import GetMessageStatus
@@ -101,6 +102,16 @@ def test_topics(cli: Cli, root: Path) -> None:
     assert told == (min(times), max(times))
     assert not row["without_queues"]
     assert (summary["queues"], summary["messages"]) == (4, 86)
+
+
+def test_topics_without_bytes_read_no_batch_queue(
+    cli: Cli, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for its first and last units."""
+    *rows, _ = call(cli, root, "topics").rows
+    monkeypatch.delattr(BatchConsumeQueue, "units")
+    *quick, _ = call(cli, root, "topics", "--no-bytes").rows
+    assert quick == [row | {"bytes": None} for row in rows]
 
 
 def test_what_a_retention_leaves(cli: Cli, root: Path) -> None:

@@ -133,7 +133,7 @@ def look_at_topic(
         batches = store.batch_queue(name, queue_id)
         if batches is not None:
             with closing(batches):
-                held = _with_batches(held, batches)
+                held = _with_batches(held, batches, sums_bytes)
         progress(done + more)
     config = None if listed.configs is None else listed.configs.get(name)
     row = topic_row(name, held, listed.configs is not None, config)
@@ -182,16 +182,17 @@ def _with(held: _Held, store: MessageStore, queue: ConsumeQueue, sums_bytes: boo
     )
 
 
-def _with_batches(held: _Held, queue: BatchConsumeQueue) -> _Held:
+def _with_batches(held: _Held, queue: BatchConsumeQueue, sums_bytes: bool) -> _Held:
     """The same with a batch queue, whose units tell times and sizes: each stands for a record."""
     times = [held.oldest, held.newest]
     if queue.first < queue.end:
         times += [queue.stored_at(queue.first), queue.stored_at(queue.end - 1)]
     known = [time for time in times if time is not None]
+    units = queue.units(queue.first, queue.end) if sums_bytes else ()
     return _Held(
         held.queues + 1,
         held.messages + max(queue.max_offset - queue.min_offset, 0),
-        held.size + sum(unit.size for _, unit in queue.units(queue.first, queue.end)),
+        held.size + sum(unit.size for _, unit in units),
         min(known, default=None),
         max(known, default=None),
     )
