@@ -45,7 +45,7 @@ VALUES: Row = {
     "flushDiskType": "ASYNC_FLUSH",
 }
 #: A dialogue is begun so often, until no client failed.
-TRIES = 4
+TRIES = 6
 PATIENCE = 120
 #: What a producer says of a half message, by the constants of the client → records that it makes.
 COMMIT, ROLLBACK, UNKNOWN = 1, 2, 3

@@ -313,7 +313,7 @@ func poll(asked *request) (any, error) {
 		return nil, err
 	}
 	consumers = append(consumers, receiver.(interface{ PersistConsumerOffset() error }))
-	rows := []map[string]any{}
+	rows, known := []map[string]any{}, map[string]bool{}
 	ctx, end := context.Background(), time.Now().Add(patience)
 	for len(rows) < asked.Count && time.Now().Before(end) {
 		got, err := receiver.Poll(ctx, time.Second)
@@ -324,7 +324,11 @@ func poll(asked *request) (any, error) {
 			return nil, err
 		}
 		for _, one := range got.GetMsgList() {
-			rows = append(rows, row(one))
+			// As above: a client that takes a queue up again begins where it has committed.
+			if !known[one.OffsetMsgId] {
+				known[one.OffsetMsgId] = true
+				rows = append(rows, row(one))
+			}
 		}
 		receiver.ACK(ctx, got, consumer.ConsumeSuccess)
 	}
