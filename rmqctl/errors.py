@@ -187,7 +187,7 @@ class CannotRead(RmqctlError):
 class NotAFile(CannotRead):
     """A directory, or another thing, in the place of a file."""
 
-    template = "cannot read {path}: {reason}. See what it is (`ls -ld`), and move it away."
+    template = "cannot read {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
 
 
 class CannotWrite(RmqctlError):

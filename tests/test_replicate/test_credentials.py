@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.errors import NotAFile
 from rmqctl.replicate.credentials import load_credentials
 from rmqctl.serve.errors import AccountsUnreadable
 from rmqctl.serve.state.accounts import load_accounts
@@ -109,3 +110,9 @@ def test_a_key_needs_its_file(tmp_path: Path) -> None:
     line = ["replicate", f"{LOCAL}:2", "--to", str(tmp_path / "copy"), "--access-key", "keeper"]
     refused = processes.run("rmqctl", *line)
     assert refused.returncode == 2 and "--acl-file" in refused.stderr
+
+
+def test_nobody_is_told_to_move_a_directory_that_was_named_for_a_file(tmp_path: Path) -> None:
+    with pytest.raises(NotAFile, match="not a regular file") as told:
+        load_credentials(tmp_path, None)
+    assert str(told.value).endswith("(`ls -ld`): a file belongs there.")
