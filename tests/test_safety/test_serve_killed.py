@@ -90,7 +90,7 @@ def test_what_was_answered_before_a_kill_is_there(
             assert run.stdout is not None
             port = int(json.loads(run.stdout.readline())["address"].rpartition(":")[2])
             senders = Senders(port, number, chance.randint(20, 400))
-            is_enough = senders.is_enough.wait(60)
+            is_enough = senders.is_enough.wait(600)
             run.kill()
             senders.join()
         assert is_enough
