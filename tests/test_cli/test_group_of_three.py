@@ -63,7 +63,7 @@ def test_consumers_get_what_is_committed(cli: Cli, member: Path) -> None:
 
 
 def test_who_reads_the_log_is_told_of_the_tail(cli: Cli, member: Path, tmp_path: Path) -> None:
-    said = f"{len(ALONE)} messages from offset {first_alone(member)} on are not known to be"
+    said = f"{len(ALONE)} messages from offset {first_alone(member)} on, not known to be"
     done = cli("walk", "commitlog", "--limit", "1", "--store", member)
     assert done.code == 0 and said in " ".join(done.err.split())
     output = tmp_path / "plain"

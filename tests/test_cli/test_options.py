@@ -21,6 +21,7 @@ OWN_MEANING = {
     ("backup create", "--output"),  # A directory, a file, or a URL of one.
     ("export", "--format"),  # Of the files that it writes.
     ("replicate", "--to"),  # A copy, which no variable may name by accident.
+    ("serve", "--flush"),  # A server does not end soon, so not "none".
     ("replicate", "--keep"),  # How much of the copy; of `demo` where.
 }
 #: Old names, which go on.
