@@ -102,7 +102,7 @@ public final class Bench {
     }
 
     private void load() throws Exception {
-        engine = Engine.create(root.toString(), request.getAsJsonObject("config"));
+        engine = Engine.atItsOwnPace(root.toString(), request.getAsJsonObject("config"), false);
         if (!engine.store.load()) {
             throw new IllegalStateException("the engine does not load the store");
         }
