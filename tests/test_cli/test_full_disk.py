@@ -16,7 +16,7 @@ from rmqctl.engine.record.record import Record
 from tests.test_cli.conftest import CONFIG, Cli, Done
 from tests.test_cli.test_transaction import HALF, OP, half
 from tests.test_safety.support import assert_clean
-from tests.test_safety.test_disk_full import Disk
+from tests.test_safety.test_disk_full import ASKS, Disk
 
 COUNT = 6
 
@@ -39,12 +39,17 @@ def in_queue(root: Path, topic: str) -> list[Record]:
 
 
 def on_a_full_disk(
-    cli: Cli, at: int, line: list[Any], root: Path, ends: bool = False
+    cli: Cli,
+    at: int,
+    line: list[Any],
+    root: Path,
+    ends: bool = False,
+    asks: tuple[str, ...] = ASKS,
 ) -> tuple[Done, bool]:
     """Runs a command whose ``at``-th allocation fails, and all behind it; whether it had one. When
     it ``ends`` there is room again as soon as the store is closed."""
     with pytest.MonkeyPatch.context() as patched:
-        disk = Disk(patched, at, errno.ENOSPC)
+        disk = Disk(patched, at, errno.ENOSPC, asks)
         if ends:
             real = MessageStore.close
 
@@ -72,11 +77,14 @@ def test_every_allocation_of_an_ended_transaction_may_fail(
     action: str, ends: bool, cli: Cli, tmp_path: Path
 ) -> None:
     seen: Counter[str] = Counter()
-    for at in range(1, 400):
-        root = tmp_path / str(at)
-        offsets = put(root, [half(number) for number in range(COUNT)])
+    # The first chunk that is reserved is the log's. Among all questions its place moves by one: an
+    # open writes the checkpoint when its times have moved on.
+    places = [(1, ("posix_fallocate",)), *((at, ASKS) for at in range(1, 400))]
+    for number, (at, asks) in enumerate(places):
+        root = tmp_path / str(number)
+        offsets = put(root, [half(one) for one in range(COUNT)])
         line = ["transaction", action, *offsets]
-        done, failed = on_a_full_disk(cli, at, line, root, ends)
+        done, failed = on_a_full_disk(cli, at, line, root, ends, asks)
         if not failed or (ends and not done.code):
             assert done.code == 0
             break
@@ -97,8 +105,7 @@ def test_every_allocation_of_an_ended_transaction_may_fail(
         assert_clean(root, CONFIG)
     else:
         raise AssertionError("the run never ends")
-    # A machine that is busy may not come to the second: nothing is put behind what failed.
-    assert seen.keys() & {"CREATE_MAPEDFILE_FAILED", "SERVICE_NOT_AVAILABLE"}
+    assert "SERVICE_NOT_AVAILABLE" in seen
 
 
 def body_of(root: Path, record: Record) -> bytes:
