@@ -171,7 +171,7 @@ def test_a_rebuild(properties: bytes, timed: Timed, tmp_path: Path) -> None:
     assert timed.calls > 10 and timed.longest < LONGEST_CALL
 
 
-#: Bytes of a log, CPU seconds after which each command is in the middle of it, and CPU seconds after
+#: Bytes of a log, CPU seconds after which each command is in the middle of it, and after
 #: which an interrupted one must have ended.
 LONG_LOG, IN_THE_MIDDLE, SOON = 256 << 20, 0.04, 0.3
 #: It counts its own time: who looks from outside may be too late on a machine that is busy.
