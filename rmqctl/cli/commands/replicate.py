@@ -267,7 +267,8 @@ class _Told:
                 f"log begins at {event.min_offset}."
             )
         elif isinstance(event, events.Lost):
-            settings.note(f"note: {event.reason} It is tried again each 5 seconds.")
+            reason = event.reason.removesuffix(".")
+            settings.note(f"note: {reason}. It is tried again each 5 seconds.")
         elif isinstance(event, events.Unanswered):
             settings.note(f"note: the files of config/ have not come: {event.reason}")
         else:
