@@ -97,6 +97,8 @@ class Server:
         self.connections = 0
         #: Told when messages were stored.
         self.stored: list[Callable[[], None]] = []
+        #: What keeps files of ``config/`` from being written, by their names.
+        self._unwritten: dict[str, str] = {}
         self._peers: dict[int, _Peer] = {}
         self._handshakes = Handshakes(int(_HANDSHAKE_SECONDS * 1000))
         self._readers = Readers(self._looked)
@@ -268,11 +270,19 @@ class Server:
             result = cast("Upkept | Exception", answer)
             self.take(0, lambda: self.broker.upkept(work, result, now()))
         elif isinstance(answer, Exception):
-            self.trouble(f"{work.name} is not written: {answer}")
+            self._tell_once(work.name, f"{work.name} is not written: {answer}")
             self.broker.not_persisted(work.name)
+        else:
+            self._unwritten.pop(work.name, None)
         if isinstance(work, Append | Upkeep):
             for tell in self.stored:
                 tell()
+
+    def _tell_once(self, name: str, text: str) -> None:
+        """A disk may be full for a night, and its files are tried again each five seconds."""
+        if self._unwritten.get(name) != text:
+            self._unwritten[name] = text
+            self.trouble(text)
 
     def _looked(self, job: Job, result: object) -> None:
         number = job.request.channel.number

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import resource
 import socket
 import ssl
@@ -20,6 +22,7 @@ from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.serve import sockets
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.errors import CannotListen, TlsUnusable
+from rmqctl.serve.events import Persist
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.sockets import Server
@@ -112,6 +115,22 @@ def test_clients_are_answered_and_led_to_where_they_came(run: Callable[[Test], l
         assert server.connections == 2
 
     assert run(dialogue) == []
+
+
+def test_a_file_that_is_not_written_is_told_once(run: Callable[[Test], list[str]]) -> None:
+    """It is tried each five seconds, and a disk is full for a night."""
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        work = Persist("consumerOffset.json", "{}")
+        full, failing = (OSError(n, os.strerror(n)) for n in (errno.ENOSPC, errno.EIO))
+        for answer in (full, full, None, full, failing, failing):
+            server.written(work, answer)
+
+    assert [text.rpartition("] ")[2] for text in run(dialogue)] == [
+        "No space left on device",
+        "No space left on device",
+        "Input/output error",
+    ]
 
 
 def test_a_pull_that_waits_is_answered_at_the_stop(run: Callable[[Test], list[str]]) -> None:
