@@ -105,7 +105,10 @@ class Producer(Client):
         self._left = count
         self._sent = 0
         self.acked: dict[bytes, tuple[int, int, int]] = {}
+        #: Likewise those that come later: where each waits in the log, by body.
+        self.delayed: dict[bytes, int] = {}
         self._body = b""
+        self._is_delayed = False
 
     def next_request(self) -> RemotingCommand | None:
         if not self._left:
@@ -114,10 +117,12 @@ class Producer(Client):
         self._sent += 1
         filler = b"." * self.world.chance.choice((1, 100, 700))
         self._body = f"{self.name}-{self._sent}".encode() + filler
+        self._is_delayed = self.world.chance.random() < 0.2
+        delay = f"\2DELAY\1{self.world.chance.choice((1, 2))}" if self._is_delayed else ""
         fields = {
             "a": "p", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "f": "0", "g": "5", "h": "0",
             "e": str(self.world.chance.randrange(QUEUES)), "j": "0",
-            "i": f"KEYS\1k{self._sent % 5}\2TAGS\1a",
+            "i": f"KEYS\1k{self._sent % 5}\2TAGS\1a{delay}",
         }  # fmt: skip
         return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=self._body)
 
@@ -127,7 +132,10 @@ class Producer(Client):
             # Behind the broker's address.
             physical_offset = int(fields["msgId"][16:], 16)
             place = int(fields["queueId"]), int(fields["queueOffset"]), physical_offset
-            self.acked[self._body] = place
+            if self._is_delayed:
+                self.delayed[self._body] = physical_offset
+            else:
+                self.acked[self._body] = place
             if self.server.master.is_sync:
                 # Some slave had it on disk before this was said.
                 assert self.server.master.acked > 0
@@ -135,6 +143,7 @@ class Producer(Client):
     def forget(self, safe_to: int) -> None:
         """Messages that were not on disk when the power failed: they may be there or not."""
         self.acked = {body: place for body, place in self.acked.items() if place[2] < safe_to}
+        self.delayed = {body: place for body, place in self.delayed.items() if place < safe_to}
 
 
 class Consumer(Client):

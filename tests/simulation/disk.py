@@ -33,6 +33,8 @@ class Disk:
         self.is_full = False
         #: Whether the next force fails, and whether the machine stops at it.
         self.fails_next = self.stops_next = False
+        #: Told of each file that was forced to disk.
+        self.on_synced: list[Callable[[Path], None]] = []
         self._durable: dict[int, bytes] = {}
 
     def synced(self, descriptor: int) -> None:
@@ -46,6 +48,16 @@ class Disk:
         status = os.fstat(descriptor)
         with open(f"/proc/self/fd/{descriptor}", "rb") as file:
             self._durable[status.st_ino] = file.read(status.st_size)
+        for tell in self.on_synced:
+            tell(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    def contents(self, path: Path) -> tuple[bytes, bytes]:
+        """A file as it is read now, and as it is on disk; empty without one."""
+        try:
+            inode, now = path.stat().st_ino, path.read_bytes()
+        except FileNotFoundError:
+            return b"", b""
+        return now, self._durable.get(inode, b"").ljust(len(now), b"\0")
 
     def allocated(self) -> None:
         if self.is_full:

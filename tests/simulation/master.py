@@ -12,11 +12,15 @@ from rmqctl.engine.messagestore import WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite, RmqctlError
 from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Send, Trouble
+from rmqctl.serve.events import Upkeep, Upkept
 from rmqctl.serve.ha.holding import Held, Holding
 from rmqctl.serve.ha.master import Master
 from rmqctl.serve.hasockets import has_unsent, read_frame, sendable
+from rmqctl.serve.processors.delivery import Delivery
 from rmqctl.serve.processors.put import append_all, keep
 from rmqctl.serve.processors.request import Served
+from rmqctl.serve.writer import keep_up
+from tests.simulation import ondisk
 from tests.simulation.disk import Disk, PowerLoss
 from tests.simulation.machine import Machine, opened
 from tests.simulation.world import End, Link, World
@@ -85,8 +89,9 @@ class Server(Machine):
         self.safe_to = 0
         self.config = replace(CONFIG, broker_role="SYNC_MASTER" if is_sync else "ASYNC_MASTER")
         self.peers: dict[tuple[bool, int], _Peer] = {}
-        self._works: list[Append | Persist] = []
+        self._works: list[Append | Persist | Upkeep] = []
         self._slaves = 0
+        disk.on_synced.append(self._synced)
         #: Told of each store that was opened.
         self.on_start: list[Callable[[], None]] = []
 
@@ -102,7 +107,7 @@ class Server(Machine):
         except BaseException:
             self.store.abandon()
             raise
-        self.broker = Broker(served)
+        self.broker = Broker(served, Delivery(self.store))
         self.master = Master(
             lambda: sendable(self.store), self.store.commit_log.file_size, self.config
         )
@@ -113,6 +118,9 @@ class Server(Machine):
         self.after(500, self._tick)
         if self.answers_first:
             self.after(100, self._flush_log)
+
+    def _synced(self, path: Path) -> None:
+        ondisk.check(self.disk, path, self.config.mapped_file_size_consume_queue)
 
     def end(self) -> None:
         self.safe_to = self.store.commit_log.flushed_where
@@ -163,6 +171,9 @@ class Server(Machine):
 
     def _tick(self) -> None:
         self.do(self.broker.tick(self.world.now))
+        if self.world.chance.random() < 0.3:
+            # Each five seconds else, of a run's six with faults.
+            self.do(self.broker.unsaved())
         queues = self.store.writer.flusher.flush_consume_queue
         if self.world.chance.random() < 0.3 and not self._flushes(queues.finish):
             return
@@ -199,7 +210,7 @@ class Server(Machine):
                     peer.close()
             elif isinstance(event, Job):
                 self.after(self.world.chance.choice((0, 1, 3)), lambda job=event: self._look(job))  # type: ignore[misc]
-            elif isinstance(event, Append | Persist):
+            elif isinstance(event, Append | Persist | Upkeep):
                 if not self._works:
                     self.after(self.world.chance.choice((0, 2, 9)), self._write)
                 self._works.append(event)
@@ -218,10 +229,13 @@ class Server(Machine):
         """What the writer's thread does: one flush for all that waits."""
         works, self._works = self._works, []
         answers: dict[int, Any] = {}
+        kept: list[tuple[Upkeep, Upkept | Exception]] = []
         try:
             for work in works:
                 if isinstance(work, Persist):
                     self._persist(work)
+                elif isinstance(work, Upkeep):
+                    kept.append((work, keep_up(self.store, work)))
             puts = [work for work in works if isinstance(work, Append)]
             stored = append_all(self.store, [work.put for work in puts])
             answers = {id(work): answer for work, answer in zip(puts, stored, strict=True)}
@@ -229,11 +243,14 @@ class Server(Machine):
             self.world.tell("server: the power fails in a flush")
             self.crash(power=True)
             return
-        if any(isinstance(answer, Exception) for answer in answers.values()):
-            self.world.tell(f"server: {[a for a in answers.values() if isinstance(a, Exception)]}")
+        told = [*answers.values(), *(result for _, result in kept)]
+        if errors := [one for one in told if isinstance(one, Exception)]:
+            self.world.tell(f"server: {errors}")
             self.had_error = True
 
         def answered() -> None:
+            for upkeep, result in kept:
+                self.do(self.broker.upkept(upkeep, result, self.world.now))
             for work in puts:
                 self.do(self.broker.finished(work, answers[id(work)], self.world.now))
 

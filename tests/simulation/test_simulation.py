@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.state.persist import persist
+from rmqctl.engine.write.storeflusher import StoreFlusher
+from rmqctl.serve.processors.delivery import Delivery
+from rmqctl.serve.processors.put import Upkept
 from tests import seeds
+from tests.simulation import master, ondisk
 from tests.simulation.disk import Disk
 from tests.simulation.run import Failed, simulate
 
@@ -48,7 +55,55 @@ def test_a_disk_that_forgets_what_was_forced_is_noticed(
             synced(disk, descriptor)
 
     monkeypatch.setattr(Disk, "synced", forget)
+    # By what is lost alone.
+    monkeypatch.setattr(ondisk, "check", lambda *what: None)
     assert any("is lost" in failure(seed, tmp_path) for seed in range(40))
+
+
+def _forgets_before_offsets(patch: pytest.MonkeyPatch) -> None:
+    """What ``keep`` forces to disk before a group's offsets are."""
+    patch.setattr(master, "keep", lambda store, name, text: persist(store.root, name, text))
+
+
+def _forgets_before_delay_offsets(patch: pytest.MonkeyPatch) -> None:
+    deliver = Delivery.deliver
+
+    def delivers(delivery: Delivery, store: WritableStore) -> Upkept:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(WritableStore, "flush_log", lambda store: None)
+            return deliver(delivery, store)
+
+    patch.setattr(Delivery, "deliver", delivers)
+
+
+def _writes_the_checkpoint_early(patch: pytest.MonkeyPatch) -> None:
+    """With the time of what is stored, and not of what is on disk."""
+    flush = StoreFlusher._flush_queues
+
+    def flushes(flusher: StoreFlusher, least_pages: int) -> None:
+        flusher._advance(physic=flusher._log.store_timestamp)
+        flush(flusher, least_pages)
+
+    patch.setattr(StoreFlusher, "_flush_queues", flushes)
+
+
+@pytest.mark.parametrize(
+    ("plant", "noticed"),
+    [
+        (_forgets_before_offsets, "a group's offset"),
+        (_forgets_before_delay_offsets, "the delay offsets are ahead"),
+        (_writes_the_checkpoint_early, "is ahead of the log"),
+    ],
+)
+def test_what_is_said_too_early_is_noticed(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    noticed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where no loss of power comes to show it."""
+    plant(monkeypatch)
+    assert any(noticed in failure(seed, tmp_path) for seed in range(60))
 
 
 def failure(seed: int, base: Path) -> str:
