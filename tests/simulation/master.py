@@ -116,6 +116,7 @@ class Server(Machine):
         for tell in self.on_start:
             tell()
         self.after(500, self._tick)
+        self.after(50, self._save)
         if self.answers_first:
             self.after(100, self._flush_log)
 
@@ -171,15 +172,17 @@ class Server(Machine):
 
     def _tick(self) -> None:
         self.do(self.broker.tick(self.world.now))
-        if self.world.chance.random() < 0.3:
-            # Each five seconds else, of a run's six with faults.
-            self.do(self.broker.unsaved())
         queues = self.store.writer.flusher.flush_consume_queue
         if self.world.chance.random() < 0.3 and not self._flushes(queues.finish):
             return
         for number in self.master.silent(self.world.now):
             self.peers[True, number].close()
         self.after(500, self._tick)
+
+    def _save(self) -> None:
+        """Offsets, which are written each five seconds else, of a run's six with faults."""
+        self.do(self.broker.unsaved())
+        self.after(self.world.chance.choice((50, 200, 1000)), self._save)
 
     def _flush_log(self) -> None:
         """ASYNC_FLUSH."""
