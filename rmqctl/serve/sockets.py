@@ -192,6 +192,8 @@ class Server:
         await self._readers.drain(_LAST_SECONDS)
         # What was sent is stored and answered, however long the disk takes.
         await self._writer.drain()
+        # What is not written now is not tried again.
+        self._unwritten.clear()
         self.do(self.broker.unsaved())
         await self._writer.drain()
         self._writer.end()

@@ -59,8 +59,13 @@ def fill(disk: Path, leave: int = 0) -> Path:
     descriptor = os.open(filler, os.O_RDWR | os.O_CREAT)
     status = os.statvfs(disk)
     size = max(status.f_bavail * status.f_frsize - leave, 0)
-    if size:
-        os.posix_fallocate(descriptor, 0, size)
+    while size:
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            break
+        except OSError:
+            # Some file systems take blocks for what was written a while ago, and for the file.
+            size = max(size - status.f_frsize, 0)
     os.close(descriptor)
     return filler
 

@@ -225,9 +225,10 @@ def test_a_server_that_ends_while_its_disk_is_full(
         assert_refused(client.send(250))
         client.commit(5)
         code = server.stop(number)
-    assert code == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert code == (1 if number == signal.SIGTERM else -signal.SIGKILL)
     assert (root / "abort").exists() == (number == signal.SIGKILL)
     if number == signal.SIGTERM:
+        assert "consumerOffset.json is not written" in server.told
         # What no file could take is printed.
         (told,) = [row for row in server.rows if row["type"] == "committed_offset"]
         assert (told["group"], told["stored_offset"], told["committed_offset"]) == (GROUP, None, 5)

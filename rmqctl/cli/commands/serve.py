@@ -59,6 +59,7 @@ class _Place(NamedTuple):
     ],
     exits={
         0: "stopped by SIGTERM",
+        1: "likewise; offsets of groups could not be written, and are printed",
         4: "the store is in use by a broker, or cannot be written",
         6: "groups would consume again: say --offsets-beyond-end",
         130: "stopped with Ctrl-C",
@@ -218,10 +219,7 @@ async def _serve(
     served = broker.served
     sys.setswitchinterval(_SWITCH_INTERVAL)
     server = Server(
-        broker,
-        lambda text: settings.note(f"note: {text}"),
-        make_room(),
-        settings.detail,
+        broker, lambda text: settings.note(f"note: {text}"), make_room(), settings.detail
     )
     address = await server.listen(*place.listen, has_vip_port=place.has_vip_port, tls=place.tls)
     slaves = None if ha is None else await _feed_slaves(server, ha, address)
@@ -259,7 +257,10 @@ async def _serve(
         requests=server.broker.requests,
         committed_offsets=len(rows),
     )
-    return 130 if stopped_by[:1] == [signal.SIGINT] else 0
+    if stopped_by[:1] == [signal.SIGINT]:
+        return 130
+    # Whoever starts a broker next has to know what the disk did not take.
+    return int(bool(rows) and served.store.writable)
 
 
 async def _feed_slaves(server: Server, ha: HaOptions, address: str) -> HaServer:
