@@ -51,8 +51,7 @@ class InternalError(RmqctlError):
 
 
 class ReadersDisagree(InternalError):
-    """What the scanner takes for the end of a run of records is a record to the walk, or the other
-    way round."""
+    """What is the end of a run of records to the scanner is a record to the walk, or vice versa."""
 
     template = (
         "a bug in rmqctl: scanner and walk disagree on what stands at physical offset "
@@ -106,15 +105,6 @@ class BrokerConfError(UsageError):
     """A ``broker.conf`` that cannot be read as one."""
 
     template = "{path}: {reason}. Give the broker's own file, lines of `name=value`."
-
-
-class BrowserMissing(UsageError):
-    """``browse`` without its library."""
-
-    template = (
-        "browse needs the package textual, {least} or later; found: {found}. Install it: "
-        "`{install}`."
-    )
 
 
 class KernelMissing(UsageError):
@@ -197,6 +187,12 @@ class CannotWrite(RmqctlError):
     )
 
 
+class NoFileToWrite(CannotWrite):
+    """:class:`NotAFile`, where something was to be written."""
+
+    template = "cannot write {path}: {reason}. See what it is (`ls -ld`): a file belongs there."
+
+
 class CannotWriteThere(CannotWrite):
     """A place that takes no file of ours, whatever the system would say."""
 
@@ -206,7 +202,7 @@ class CannotWriteThere(CannotWrite):
 class SymbolicLinkRefused(RmqctlError):
     template = (
         "{path} is a symbolic link, and writers do not follow links inside a store. "
-        "Put the real directory there (or bind-mount it), then try again."
+        "Put what it stands for there (or bind-mount it), then try again."
     )
 
 
@@ -250,8 +246,7 @@ class DamagedStore(RmqctlError):
 
 
 class QueueHasHole(DamagedStore):
-    """A queue of a store that was stopped cleanly, which a start would cut
-    (``ConsumeQueue#recover``)."""
+    """A queue that a start would cut after a clean stop, too (``ConsumeQueue#recover``)."""
 
     template = (
         "queue {queue_id} of topic {topic!r} has no unit at queue offset {queue_offset}, and units "
@@ -398,3 +393,7 @@ class ConfigFileUnreadable(RmqctlError):
         "{path}, line {line}, column {column}: {reason}. "
         "`rmqctl config check` compares the files of config/ with their .bak copies."
     )
+
+
+class NotAConfigFile(ConfigFileUnreadable):
+    template = NotAFile.template

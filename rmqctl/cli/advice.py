@@ -292,12 +292,12 @@ COMMANDS: dict[str, Command | Callable[[Finding], Command | None] | None] = {
 
 def command_of(found: Finding) -> Command | None:
     """What is next about a finding; None where there is nothing to type."""
-    from rmqctl.operations.verify import CODES
+    from rmqctl.operations.verify import CODES, findings
     from rmqctl.operations.verify.latercodes import ROCKSDB_ANEW
 
     if found.advice == ROCKSDB_ANEW:
         return _FILES_OF_ROCKSDB
-    if found.advice != CODES[found.code].advice:
+    if found.advice not in (CODES[found.code].advice, findings.NO_FILE_ADVICE):
         return None  # A finding with other advice than its code's is of another state.
     known = COMMANDS[found.code]
     return known if known is None or isinstance(known, Command) else known(found)

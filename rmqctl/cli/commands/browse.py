@@ -11,10 +11,19 @@ from rmqctl.cli.command import command as make
 from rmqctl.cli.options import store_options
 from rmqctl.cli.settings import Settings
 from rmqctl.cli.types import OFFSET, QUEUE_ID
-from rmqctl.errors import BrowserMissing, UsageError
+from rmqctl.errors import UsageError
 
 #: What the extra ``tui`` asks for.
 _LEAST_MAJOR = 8
+
+
+class BrowserMissing(UsageError):
+    """``browse`` without its library."""
+
+    template = (
+        "browse needs the package textual, {least} or later; found: {found}. Install it: "
+        "`{install}`."
+    )
 
 
 @make(

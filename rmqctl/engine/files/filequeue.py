@@ -13,9 +13,7 @@ from typing import NamedTuple
 from formats.constants import LONG_MAX
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.opencache import OpenCache
-from rmqctl.engine.files.paths import (
-    scan_names,
-)
+from rmqctl.engine.files.paths import NOT_REGULAR, scan_names
 from rmqctl.errors import CannotRead, FileLengthContradiction, NotAFile
 
 FILE_NAME_DIGITS = 20
@@ -70,6 +68,10 @@ class MappedFileQueue:
             path = directory / name
             try:
                 status = path.stat()
+            except FileNotFoundError:
+                if not path.is_symlink():
+                    continue  # A broker's retention has removed it meanwhile.
+                status = path.lstat()
             except OSError as error:
                 raise CannotRead(path=str(path), reason=error.strerror) from error
             if stat.S_ISREG(status.st_mode):
@@ -120,7 +122,7 @@ class MappedFileQueue:
             if drops_empty and entry == self.empty_last:
                 continue
             if entry.size < 0:
-                raise NotAFile(path=str(entry.path), reason="it is not a regular file")
+                raise NotAFile(path=str(entry.path), reason=NOT_REGULAR)
             raise FileLengthContradiction(
                 path=str(entry.path),
                 found=entry.size,

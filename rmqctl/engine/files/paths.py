@@ -19,6 +19,7 @@ from rmqctl.engine.files.unfinished import BESIDE, check_not_amid_repair
 from rmqctl.errors import (
     CannotRead,
     CannotWrite,
+    NoFileToWrite,
     NotAFile,
     NotAStore,
     StoreNotFound,
@@ -44,6 +45,9 @@ LOCK = "lock"
 TIMER_WHEEL = "timerwheel"
 TIMER_LOG = "timerlog"
 TIMER_CHECKPOINT = "config/timercheck"
+
+#: What stands where a file belongs and is none, in all words about it.
+NOT_REGULAR = "it is not a regular file"
 
 _FILE_NAME_BYTES = 255
 
@@ -84,7 +88,7 @@ def check_writable(root: Path) -> None:
     """Refuses what a writer would only stumble over later.
 
     :raises SymbolicLinkRefused: a part of the store is a link.
-    :raises CannotWrite: something else stands in place of ``checkpoint`` or ``abort``.
+    :raises NoFileToWrite: something else stands in place of ``lock``, ``checkpoint`` or ``abort``.
     :raises RepairUnfinished: a repair was cut off.
     """
     check_not_amid_repair(root)
@@ -92,8 +96,8 @@ def check_writable(root: Path) -> None:
         path = root / name
         if path.is_symlink():
             raise SymbolicLinkRefused(path=str(path))
-        if name in (ABORT, CHECKPOINT) and path.exists() and not path.is_file():
-            raise CannotWrite(path=str(path), reason="it is not a regular file")
+        if name in (LOCK, ABORT, CHECKPOINT) and path.exists() and not path.is_file():
+            raise NoFileToWrite(path=str(path), reason=NOT_REGULAR)
 
 
 def local_path(place: str) -> str:
@@ -163,7 +167,7 @@ def open_for_reading(path: Path | str) -> int:
         raise CannotRead(path=str(path), reason=error.strerror) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise NotAFile(path=str(path), reason="it is not a regular file")
+        raise NotAFile(path=str(path), reason=NOT_REGULAR)
     return descriptor
 
 
@@ -187,7 +191,7 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
             made = True
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise CannotWrite(path=str(path), reason="it is not a regular file")
+            raise NoFileToWrite(path=str(path), reason=NOT_REGULAR)
         if made:
             os.fsync(directory)
         return descriptor
@@ -336,6 +340,8 @@ def _open_directory(parent: int, name: str, create: bool, durable: bool) -> int:
 
 def writing_error(path: Path | str, error: OSError) -> Exception:
     """The error of rmqctl that stands for what the system said of a write."""
+    if error.errno == errno.EISDIR:
+        return NoFileToWrite(path=str(path), reason=NOT_REGULAR)
     if error.errno == errno.ELOOP:
         return SymbolicLinkRefused(path=str(path))
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,6 +98,7 @@ class _Rehearsal:
 
     def _load(self) -> None:
         is_clean = self.outcome.is_clean
+        _check_openable(self.root / paths.LOCK)
         if self.as_5:
             _check_wheel(self.root / paths.TIMER_WHEEL)
         why = "there is no abort: the last stop was clean" if is_clean else "abort is there"
@@ -313,13 +315,23 @@ def _read_checkpoint(path: Path) -> Checkpoint:
     try:
         with path.open("rb") as file:
             data = file.read(_CHECKPOINT.size)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
+        _check_openable(path)
         data = b""
-    except IsADirectoryError as error:
-        raise StartFails("checkpoint: a directory, not a file") from error
     except OSError as error:
         raise CannotRead(path=str(path), reason=error.strerror) from error
     return Checkpoint._make(_CHECKPOINT.unpack(data.ljust(_CHECKPOINT.size, b"\0")))
+
+
+def _check_openable(path: Path) -> None:
+    """``RandomAccessFile`` opens a file, and makes one where a link leads to none.
+
+    :raises StartFails: a directory stands there, or none where the link leads.
+    """
+    if path.is_dir():
+        raise StartFails(f"{path.name}: a directory, not a file")
+    if path.is_symlink() and not Path(os.path.realpath(path)).parent.is_dir():
+        raise StartFails(f"{path.name}: a link to no directory")
 
 
 def _index_header(path: Path) -> IndexHeader:

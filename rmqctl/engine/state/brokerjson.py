@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.engine.files.paths import open_for_reading
-from rmqctl.errors import ConfigFileUnreadable
+from rmqctl.engine.files.paths import NOT_REGULAR, open_for_reading
+from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
 
 CONFIG = "config"
 BACKUP = ".bak"
@@ -105,11 +105,12 @@ def read_text(path: Path) -> str:
     """The text of one file. :raises FileNotFoundError: there is none; others as :func:`read`."""
     if not os.path.lexists(path):
         raise FileNotFoundError(path)
-    with suppress(OSError):  # Opening tells of those.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigFileUnreadable(
-                path=str(path), line=1, column=1, reason="it is not a regular file"
-            )
+    try:
+        is_file = stat.S_ISREG(path.stat().st_mode)
+    except OSError as error:  # Opening tells of others than a link that leads nowhere.
+        is_file = not isinstance(error, FileNotFoundError)
+    if not is_file:
+        raise NotAConfigFile(path=str(path), line=1, column=1, reason=NOT_REGULAR)
     with os.fdopen(open_for_reading(path), "rb") as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:

@@ -14,7 +14,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from rmqctl.engine.files.paths import parent_directory
+from rmqctl.engine.files.paths import NOT_REGULAR, parent_directory
 from rmqctl.engine.state.brokerjson import BACKUP, CONFIG
 
 _TEMPORARY = ".tmp"
@@ -49,7 +49,7 @@ def _content(directory: int, name: str) -> bytes | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
+            raise IsADirectoryError(errno.EISDIR, NOT_REGULAR)
         return file.read()
 
 
@@ -89,5 +89,5 @@ def _status(directory: int, name: str) -> os.stat_result | None:
     if stat.S_ISLNK(status.st_mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        raise IsADirectoryError(errno.EISDIR, NOT_REGULAR)
     return status

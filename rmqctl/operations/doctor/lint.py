@@ -34,6 +34,7 @@ from rmqctl.operations.verify.directories import (
     check_log_files,
     check_queue_files,
     check_queue_size,
+    check_state_files,
     check_topic_directory,
     shown,
 )
@@ -148,6 +149,7 @@ class _Lint:
             yield finding("unclean-shutdown", path=paths.ABORT)
         if is_amid_repair(self.root):
             yield finding("repair-unfinished", path=REPAIR)
+        yield from check_state_files(self.root)
         yield from self._checkpoint()
         for name in paths.scan_names(self.root):
             if name.startswith(_DLEDGER):
@@ -162,8 +164,10 @@ class _Lint:
         except FileNotFoundError:
             yield finding("checkpoint-missing", path=paths.CHECKPOINT)
             return
-        if path.is_dir() or size != CHECKPOINT_FILE_SIZE:
-            is_short = path.is_file() and size < CHECKPOINT_FILE_SIZE
+        if not path.is_file():
+            yield finding("unreadable-file", path=paths.CHECKPOINT, found=paths.NOT_REGULAR)
+        elif size != CHECKPOINT_FILE_SIZE:
+            is_short = size < CHECKPOINT_FILE_SIZE
             code = "checkpoint-unreadable" if is_short else "file-length-mismatch"
             expected = {"expected": CHECKPOINT_FILE_SIZE, "found": size, "position": 0}
             yield finding(code, path=paths.CHECKPOINT, **expected)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.engine.files import paths
 from rmqctl.engine.messagestore import MessageStore, system_clock
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.rehearsal.model import Deleted, Outcome, QueueState, Step
@@ -288,6 +289,8 @@ def next_words(done: Simulation) -> tuple[str, ...] | None:
     or runs. ``{salvaged}`` and ``{plan}`` stand for names that are free."""
     if done.outcome.is_in_use:
         return None
+    if (done.outcome.reason or "").startswith((f"{paths.LOCK}:", f"{paths.CHECKPOINT}:")):
+        return ("verify",)  # Which says what to look at: no repair moves these away.
     if done.messages_lost:
         return "salvage", "--output", "{salvaged}", "--dry-run"
     if not done.is_harmless:

@@ -9,6 +9,7 @@ from rmqctl.engine.files import paths
 from rmqctl.engine.state import brokerjson
 from rmqctl.errors import RmqctlError
 from rmqctl.operations.repair import model
+from rmqctl.operations.verify.directories import LEADS_NOWHERE
 from rmqctl.operations.verify.findings import SALVAGED
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ class Mending:
         path = found.path or ""
         # A name that only does not fit the sizes may be a file of the log by other sizes.
         if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
+            return None
+        if found.found == LEADS_NOWHERE:
             return None
         if path == paths.CONSUME_QUEUE:
             return (model.REBUILD_QUEUES,)

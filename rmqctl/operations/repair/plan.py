@@ -110,7 +110,8 @@ def _findings(
         if isinstance(found, Finding):
             yield found
     for found in lint(store.root, config, LintSummary()):
-        if found.code in LINT_CODES or found.path == paths.CHECKPOINT:
+        is_of_both = found.code in ("unreadable-file", "symbolic-link")
+        if found.code in LINT_CODES or (found.path == paths.CHECKPOINT and not is_of_both):
             yield found
     yield from check(store, ConfigSummary())
 

@@ -19,7 +19,7 @@ from rmqctl.engine.state.topicconfig import (
     needs_no_config,
     number,
 )
-from rmqctl.errors import ConfigFileUnreadable
+from rmqctl.errors import ConfigFileUnreadable, NotAConfigFile
 from rmqctl.operations.verify.directories import check_is_directory, check_queue_size
 from rmqctl.operations.verify.findings import CODES, Finding, Tally, finding
 
@@ -158,7 +158,8 @@ class _Check:
         try:
             value = files.read(self._directory / name, duplicates)
         except ConfigFileUnreadable as error:
-            where = f"line {error.line}, column {error.column}: {error.reason}"
+            at = f"line {error.line}, column {error.column}: "
+            where = f"{'' if isinstance(error, NotAConfigFile) else at}{error.reason}"
             bad = finding(code, path=path, expected="a broker's JSON", found=where)
             return _Parsed(None, True, [bad])
         self._summary.files += value is not None

@@ -11,8 +11,14 @@ from rmqctl.engine.files.filequeue import FILE_NAME_DIGITS
 from rmqctl.engine.index.indexservice import is_index_name
 from rmqctl.engine.settings.filesizes import LEAST_QUEUE_FILE_SIZE, is_too_small
 from rmqctl.engine.state.laterversions import is_of_5
-from rmqctl.operations.verify.findings import INFO, Finding, finding
+from rmqctl.operations.verify.findings import ERROR, INFO, WARNING, Finding, finding
 
+#: Of a link in a file's place, which may be on a disk that is not mounted.
+LEADS_NOWHERE = "a link that leads nowhere"
+_MOUNT = (
+    "Keep the broker down, and see where it leads (`ls -l`): mount that disk, or bring the file "
+    "back. Where it is nobody's, remove the link."
+)
 _DELETED = "A broker of 5.x deletes it when it starts, and so does the next command that writes."
 
 
@@ -32,6 +38,7 @@ def check_directories(
         if (root / name).is_symlink():
             yield finding("symbolic-link", path=name)
         yield from check_is_directory(root, name)
+    yield from check_state_files(root)
     of_log = log_directories or (root / paths.COMMIT_LOG,)
     for directory in of_log:
         yield from check_log_files(root, directory, log_size, of_log)
@@ -56,6 +63,20 @@ def check_is_directory(root: Path, name: str) -> Iterator[Finding]:
     if os.path.lexists(path) and not path.is_dir():
         what = "a file" if path.is_file() else "no regular file"
         yield finding("not-a-directory", path=name, expected="a directory", found=what)
+
+
+def check_state_files(root: Path) -> Iterator[Finding]:
+    """Links in place of ``lock``, ``abort`` and ``checkpoint``, and what is no file there; what is
+    no checkpoint, who reads it says. A broker opens the lock before all else, and has no use for
+    what the mark of a start is."""
+    for name in (paths.LOCK, paths.ABORT, paths.CHECKPOINT):
+        path = root / name
+        if path.is_symlink():
+            yield finding("symbolic-link", path=name)
+        if name != paths.CHECKPOINT and path.exists() and not path.is_file():
+            severity = ERROR if name == paths.LOCK else WARNING
+            found = paths.NOT_REGULAR
+            yield finding("unreadable-file", path=name, found=found, severity=severity)
 
 
 def check_queue_size(size: int) -> Iterator[Finding]:
@@ -118,7 +139,9 @@ def _check_files(
         if not os.path.lexists(path):
             continue  # A broker's retention has removed it meanwhile.
         is_offset = len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
-        if not is_offset or not path.is_file():
+        if is_offset and path.is_symlink() and not path.exists():
+            yield _foreign(root, path, LEADS_NOWHERE)._replace(advice=_MOUNT)
+        elif not is_offset or not path.is_file():
             yield _foreign(root, path, "no file offset" if path.is_file() else "not a regular file")
         else:
             for found in _check_length(root, path, size):

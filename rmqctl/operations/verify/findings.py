@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rmqctl.engine.files.paths import NOT_REGULAR
 from rmqctl.operations.verify.codes import ERROR, INFO, LOG_CODES, SALVAGED, WARNING, Code
 from rmqctl.operations.verify.compactioncodes import COMPACTION_CODES
 from rmqctl.operations.verify.configcodes import CONFIG_CODES
@@ -42,6 +43,9 @@ CODES: dict[str, Code] = (
     | LINT_CODES
     | CONFIG_CODES
 )
+
+#: Advice of ``unreadable-file`` where the system would read it, were it a file.
+NO_FILE_ADVICE = "See what it is: a file belongs there. Move away what is nobody's."
 
 
 class Finding(NamedTuple):
@@ -81,6 +85,8 @@ def finding(code: str, **fields: object) -> Finding:
         "structure": known.structure,
         "advice": known.advice,
     }
+    if code == "unreadable-file" and fields.get("found") == NOT_REGULAR:
+        values["advice"] = NO_FILE_ADVICE
     for name, value in fields.items():
         values[name] = (
             str(value) if name in ("expected", "found", "path") and value is not None else value

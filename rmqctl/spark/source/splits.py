@@ -22,7 +22,7 @@ from rmqctl.engine.log.times import may_hold
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.queue.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.engine.record.record import Damage
-from rmqctl.errors import CannotRead, RmqctlError
+from rmqctl.errors import NotAFile, RmqctlError
 from rmqctl.spark.remote import remote
 from rmqctl.spark.remote.urls import shown
 from rmqctl.spark.session.staging import is_remote
@@ -109,7 +109,7 @@ def _plan_log(store: MessageStore, settings: ReadSettings, bounds: Bounds) -> It
     log = store.commit_log
     for entry in log.files.irregular:
         if entry.size < 0:
-            error = CannotRead(path=str(entry.path), reason="it is not a regular file")
+            error = NotAFile(path=str(entry.path), reason=paths.NOT_REGULAR)
             yield Split(str(store.root), problem=str(error))
     first, low = _places_before(store, bounds)
     last = log.files.end_offset

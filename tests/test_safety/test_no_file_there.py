@@ -1,0 +1,164 @@
+"""A directory, a device, a pipe or a link to nothing where a store has a file: the same words from
+every command, and a step that helps."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from rmqctl.errors import NoFileToWrite, NotAFile
+from tests.test_cli.conftest import Cli, cli, state, store
+
+__all__ = ["cli", "store"]  # Fixtures of another directory.
+
+NO_FILE = "it is not a regular file"
+STEP = "See what it is (`ls -ld`): a file belongs there."
+PUT = ("put", "--topic", "orders", "--body", "x")
+
+
+def place(path: Path, kind: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        if os.geteuid():
+            pytest.skip("only root makes devices")
+        os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
+    else:
+        path.symlink_to("/nowhere/at/all")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
+@pytest.mark.parametrize("name", ["lock", "abort", "checkpoint"])
+def test_writers_say_what_a_reader_says(name: str, kind: str, cli: Cli, store: Path) -> None:
+    path = place(store / name, kind)
+    before = state(store)
+    for line in (PUT, ("flush",), ("clean", "--yes"), ("checkpoint", "set", "--computed", "--yes")):
+        done = cli(*line, store=store)
+        assert done.code == 5, (line, done.err)
+        does = "read" if line[0] == name else "write"
+        assert f"cannot {does} {path}: {NO_FILE}. {STEP}" in done.err
+        assert "free space" not in done.err and "owner" not in done.err
+    assert state(store) == before
+
+
+def test_the_words_for_reading_and_writing_are_the_same() -> None:
+    reading, writing = (
+        str(one(path="there", reason=NO_FILE)).replace("write", "read")
+        for one in (NotAFile, NoFileToWrite)
+    )
+    assert reading == writing == f"cannot read there: {NO_FILE}. {STEP}"
+
+
+@pytest.mark.parametrize("command", ["verify", "lint"])
+@pytest.mark.parametrize("kind", ["directory", "fifo", "device"])
+@pytest.mark.parametrize(
+    ("name", "severity"), [("lock", "error"), ("abort", "warning"), ("checkpoint", "error")]
+)
+def test_findings_name_it_and_do_not_send_to_its_rights(
+    name: str, severity: str, kind: str, command: str, cli: Cli, store: Path
+) -> None:
+    path = place(store / name, kind)
+    done = cli(command, "--format", "ndjson", store=store)
+    assert done.code == 1
+    (found,) = [row for row in done.rows if row.get("code") == "unreadable-file"]
+    assert (found["path"], found["found"], found["severity"]) == (name, NO_FILE, severity)
+    assert "rights" not in found["advice"] and "a file belongs there" in found["advice"]
+    assert found["command"] == f"ls -ld {path}"
+    assert "file-length-mismatch" not in done.out
+
+
+@pytest.mark.parametrize("command", ["verify", "lint"])
+@pytest.mark.parametrize("name", ["lock", "abort", "checkpoint"])
+def test_links_that_no_writer_follows_are_named(
+    name: str, command: str, cli: Cli, store: Path
+) -> None:
+    place(store / name, "link")
+    done = cli(command, "--format", "ndjson", store=store)
+    assert done.code == 1
+    assert [row["path"] for row in done.rows if row.get("code") == "symbolic-link"] == [name]
+    done = cli(*PUT, store=store)
+    assert done.code == 5 and "Put what it stands for there" in done.err
+
+
+@pytest.mark.parametrize("version", ["4.9.3", "5.3.3"])
+@pytest.mark.parametrize("kind", ["directory", "link"])
+@pytest.mark.parametrize("name", ["lock", "checkpoint"])
+def test_no_broker_starts_on_it_and_what_is_next_names_it(
+    name: str, kind: str, version: str, cli: Cli, store: Path
+) -> None:
+    """``DefaultMessageStore``'s constructor opens ``lock``, ``StoreCheckpoint``'s its file."""
+    place(store / name, kind)
+    done = cli("simulate-start", "--as", version, "--format", "ndjson", store=store)
+    assert done.code == 1
+    summary = done.rows[-1]
+    assert summary["starts"] is False and summary["reason"].startswith(f"{name}: a ")
+    assert summary["command"].startswith(f"rmqctl verify --store {store}")
+
+
+def test_a_link_to_a_lock_that_can_be_made_keeps_no_broker_from_starting(
+    cli: Cli, store: Path
+) -> None:
+    (store / "lock").unlink()
+    (store / "lock").symlink_to(store.parent / "elsewhere")
+    assert cli("simulate-start", store=store).code == 0
+
+
+def test_repair_leaves_it_and_says_so_once(cli: Cli, store: Path) -> None:
+    place(store / "checkpoint", "directory")
+    plan = store.parent / "plan.json"
+    done = cli("repair", "--plan", str(plan), "--format", "ndjson", store=store)
+    assert [row["code"] for row in done.rows if row["type"] == "left"] == ["unreadable-file"]
+    assert done.rows[-1]["steps"] == 0
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "link"])
+def test_a_file_of_config_that_is_none_has_no_line(kind: str, cli: Cli, store: Path) -> None:
+    path = place(store / "config/topics.json", kind)
+    done = cli("topics", store=store)
+    assert done.code == 5
+    assert f"cannot read {path}: {NO_FILE}. {STEP}" in done.err and "line 1" not in done.err
+    done = cli("config", "check", "--format", "ndjson", store=store)
+    assert done.code == 1
+    (found,) = [row for row in done.rows if row.get("code") == "config-unreadable"]
+    assert found["found"] == NO_FILE
+    assert done.rows[-1]["type"] == "summary"
+
+
+@pytest.mark.parametrize("kind", ["directory", "link"])
+@pytest.mark.parametrize("of", ["commitlog", "consumequeue/orders/0"])
+def test_info_goes_on_whatever_stands_in_place_of_a_file(
+    of: str, kind: str, cli: Cli, store: Path
+) -> None:
+    """One that cannot be mapped is as irregular as one of a wrong length."""
+    name = f"{of}/{min(os.listdir(store / of))}"
+    place(store / name, kind)
+    done = cli("info", "--format", "ndjson", store=store)
+    assert done.code == 0, done.err
+    assert f"{name}: not a regular file" in done.rows[0]["irregular"]
+    assert cli("topics", store=store).code == 0
+    done = cli(*PUT, store=store)
+    assert done.code == 5 and STEP in done.err
+
+
+@pytest.mark.parametrize("of", ["commitlog", "consumequeue/orders/0"])
+def test_a_link_to_a_disk_that_is_not_mounted_is_not_moved_away(
+    of: str, cli: Cli, store: Path
+) -> None:
+    name = f"{of}/{min(os.listdir(store / of))}"
+    place(store / name, "link")
+    done = cli("lint", "--format", "ndjson", store=store)
+    (found,) = [row for row in done.rows if row.get("code") == "foreign-file"]
+    assert (found["path"], found["found"]) == (name, "a link that leads nowhere")
+    assert "mount that disk" in found["advice"] and found["command"] is None
+    plan = store.parent / "plan.json"
+    done = cli("repair", "--plan", str(plan), "--format", "ndjson", store=store)
+    steps = [row for row in done.rows if row["type"] == "step"]
+    assert not [step for step in steps if step["path"] == name]
