@@ -140,7 +140,9 @@ class Settings(NamedTuple):
         if names:
             self.note(
                 f"note: this broker keeps its configuration in {_some(names)}, which is not read: "
-                "what the JSON files of config/ say may be long out of date."
+                "what the JSON files of config/ say may be long out of date. Ask a running broker "
+                "with mqadmin; of a store with its queues in RocksDB `rmqctl rebuild queues "
+                "--to-file-queues --in-place` makes these files anew, too."
             )
 
     def note_queues(self, store: MessageStore) -> None:

@@ -32,7 +32,7 @@ _QUOTED, _BLANK = re.compile(r"`[^`]*`"), "\0"
 #: end of a longer one.
 _LONGEST_MESSAGE, _KEPT_OF_MESSAGE = 2000, 400
 #: Rows whose ``size`` is that of files.
-_OF_FILES = ("disk", "file")
+_OF_FILES = ("disk", "file", "fleet_store", "summary")
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 #: From here on a size is shown in larger units than bytes.
 _LONG_NUMBER = 10_000

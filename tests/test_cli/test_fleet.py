@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,3 +197,25 @@ def test_stores_may_be_files_as_urls(stores: dict[str, Path], cli: Cli) -> None:
         done = cli("fleet", "stats", "--stores", url, *NDJSON)
         assert done.code == 0, done.err
         assert by_store(done.rows)["sound"]["path"] == str(root)
+
+
+def test_a_table_of_the_fleet_has_no_size_to_be_counted_in_digits(cli: Cli, store: Path) -> None:
+    done = cli("fleet", "du", "--stores", str(store), "--format", "table")
+    (told,) = [line for line in done.out.splitlines() if line.startswith("summary: ")]
+    size = re.search(r" size=([^,]*),", told)
+    assert size and re.fullmatch(r"[0-9.]+ [KMG]iB", size[1]), told
+
+
+def test_state_keeps_what_has_left_the_list_and_speaks_of_the_list_alone(
+    cli: Cli, store: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow")
+    other = tmp_path / "other"
+    shutil.copytree(store, other)
+    line = ("fleet", "du", "--state", str(tmp_path / "state"), "--format", "ndjson", "--stores")
+    assert cli(*line, str(store), "--stores", str(other)).rows[-1]["stores"] == 2
+    done = cli(*line, str(store))
+    assert [row["path"] for row in done.rows[:-1]] == [str(store)]
+    assert (done.rows[-1]["stores"], done.rows[-1]["kept"]) == (1, 1)
+    assert len(list((tmp_path / "state/du").glob("*.parquet"))) == 2
+    assert cli(*line, str(other)).rows[-1]["kept"] == 1

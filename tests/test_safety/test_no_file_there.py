@@ -162,3 +162,14 @@ def test_a_link_to_a_disk_that_is_not_mounted_is_not_moved_away(
     done = cli("repair", "--plan", str(plan), "--format", "ndjson", store=store)
     steps = [row for row in done.rows if row["type"] == "step"]
     assert not [step for step in steps if step["path"] == name]
+
+
+def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) -> None:
+    missing = str(store.parent / "none")
+    line = ("serve", "--read-only", "--listen", "127.0.0.1:0", "--acl-file", missing)
+    done = cli(*line, store=store)
+    assert done.code == 2
+    assert f"{missing}: there is no such file. Give a plain_acl.yml" in done.err
+    done = cli("repair", "--apply", missing, store=store)
+    assert done.code == 5
+    assert "there is no such file" in done.err and "`rmqctl repair --plan FILE`" in done.err

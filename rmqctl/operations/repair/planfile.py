@@ -13,7 +13,7 @@ from typing import Any
 from formats.constants import INT_MAX, LONG_MAX
 from rmqctl.engine.files import paths
 from rmqctl.engine.state import brokerjson
-from rmqctl.errors import CannotRead, ConfigFileUnreadable, OutputExists
+from rmqctl.errors import ConfigFileUnreadable, OutputExists
 from rmqctl.operations.repair.errors import PlanUnreadable
 from rmqctl.operations.repair.model import ACTIONS, CUT_TAIL, QUARANTINE, Plan, Premises, Step
 
@@ -81,7 +81,7 @@ def read_plan(path: Path) -> Plan:
         raise PlanUnreadable(path=str(path), reason=where) from None
     if value is None:
         if not path.exists():
-            raise CannotRead(path=str(path), reason="there is no such file")
+            raise PlanUnreadable(path=str(path), reason="there is no such file")
         raise PlanUnreadable(path=str(path), reason="it is empty")
     try:
         _check_texts(value)

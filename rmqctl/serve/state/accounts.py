@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -190,7 +191,7 @@ class Accounts:
 def load_accounts(path: Path) -> Accounts:
     """The accounts of a ``plain_acl.yml``.
 
-    :raises AccountsUnreadable: it is none, or there is no package that reads YAML.
+    :raises AccountsUnreadable: there is none, it is none, or no package reads YAML.
     :raises CannotRead: the system refuses.
     """
     return read_yaml(path, accounts_of)
@@ -208,6 +209,8 @@ def read_yaml(
 
         reason = f"to read it the package PyYAML is needed: `{install_command('serve')}`"
         raise refused(path=str(path), reason=reason) from None
+    if not os.path.lexists(path):
+        raise refused(path=str(path), reason="there is no such file")
     with open(open_for_reading(path), "rb") as file:
         data = file.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
