@@ -177,6 +177,8 @@ class RowWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._sink.interrupted()
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
 

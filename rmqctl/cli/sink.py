@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import stat
 import sys
 from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 #: Bytes that are gathered before stdout gets them.
 _BUFFER_BYTES = 1 << 16
+#: What a pipe takes at once or not at all.
+_PIECE_BYTES = select.PIPE_BUF
+#: How long an interrupted command waits for who reads.
+_PATIENCE_SECONDS = 1.0
 
 
 class Sink:
@@ -32,6 +38,8 @@ class Sink:
         self._out: IO[bytes] = sys.stdout.buffer
         self._pieces: list[bytes] = []
         self._size = 0
+        self._is_interrupted = False
+        self._is_waited_for = not self.is_terminal and _is_pipe(self._out)
         #: Called before anything is printed on a terminal.
         self.before_output: Callable[[], None] | None = None
 
@@ -43,6 +51,11 @@ class Sink:
 
     def line(self, text: str) -> None:
         self.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+    def interrupted(self) -> None:
+        """From now on nobody is waited for who does not read: what is still to be said may be
+        lost, and the command ends."""
+        self._is_interrupted = True
 
     def flush(self) -> None:
         """Hands everything to the reader. What another writer prints to the same terminal may
@@ -58,13 +71,40 @@ class Sink:
         self._pieces.clear()
         self._size = 0
         try:
-            self._out.write(data)
-            self._out.flush()
+            if self._is_interrupted and self._is_waited_for:
+                _write_to_reader(self._out, data)
+            else:
+                self._out.write(data)
+                self._out.flush()
+        except KeyboardInterrupt:
+            if self._is_waited_for:
+                silence_stdout()  # Nobody knows how much of the block was written.
+            raise
         except BrokenPipeError:
             raise
         except OSError as error:
             silence_stdout()
             raise CannotWrite(path="standard output", reason=error.strerror) from error
+
+
+def _is_pipe(out: IO[bytes]) -> bool:
+    """Whether writing may wait for who reads."""
+    try:
+        mode = os.fstat(out.fileno()).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def _write_to_reader(out: IO[bytes], data: bytes) -> None:
+    """Writes as long as somebody reads; the rest goes nowhere. A pipe that can be written to takes
+    a piece without waiting."""
+    for start in range(0, len(data), _PIECE_BYTES):
+        if not select.select([], [out], [], _PATIENCE_SECONDS)[1]:
+            silence_stdout()
+            return
+        out.write(data[start : start + _PIECE_BYTES])
+        out.flush()
 
 
 def silence_stdout() -> None:

@@ -270,7 +270,8 @@ def test_a_reader_does_not_wait_for_the_put_lock(tmp_path: Path) -> None:
         held, let_go = threading.Event(), threading.Event()
 
         def put_for_ever() -> None:
-            with store.writer._putter.locked():
+            putter = store.writer._putter
+            with putter.lock, putter.alone, putter:
                 held.set()
                 let_go.wait()
 

@@ -34,6 +34,7 @@ from rmqctl.engine.state.checkpoint import read_checkpoint
 from rmqctl.engine.write import storewriter
 from rmqctl.engine.write.bulk import PlainMessage
 from rmqctl.engine.write.flags import RunningFlag, RunningFlags
+from rmqctl.engine.write.put import MessagePutter
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.errors import TopicNotAllowed
 from tests.test_engine.test_messagestore import SMALL, is_clean
@@ -854,3 +855,34 @@ def test_nothing_of_an_interrupted_batch_comes_back(
         assert store.max_offset == end
         queue = store.consume_queue("T", 0)
         assert queue is not None and queue.max_offset == storewriter._FEW_SINGLES + 2
+
+
+@pytest.mark.parametrize("by_kernel", [False, True])
+def test_an_interrupt_at_the_very_end_of_a_put_holds_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_kernel: bool
+) -> None:
+    """Python may raise it before the first line of ``__exit__``."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with opened(tmp_path / "store") as store:
+        for _ in range((storewriter._FEW_SINGLES + 2) * by_kernel):
+            assert store.put_message(Message("T", b"a")).is_ok
+        before = store.max_offset
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(MessagePutter, "__exit__", interrupted)
+            store.put_batch([Message("T", b"b")])
+        assert store.max_offset > before
+        assert store.put_batch([Message("T", b"c")]).is_ok
+        assert store.put_message(Message("T", b"d")).is_ok
+        other = threading.Thread(target=store.put_message, args=(Message("T", b"e"),), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive()
+        queue = store.consume_queue("T", 0)
+        assert queue is not None
+        last = range(queue.max_offset - 4, queue.max_offset)
+        found = [store.get_message("T", 0, offset).records[0] for offset in last]
+        assert [store.body(one) for one in found] == [b"b", b"c", b"d", b"e"]
+    assert is_clean(tmp_path / "store")

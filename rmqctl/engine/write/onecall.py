@@ -98,7 +98,7 @@ class OneCallPutter:
             self._form = self._putter.form
         answer = self._stored(message, waits)
         if type(answer) is int:
-            with self._putter.locked():
+            with self._putter.lock, self._putter.alone, self._putter:
                 return self._put_carefully(message, waits, answer)
         result: PutMessageResult = answer
         return result

@@ -6,6 +6,7 @@ then, under it, place, queue offsets and store.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from time import perf_counter
 
@@ -126,31 +127,34 @@ class MessagePutter:
         #: Next queue offset of each queue that was put to, light queues included.
         self.topic_queue_table: dict[tuple[str, int], int] = {}
         self._dispatcher = context.derived.dispatcher
-        self._tail, self._lock = context.tail, context.lock
+        self._tail, self.lock = context.tail, context.lock
+        self._alone = threading.Lock()
         self.before_append = before_append
         #: Since when a put holds the lock; 0: none does, for all that is known.
         self.begin_time_in_lock = 0.0
         self._lmq_queues: set[str] | None = None
 
-    def locked(self) -> MessagePutter:
-        """Holds the put lock, and the time since when, in a ``with``."""
-        return self
+    @property
+    def alone(self) -> threading.Lock:
+        """Who appends does it ``with putter.lock, putter.alone, putter``: both locks are C's, and
+        no interrupt leaves them held. :raises RuntimeError: this thread is amid a bulk."""
+        if self._alone.locked():
+            raise RuntimeError(_AMID_A_BULK)
+        return self._alone
 
     def __enter__(self) -> None:
-        """:raises RuntimeError: this thread holds it, and is in the middle of a bulk."""
-        self._lock.acquire()
-        if self.begin_time_in_lock:
-            self._lock.release()
-            raise RuntimeError(_AMID_A_BULK)
+        if self.begin_time_in_lock:  # An interrupt came as the one before ended.
+            self._doubt()
         self.begin_time_in_lock = perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            if kind is not None and self._tail.doubt():
-                self.topic_queue_table.clear()  # The queues know, when all is dispatched.
-        finally:
-            self.begin_time_in_lock = 0.0
-            self._lock.release()
+        if kind is not None:
+            self._doubt()
+        self.begin_time_in_lock = 0.0
+
+    def _doubt(self) -> None:
+        if self._tail.doubt():
+            self.topic_queue_table.clear()  # The queues know, when all is dispatched.
 
     @property
     def tail(self) -> CatchUp:
@@ -167,7 +171,7 @@ class MessagePutter:
     def is_os_page_cache_busy(self) -> bool:
         """Whether a put has held the lock for too long (``isOSPageCacheBusy``)."""
         begin = self.begin_time_in_lock
-        if not begin:
+        if not begin or not self._alone.locked():
             return False
         held = (perf_counter() - begin) * 1000
         return self.config.os_page_cache_busy_time_out_mills < held < _NOT_IN_LOCK
@@ -176,14 +180,8 @@ class MessagePutter:
 
     def check(self, message: MessageExtBrokerInner) -> EncodedMessage | PutMessageResult:
         """:func:`check_message`, with the number of light queues."""
-        return check_message(
-            message,
-            self.config,
-            self._dispatcher,
-            self.log.file_size,
-            self.form,
-            check_lmq=self._check_lmq,
-        )
+        given = self.config, self._dispatcher, self.log.file_size, self.form
+        return check_message(message, *given, check_lmq=self._check_lmq)
 
     @property
     def _room(self) -> int:
@@ -194,7 +192,7 @@ class MessagePutter:
         there the limit has no effect on a put."""
         if not self.config.enable_lmq:
             return None
-        with self._lock:
+        with self.lock:
             if self._lmq_queues is None:
                 names = paths.scan_names(self.queues.directory)
                 self._lmq_queues = {n for n in names if n.startswith(constants.LMQ_PREFIX)}

@@ -136,7 +136,7 @@ class StoreWriter:
         """Gets the kernel's ways ready, where there is one: once, whoever asks for it."""
         from rmqctl.engine.write.single import kernel_ways
 
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             if self._is_quick_made or self.is_shutdown:
                 return
             self._is_quick_made = True
@@ -164,7 +164,7 @@ class StoreWriter:
         self, quick: QuickPutter, message: MessageExtBrokerInner
     ) -> PutMessageResult | None:
         """Appends and dispatches under the lock; None: the message is to be put as any other."""
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             appended = None if self.is_shutdown else quick.append(message)
             if appended is None:
                 return None
@@ -194,7 +194,7 @@ class StoreWriter:
         self, batches: BatchPutter, messages: Sequence[Message]
     ) -> PutMessageResult | None:
         """Appends and dispatches under the lock; None: the batch is to be put as any other."""
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             appended = None if self.is_shutdown else batches.append(messages)
             if appended is None:
                 return None
@@ -212,7 +212,7 @@ class StoreWriter:
         whole = [one for one in checked if isinstance(one, EncodedMessage)]
         if batch and len(whole) < len(checked):
             return [one for one in checked if isinstance(one, PutMessageResult)][:1]
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             if self.is_shutdown and (unable := self.check_store_status()) is not None:
                 return [unable] * answers
             if batch:
@@ -252,7 +252,7 @@ class StoreWriter:
     def _append_bulk(self, appender: BulkAppender, flush: bool) -> Bulk:
         """One bulk: appended and dispatched under the lock, then flushed."""
         begin = perf_counter()
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             if self.is_shutdown:
                 return appender.refused(self.check_store_status())
             bulk = appender.fill()
@@ -279,7 +279,7 @@ class StoreWriter:
         from rmqctl.engine.write.replica import append_piece
 
         try:
-            with self._putter.locked():
+            with self._lock, self._putter.alone, self._putter:
                 self.flusher.before_append(piece.first_timestamp)
                 begins = not self._log.files.entries
                 append_piece(self._log, piece)
@@ -384,7 +384,7 @@ class StoreWriter:
         :raises CannotWrite: the disk failed; ``abort`` stays, unless only the checkpoint is not the
             newest.
         """
-        with self._putter.locked():
+        with self._lock, self._putter.alone, self._putter:
             self.is_shutdown = True
         self.flusher.shutdown()
         is_clean = self.running_flags.is_writeable and not self._tail.is_due

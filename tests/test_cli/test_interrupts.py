@@ -1,0 +1,79 @@
+"""Ctrl-C ends a command at once, also where nobody reads what it prints."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli.conftest import store
+
+__all__ = ["store"]
+
+PAGE = 4096
+#: A run in the background ignores Ctrl-C, and hands that down.
+START = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rmqctl.__main__ import main; main()"
+)
+
+
+def waits_to_write(process: subprocess.Popen[bytes], pipe: int) -> bool:
+    """Whether the pipe is full, and the process asleep."""
+    inside = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, inside)
+    state = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return inside[0] == PAGE and state == "S"
+
+
+@pytest.mark.parametrize("form", ["ndjson", "table", "csv"])
+@pytest.mark.parametrize("line", [("walk", "commitlog"), ("verify",)], ids=["rows", "findings"])
+def test_one_ctrl_c_is_enough_where_nobody_reads(
+    store: Path, line: tuple[str, ...], form: str
+) -> None:
+    if line == ("verify",):
+        for queue in (store / "consumequeue/orders").iterdir():
+            for file in queue.iterdir():  # Units of no message, one finding each.
+                file.write_bytes(bytes(19) + b"\1" + file.read_bytes()[20:])
+        for number in range(200):
+            (store / "commitlog" / f"foreign-{number}").touch()
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PAGE)
+    whole = [sys.executable, "-c", START, *line, "--format", form, "--store", str(store)]
+    with subprocess.Popen(whole, stdout=writing, stderr=subprocess.PIPE) as process:
+        os.close(writing)
+        asleep = 0
+        while asleep < 3:
+            assert process.poll() is None
+            asleep = asleep + 1 if waits_to_write(process, reading) else 0
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+        assert process.stderr is not None and process.stderr.read() == b""
+    os.close(reading)
+
+
+def test_what_was_found_is_still_told_to_who_reads(store: Path) -> None:
+    """The interrupt comes between two findings, and the pipe is read."""
+    (store / "commitlog/foreign").touch()
+    stop = (
+        "import os; from rmqctl.operations import verify as v; from rmqctl.cli import findings; "
+        "add = findings.FindingsReport.add; "
+        "findings.FindingsReport.add = lambda *a, **k: (add(*a, **k), os.kill(os.getpid(), 2)); "
+    )
+    code = START.replace("from rmqctl.__main__", stop + "from rmqctl.__main__")
+    whole = [sys.executable, "-c", code, "verify", "--format", "table", "--store", str(store)]
+    done = subprocess.run(whole, capture_output=True, timeout=60)
+    assert done.returncode == 130
+    assert b"not finished; so far 1 error: foreign-file" in done.stdout
