@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
-from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index
 from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
@@ -344,6 +345,26 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterat
             process.terminate()
         for process in (*made.workers, master):
             process.wait(200)
+
+
+#: Of :func:`large_store`.
+LARGE_CONF = "mappedFileSizeCommitLog=524288\nmaxHashSlotNum=1000\nmaxIndexNum=6001\n"
+LARGE_MESSAGES = 12_000
+
+
+@pytest.fixture(scope="session")
+def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that takes a cluster of two cores some seconds: parts of half a mebibyte."""
+    root = tmp_path_factory.mktemp("large") / "store"
+    with MessageStore(root, parse_broker_conf(LARGE_CONF), writable=True, create=True) as store:
+        messages = (
+            MessageExtBrokerInner(
+                f"t{n % 7}", b"%d" % n + b"x" * 100, n % 3, properties={"KEYS": f"k{n} l{n % 100}"}
+            )
+            for n in range(LARGE_MESSAGES)
+        )
+        assert all(bulk.refused is None for bulk in store.append_stream(messages, flush=False))
+    return root
 
 
 def verdict(root: Path, config: MessageStoreConfig | None = None) -> tuple[list[Finding], Summary]:

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -30,8 +26,8 @@ from rmqctl.operations.mend import rebuild as in_process
 from tests import golden_data
 from tests.conftest import Golden
 from tests.test_spark.conftest import (
+    LARGE_CONF,
     ROOT,
-    STREAM,
     Answer,
     Cluster,
     Session,
@@ -41,7 +37,6 @@ from tests.test_spark.conftest import (
     verdict,
     wait_until,
 )
-from tests.test_spark.test_encode import kept_of
 
 pytestmark = [pytest.mark.xdist_group("spark-cluster"), pytest.mark.slow]
 
@@ -59,25 +54,6 @@ def session(cluster: Cluster, bare_python: str) -> Iterator[Session]:
     wait_until(cluster.is_quiet)
 
 
-CONF = "mappedFileSizeCommitLog=524288\nmaxHashSlotNum=1000\nmaxIndexNum=6001\n"
-MESSAGES = 12_000
-
-
-@pytest.fixture(scope="session")
-def large_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that takes a cluster of two cores some seconds: parts of half a mebibyte."""
-    root = tmp_path_factory.mktemp("large") / "store"
-    with MessageStore(root, parse_broker_conf(CONF), writable=True, create=True) as store:
-        messages = (
-            MessageExtBrokerInner(
-                f"t{n % 7}", b"%d" % n + b"x" * 100, n % 3, properties={"KEYS": f"k{n} l{n % 100}"}
-            )
-            for n in range(MESSAGES)
-        )
-        assert all(bulk.refused is None for bulk in store.append_stream(messages, flush=False))
-    return root
-
-
 # --- kills ---------------------------------------------------------------------------------
 
 
@@ -86,24 +62,10 @@ def killing(large_store: Path, tmp_path: Path) -> Iterator[tuple[list[str], Path
     """Options for :func:`large_store`, which must stay as it is, and a directory for results."""
     work = tmp_path / "work"
     work.mkdir()
-    (tmp_path / "broker.conf").write_text(CONF)
+    (tmp_path / "broker.conf").write_text(LARGE_CONF)
     before = golden_data.state(large_store)
     yield ["--store", str(large_store), "--broker-conf", str(tmp_path / "broker.conf")], work
     assert golden_data.state(large_store) == before
-
-
-def killed(cluster: Cluster, session: Session, place: Path, *moments: Callable[[], Any]) -> str:
-    """What the running command says on stdout when at each of some moments an executor is killed;
-    the place is what it makes at its end."""
-    for number, moment in enumerate(moments):
-        # The session may have to start first.
-        wait_until(moment, session.process, 600)
-        busy = wait_until(lambda: cluster.executors(busy=True), session.process, 600)
-        os.kill(busy[-number], signal.SIGKILL)
-    assert not place.exists(), "it was over before"
-    code, out, err = session.answer()
-    assert (code, err) == (0, ""), out
-    return out
 
 
 def test_a_driver_and_an_executor_are_killed(
@@ -152,7 +114,7 @@ def test_a_driver_and_an_executor_are_killed(
         return is_in_time
 
     in_time(executor_killed, built)
-    assert_rebuilt_alike(large_store, parse_broker_conf(CONF), built, tmp_path / "large")
+    assert_rebuilt_alike(large_store, parse_broker_conf(LARGE_CONF), built, tmp_path / "large")
     assert [path.name for path in work.iterdir()] == ["built"]
 
 
@@ -163,141 +125,6 @@ def in_time(killed: Callable[[], bool], built: Path) -> None:
             return
         shutil.rmtree(built)
     pytest.fail("it was over before, each time")
-
-
-@pytest.mark.nightly
-def test_executors_are_killed_in_every_job(
-    cluster: Cluster,
-    session: Session,
-    large_store: Path,
-    killing: tuple[list[str], Path],
-    golden: Golden,
-    tmp_path: Path,
-) -> None:
-    """In the middle of whatever job, their deaths only cost time."""
-    (source, work), config = killing, parse_broker_conf(CONF)
-    conf = source[2:]
-    built, exported, imported = work / "built", work / "exported", work / "imported"
-
-    # While the log is scanned, and while files are written.
-    session.begin("rebuild", "all", *source, "--output", str(built))
-    is_writing = (work / "built.rmqctl-new" / "consumequeue").exists
-    killed(cluster, session, built, lambda: True, is_writing)
-    assert_rebuilt_alike(large_store, config, built, tmp_path / "large")
-
-    session.begin("export", *source, "--to", str(exported), "--format=ndjson")
-    killed(cluster, session, exported, lambda: [*work.glob("exported.rmqctl-new/**/part-*")])
-    assert _exported(exported) == _messages(large_store, config)
-
-    session.begin(
-        "import", "--store", str(imported), *conf, "--from", str(exported), "--input=ndjson"
-    )
-    killed(cluster, session, imported, lambda: [*work.glob("imported.rmqctl-new/rmqctl-runs/*")])
-    assert kept_of(imported, config) == kept_of(large_store, config)
-    findings, summary = verdict(imported, config)
-    assert (findings, summary.records) == ([], MESSAGES)
-
-    root, checkpoint = golden("basic"), work / "checkpoint"
-    session.begin("-c", STREAM, str(root), str(work / "stream"), str(checkpoint))
-    offsets = checkpoint / "offsets"
-    out = killed(cluster, session, offsets / "9", (offsets / "1").exists)
-    messages = _messages(root, golden_data.broker_conf("basic"))
-    assert json.loads(out) == [[offset, "unchecked"] for offset, _, _ in messages]
-    names = {"built", "exported", "imported", "checkpoint", "stream"}
-    assert {path.name for path in work.iterdir()} == names
-
-
-#: Commands whose executors are kept busy by the large store. What else is killed is above.
-COMMANDS = {
-    "verify": "verify --store {root} --broker-conf {conf} --format ndjson",
-    "sql": "sql --store {root} --broker-conf {conf} --format ndjson {query}",
-    "in-place": "rebuild all --store {root} --broker-conf {conf} --in-place --yes",
-    "import": "import --store {to} --broker-conf {conf} --from {lines} --input ndjson",
-}
-QUERY = "SELECT topic, count(*) AS n, max(physical_offset) AS last FROM messages GROUP BY topic"
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", COMMANDS)
-def test_executors_are_killed_at_any_moment(
-    cluster: Cluster,
-    session: Session,
-    large_store: Path,
-    tmp_path: Path,
-    chance: random.Random,
-    name: str,
-) -> None:
-    """Two in each run of a command: it answers and writes what it does when nobody dies."""
-    root, places = golden_data.copy_tree(large_store, tmp_path / "store"), count()
-    conf, lines = tmp_path / "broker.conf", tmp_path / "lines.ndjson"
-    conf.write_text(CONF)
-    if name == "import":
-        lines.write_text("".join(json.dumps(_line(n)) + "\n" for n in range(MESSAGES)))
-
-    def begin() -> Path:
-        """Starts the command, which may write there."""
-        to = tmp_path / f"made{next(places)}"
-        values = {"root": root, "conf": conf, "to": to, "lines": lines, "query": QUERY}
-        session.begin(*(word.format(**values) for word in COMMANDS[name].split()))
-        return to
-
-    def outcome(to: Path) -> object:
-        """What it answers, and what the store and the other place hold then."""
-        code, out, err = session.answer()
-        assert (code, err) == (0, ""), out
-        # What is kept of before an in-place rebuild is named after the time.
-        text = sorted(re.sub(r'"seconds":[^,}]*|made\d+|(?<=rmqctl-old-)\d+', "", out).splitlines())
-        if name == "import":
-            return text, kept_of(to, parse_broker_conf(CONF))
-        held = [[_queues(one), _items(one)] for one in (root, to)]
-        return text, held, {one.partition("-old-")[0] for one in os.listdir(root)}
-
-    started = time.monotonic()
-    expected = outcome(begin())
-    usual = time.monotonic() - started
-    for _ in range(20):
-        to, killed = begin(), kill(cluster, session, chance, usual)
-        assert outcome(to) == expected
-        if killed:
-            return
-    pytest.fail("it was always over before an executor could be killed")
-
-
-def kill(cluster: Cluster, session: Session, chance: random.Random, usual: float) -> set[int]:
-    """Kills up to two executors at some moments of a command that usually takes so many seconds.
-
-    A task is tried four times, and an executor that dies counts as its failure.
-    """
-    killed: set[int] = set()
-    while len(killed) < 2:
-        time.sleep(chance.random() * usual / 2)
-        busy = wait_until(
-            lambda: session.is_answered() or set(cluster.executors(busy=True)) - killed,
-            session.process,
-        )
-        if session.is_answered():
-            break
-        one = chance.choice(sorted(busy))
-        try:
-            os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            break  # Its application is over.
-        killed.add(one)
-    return killed
-
-
-def _line(number: int) -> dict[str, Any]:
-    body = f"{number} " + "x" * 100
-    place = {"topic": f"t{number % 7}", "queue_id": number % 3}
-    return place | {"body": body, "born_timestamp": number}
-
-
-def _queues(root: Path) -> object:
-    return golden_data.tree_content(root / "consumequeue")
-
-
-def _items(root: Path) -> object:
-    return golden_data.index_contents(root / "index") if (root / "index").exists() else None
 
 
 def _messages(root: Path, config: MessageStoreConfig) -> list[tuple[int, str, str]]:
