@@ -45,6 +45,7 @@ class Run:
             [sys.executable, *arguments],
             cwd=ROOT,
             env=java_environment(self.temporary) | {"RMQCTL_DEBUG": "1"},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,7 +67,7 @@ class Run:
         out, err = self.process.communicate(timeout=200)
         expected = 130 if number == signal.SIGINT else -number
         assert (self.process.returncode in (0, expected), err) == (True, ""), out
-        wait_until(lambda: not self._living())
+        wait_until(lambda: not self.living())
         left: list[Path] = []
 
         def is_clean() -> bool:
@@ -79,7 +80,7 @@ class Run:
             pytest.fail(f"left behind: {left}")
         return self.process.returncode == expected
 
-    def _living(self) -> list[int]:
+    def living(self) -> list[int]:
         """Processes of its session."""
         found = []
         for path in Path("/proc").glob("[0-9]*/stat"):

@@ -1,6 +1,8 @@
 """A stream from one store to another that is killed at any moment: each message comes once.
 
-The night's run kills twenty times for each way to say where it begins and how much a batch has.
+The night's run kills twenty times for each way to say where it begins and how much a batch has: now
+the driver with its Java, and now the Python processes that have one part of the work, which ends
+the stream as well, and costs no new Java.
 """
 
 from __future__ import annotations
@@ -8,20 +10,26 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
-from tests.test_spark.conftest import engine_rows, wait_until, why_not
+from tests.test_spark.conftest import engine_rows, why_not
 from tests.test_spark.test_kill import Run
+
+pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
+
+from rmqctl.spark.sink.append import APPEND
 
 pytestmark = [
     pytest.mark.xdist_group("spark-processes"),
@@ -38,19 +46,29 @@ BEFORE, MORE = 40, 30
 FIRST = 6
 BEGIN = 1_700_000_000_000
 
-_STREAM = """
+#: Of so many kills the last one is of the driver, with its Java: a new one takes the longest.
+_KILLS_A_DRIVER = 7
+#: So many changes of a stream's files come between its start and a kill, at most.
+_CHANGES = 8
+
+#: Runs a stream to its end for each line, and says how that was.
+_DRIVER = """
 import json, sys
-from rmqctl.rows.columns import ddl
 from rmqctl.spark.session import session
-root, new, checkpoint, conf, options = sys.argv[1:]
-with session.session("local[2]", {"spark.sql.shuffle.partitions": "2"}) as spark:
+with session.session("local[1]", {"spark.sql.shuffle.partitions": "1"}) as spark:
     from rmqctl.spark import RocketMQDataSource
     spark.dataSource.register(RocketMQDataSource)
-    source = spark.readStream.format("rocketmq").options(**json.loads(options))
-    rows = source.option("brokerConf", conf).option("columns", "topic,queue_id,body").load(root)
-    query = rows.writeStream.format("rocketmq").option("brokerConf", conf)
-    query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True).start(new)
-    query.awaitTermination()
+    for line in sys.stdin:
+        root, new, checkpoint, conf, options = json.loads(line)
+        try:
+            source = spark.readStream.format("rocketmq").options(**options)
+            source = source.option("brokerConf", conf).option("columns", "topic,queue_id,body")
+            query = source.load(root).writeStream.format("rocketmq").option("brokerConf", conf)
+            query = query.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+            query.start(new).awaitTermination()
+            print("", flush=True)
+        except Exception as error:
+            print(json.dumps(str(error)), flush=True)
 """
 #: Options, and which messages they want, by number.
 WAYS: dict[str, tuple[dict[str, str], Callable[[int], bool]]] = {
@@ -72,41 +90,135 @@ WAYS: dict[str, tuple[dict[str, str], Callable[[int], bool]]] = {
 }
 
 
-def _goes_on(run: Run, begun: set[str], offsets: Callable[[], set[str]]) -> bool:
-    return run.process.poll() is not None or bool(offsets() - begun)
+class Driver(Run):
+    """A process with a session, in which streams run until it is killed."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        super().__init__(directory, "-c", _DRIVER)
+
+    def begin(self, *arguments: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(arguments) + "\n")
+        self.process.stdin.flush()
+
+    def has_answered(self) -> bool:
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], 0)[0])
+
+    def answer(self) -> str:
+        """Why the stream has failed; nothing when it came to its end."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()
+        return line.strip()
+
+    def workers(self) -> list[list[int]]:
+        """Python processes that do a stream's work, by what they do: they say where the source is,
+        read and write, and put into the store what was written."""
+        found: dict[str, list[int]] = {}
+        for pid in self.living():
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            except OSError:
+                continue  # It has ended.
+            if worker := next((word for word in words if word in _WORKERS), None):
+                found.setdefault(worker, []).append(pid)
+        return [found[name] for name in sorted(found)]
+
+
+_WORKERS = {
+    "pyspark.worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+}
+
+
+@pytest.fixture(scope="module")
+def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Driver]]:
+    """The driver that lives, or a new one."""
+    top, made = tmp_path_factory.mktemp("drivers"), list[Driver]()
+
+    def driver() -> Driver:
+        if not made or made[-1].process.poll() is not None:
+            made.append(Driver(top / str(len(made))))
+        return made[-1]
+
+    yield driver
+    out, err = made[-1].process.communicate(timeout=400)
+    assert (made[-1].process.returncode, out, err) == (0, "", "")
+
+
+class Stream(NamedTuple):
+    """Where one is and what it has to do."""
+
+    root: Path
+    new: Path
+    checkpoint: Path
+    options: dict[str, str]
+
+    def begin(self, driver: Driver) -> None:
+        places = map(str, (self.root, self.new, self.checkpoint))
+        driver.begin(*places, CONF, self.options)
+
+    def files(self) -> set[Path]:
+        """What tells how far it is: batches that are planned or done, and what tasks have set aside
+        and who puts it into the store has noted."""
+        notes = [*self.checkpoint.glob("[oc]*/[0-9]*"), *(self.new / APPEND).glob("**/*")]
+        return set(notes)
+
+    def goes_on(self, driver: Driver, changes: int) -> None:
+        """Waits for so many changes, or its end."""
+        before = self.files()
+        while changes > 0 and not driver.has_answered():
+            assert driver.process.poll() is None, driver.process.communicate()
+            time.sleep(0.005)
+            now = self.files()
+            changes -= len(before ^ now)
+            before = now
+
+
+def is_killed(driver: Driver, stream: Stream, chance: random.Random, whole: bool) -> bool:
+    """Kills a process of a stream, and says whether that was its end."""
+    if whole:
+        return driver.is_killed(signal.SIGKILL)
+    kinds = driver.workers()
+    if kinds and not driver.has_answered():
+        for pid in chance.choice(kinds):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(driver.answer())
+    reason = driver.answer()
+    assert not reason, "nobody was killed"
+    return False
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_message_comes_once_over_kills(
-    way: str, tmp_path: Path, chance: random.Random
+    way: str, tmp_path: Path, chance: random.Random, drivers: Callable[[], Driver]
 ) -> None:
     options, is_wanted = WAYS[way]
-    root, new, checkpoint = (tmp_path / name for name in ("store", "new", "checkpoint"))
-    clock, numbers = count(BEGIN, 1000).__next__, count()
-    arguments = [str(root), str(new), str(checkpoint), CONF, json.dumps(options)]
+    stream = Stream(tmp_path / "store", tmp_path / "new", tmp_path / "checkpoint", options)
+    clock, numbers, rounds = count(BEGIN, 1000).__next__, count(), count()
     killed = 0
 
     def put(messages: int) -> None:
-        with MessageStore(root, CONFIG, writable=True, create=True, clock=clock) as store:
+        with MessageStore(stream.root, CONFIG, writable=True, create=True, clock=clock) as store:
             for _ in range(messages):
                 number = next(numbers)
                 message = MessageExtBrokerInner("ab"[number % 2], b"%06d " % number + b"x" * 60)
                 assert store.put_message(message).is_ok
 
-    def offsets() -> set[str]:
-        return {one.name for one in (checkpoint / "offsets").glob("[0-9]*")}
-
     put(BEFORE)
     while killed < KILLS:
-        begun = offsets()
-        run = Run(tmp_path, "-c", _STREAM, *arguments)
-        # A batch is under way, and then anything may be: the stream's end, too.
-        wait_until(partial(_goes_on, run, begun, offsets), seconds=600)
-        time.sleep(chance.random() * 2)
-        killed += run.is_killed(signal.SIGKILL)
+        assert next(rounds) < 9 * KILLS, f"it was over before, but for {killed} times"
+        driver = drivers()
+        stream.begin(driver)
+        stream.goes_on(driver, chance.randrange(1, _CHANGES))
+        killed += is_killed(driver, stream, chance, killed % _KILLS_A_DRIVER == _KILLS_A_DRIVER - 1)
         put(MORE)
-    run = Run(tmp_path, "-c", _STREAM, *arguments)
-    out, err = run.process.communicate(timeout=400)
-    assert (run.process.returncode, err) == (0, ""), out
-    found = [int(row["body"].split()[0]) for row in engine_rows("commitlog", new, CONFIG)]
+    driver = drivers()
+    stream.begin(driver)
+    assert driver.answer() == ""
+    found = [int(row["body"].split()[0]) for row in engine_rows("commitlog", stream.new, CONFIG)]
     assert found == [number for number in range(next(numbers)) if is_wanted(number)]
