@@ -353,6 +353,7 @@ def store_items(
     first_diff: int,
     diff: int,
 ) -> int: ...
+def stores_behind() -> bool: ...
 def store_item_run(
     buffer: object,
     slots: int,

@@ -149,6 +149,40 @@ def test_more_than_a_bulk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
             assert [one.hit.item.physical_offset for one in found] == [result.wrote_offset]
 
 
+def in_one_go(count: int) -> Iterator[MessageExtBrokerInner]:
+    """So many messages, of which some are odd, and then an error."""
+    for n in range(count):
+        properties = {"KEYS": f"k{n} k{n % 9}", "TAGS": f"g{n % 3}", "UNIQ_KEY": f"u{n}"}
+        if n % 977 == 500:
+            properties["DELAY"] = "1"
+        yield MessageExtBrokerInner(
+            f"t{n % 7}", b"x" * (n * 37 % 1900), n % 5, properties=properties, born_timestamp=n
+        )
+    raise Broken("it ends here")
+
+
+def test_what_one_thread_makes_and_another_one_stores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A long stream is stored as a single thread does it, to the last message before an error; so
+    are the items of its keys."""
+
+    def run_one(choice: str) -> Any:
+        monkeypatch.setenv(kernel.VARIABLE, choice)
+        answers: list[Any] = []
+        root = tmp_path / choice
+        with MessageStore(root, ROOMY, writable=True, create=True, clock=lambda: NOW) as store:
+            with pytest.raises(Broken):
+                for bulk in store.put_stream(in_one_go(4_000), flush=False):
+                    answers += [asdict(result) for result in bulk]
+            assert len(answers) == 4_000 and store.dispatch_behind_bytes == 0
+            for answer in answers:
+                answer["append"]["page_cache_rt"] = 0
+        return answers, files_of(root)
+
+    assert_alike(run_one)
+
+
 def test_a_bulk_that_ends_with_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its limit lies in what the next message does not fit into, which goes to the next file."""
     monkeypatch.setattr(compiled, "_BULK_BYTES", 4050)

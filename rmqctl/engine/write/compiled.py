@@ -89,6 +89,9 @@ class CompiledAppender(BulkAppender):
         self._kernel = kernel_appender(putter, kernel, hosts)
         #: Whether disk space for records was asked for.
         self._has_begun = False
+        #: Whether its pages come faster when they are asked for before: not where another thread
+        #: than this one stores into them.
+        self._wants_pages = True
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
         #: Those of this bulk, with the queue offsets before which their units have disk space.
@@ -145,6 +148,7 @@ class CompiledAppender(BulkAppender):
             return False
         start = place.base + place.position
         goes_on, self._has_begun = self._has_begun, True
+        goes_on = goes_on and self._wants_pages
         reserved = reserve_room(place.mapped, start, needed - place.position, goes_on=goes_on)
         # Behind the last record there is a blank's place.
         place.reserved = max(min(reserved - place.base, place.end), place.position)

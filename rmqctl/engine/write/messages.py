@@ -28,6 +28,7 @@ class MessageAppender(CompiledAppender):
         self, putter: MessagePutter, source: Iterator[Message | None], kernel: ModuleType
     ) -> None:
         super().__init__(putter, source, kernel)
+        self._wants_pages = not kernel.stores_behind()
         #: None: the kernel looks at the same one itself.
         self._clock = None if putter.clock is system_clock else putter.clock
         #: Messages that are taken one by one before the kernel is asked again.

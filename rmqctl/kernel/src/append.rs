@@ -14,11 +14,11 @@ use crate::hashmap;
 use crate::jsonline::{self, Line};
 use crate::layouts::{
     NAME_VALUE_SEPARATOR, PREFIXES, PROPERTY_DELAY_TIME_LEVEL, PROPERTY_INNER_MULTI_DISPATCH,
-    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, QUEUE_UNIT_BYTES, VERSIONS,
+    PROPERTY_KEYS, PROPERTY_SEPARATOR, PROPERTY_TAGS, Prefix, VERSIONS,
 };
 use crate::mapped::Room;
-use crate::properties::Properties;
-use crate::units::{self, Unit};
+use crate::properties::{self, Properties};
+use crate::storing::{Made, Row, Storing, Total};
 
 /// Properties of a line that is taken, at most: their order takes the square of it.
 const MOST_PROPERTIES: usize = 64;
@@ -61,18 +61,6 @@ pub struct Fixed {
 struct Queue {
     next: i64,
     limit: i64,
-    key_prefix: u32,
-    total: Total,
-}
-
-/// What was stored into a queue since this was asked last: the bytes of its records, the physical offset of the
-/// first one, the queue offset behind the last, and units.
-#[derive(Debug, Default)]
-pub struct Total {
-    pub bytes: i64,
-    pub physical_offset: i64,
-    pub next: i64,
-    pub units: Vec<u8>,
 }
 
 /// Where records go, all in places of one file.
@@ -82,8 +70,8 @@ pub struct Place {
     /// No record goes beyond.
     pub end: usize,
     pub file_from_offset: i64,
-    /// So many records are enough since [`Appender::taken`], and one that ends here or behind it is
-    /// the last.
+    /// So many records are enough since they were taken, and one that ends here or behind it is the
+    /// last.
     pub most: usize,
     pub enough: usize,
 }
@@ -93,16 +81,6 @@ pub struct Place {
 pub struct Times {
     pub born: i64,
     pub stored: i64,
-}
-
-/// One record that was stored; queues are numbered as they were admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Row {
-    pub queue: u32,
-    pub position: usize,
-    pub size: usize,
-    pub queue_offset: i64,
-    pub store_timestamp: i64,
 }
 
 /// How far it came: the place of the next record and of the next line, how many lines that were, and
@@ -118,6 +96,12 @@ pub struct Taken {
 
 /// Appends to one store. Queues are admitted for one bulk, and forgotten after it.
 pub struct Appender {
+    pub maker: Maker,
+    pub storing: Storing,
+}
+
+/// Makes the records of one store, and says where they go.
+pub struct Maker {
     largest_record: usize,
     shortest_properties: usize,
     /// A prefix with what all records have in common.
@@ -126,13 +110,13 @@ pub struct Appender {
     queues: Vec<Queue>,
     /// The queue of the message at which it stopped, as `numbers` has it.
     pub wanted: Vec<u8>,
-    record: Vec<u8>,
-    /// The rows and keys of what was stored since this was asked last.
-    rows: Vec<Row>,
-    keys: Keys,
+    /// The record that was made last.
+    pub record: Vec<u8>,
+    /// How many were made for queues that were admitted, since what was stored of them was taken.
+    made: usize,
 }
 
-impl Appender {
+impl Maker {
     pub fn new(fixed: Fixed) -> Self {
         let mut template = [0; PREFIX.size];
         put(&mut template, PREFIX.magic_code, VERSIONS[0].magic_code.to_be_bytes());
@@ -140,7 +124,7 @@ impl Appender {
         put(&mut template, PREFIX.born_port, fixed.born_port.to_be_bytes());
         put(&mut template, PREFIX.store_address, fixed.store_address);
         put(&mut template, PREFIX.store_port, fixed.store_port.to_be_bytes());
-        Appender {
+        Maker {
             largest_record: fixed.largest_record,
             shortest_properties: fixed.shortest_properties,
             template,
@@ -148,23 +132,20 @@ impl Appender {
             queues: Vec::new(),
             wanted: Vec::new(),
             record: Vec::new(),
-            rows: Vec::new(),
-            keys: Keys::default(),
+            made: 0,
         }
     }
 
     /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
-    pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
+    fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
         let fresh = self.queues.len() as u32;
         let number =
             *self.numbers.entry(key(&mut Vec::new(), topic, queue_id).into()).or_insert(fresh);
-        let key_prefix = derived::key_prefix(topic);
-        let queue = Queue { next, limit, key_prefix, total: Total::default() };
+        let queue = Queue { next, limit };
         if number == fresh {
             self.queues.push(queue);
         } else {
-            let old = std::mem::replace(&mut self.queues[number as usize], queue);
-            self.queues[number as usize].total = old.total;
+            self.queues[number as usize] = queue;
         }
         number
     }
@@ -176,20 +157,147 @@ impl Appender {
         Some(self.queues[*number as usize].next)
     }
 
+    /// Whether as much was stored as was asked for.
+    pub fn is_full(&self, place: Place, position: usize) -> bool {
+        self.made >= place.most || position >= place.enough
+    }
+
+    /// Makes the record of a message for `position`; what is known of it, or why there is none. `clock` is asked for its store time (ms) when nothing else can go wrong any more.
+    pub fn make<E>(
+        &mut self,
+        place: Place,
+        position: usize,
+        message: &mut Message<'_>,
+        clock: impl FnOnce() -> Result<i64, E>,
+    ) -> Result<Made, Refused<E>> {
+        let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
+        let number = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
+        let queue = &self.queues[number as usize];
+        let queue_offset = queue.next;
+        if queue_offset >= queue.limit {
+            return Err(Refused::Stopped(Stop::Queue, 0));
+        }
+        let (size, start, found) = self
+            .lay(place, position, message, queue_offset)
+            .map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
+        let store_timestamp = clock().map_err(Refused::NoTime)?;
+        self.queues[number as usize].next += 1;
+        self.made += 1;
+        let row = Row { queue: number, position, size, queue_offset, store_timestamp };
+        Ok(Made { row, start, found })
+    }
+
+    /// Makes the record of a message for `position` and with this queue offset, whatever queues there
+    /// are, and without what [`seal`] adds; its size and properties, or why there is none, and what it
+    /// needs where that is room.
+    pub fn encode(
+        &mut self,
+        place: Place,
+        position: usize,
+        message: &mut Message<'_>,
+        queue_offset: i64,
+    ) -> Result<(usize, Properties), (Stop, usize)> {
+        let (size, start, found) = self.lay(place, position, message, queue_offset)?;
+        Ok((size, found.unwrap_or_else(|| properties::read(&self.record, start, size))))
+    }
+
+    /// The same: the record's size, where its properties begin, and where they were read, what they
+    /// are.
+    fn lay(
+        &mut self,
+        place: Place,
+        position: usize,
+        message: &mut Message<'_>,
+        queue_offset: i64,
+    ) -> Result<(usize, usize, Option<Properties>), (Stop, usize)> {
+        let (topic, body) = (message.topic.as_bytes(), message.body);
+        let record = &mut self.record;
+        record.clear();
+        record.extend_from_slice(&self.template);
+        if let Some(origin) = &message.origin {
+            origin.put(record);
+        }
+        record.extend_from_slice(body);
+        let longest = VERSIONS[0].topic_length.limit;
+        let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
+        record.push(length.ok_or(UNSURE)?);
+        record.extend_from_slice(topic);
+        let start = record.len();
+        record.extend_from_slice(&[0; 2]);
+        match &mut message.properties {
+            Texts::Stored(stored) => record.extend_from_slice(stored),
+            Texts::Entries(entries) => extend_properties(record, entries).ok_or(UNSURE)?,
+        }
+        let (size, length) = (record.len(), record.len() - start - 2);
+        let longest = VERSIONS[0].properties_length.limit;
+        if length < self.shortest_properties || length > longest || size > self.largest_record {
+            return Err(UNSURE);
+        }
+        let found = match &message.properties {
+            // They are plain, or they were not taken.
+            Texts::Entries(_) => None,
+            Texts::Stored(_) => {
+                Some(derived::plain_properties(record, start + 2, size).ok_or(UNSURE)?)
+            }
+        };
+        if size > place.end.saturating_sub(position) {
+            return Err((Stop::Room, position + size));
+        }
+        put(record, start, (length as i16).to_be_bytes());
+        let offset = place.file_from_offset + position as i64;
+        put(record, PREFIX.total_size, (size as i32).to_be_bytes());
+        put(record, PREFIX.queue_id, message.queue_id.to_be_bytes());
+        put(record, PREFIX.queue_offset, queue_offset.to_be_bytes());
+        put(record, PREFIX.physical_offset, offset.to_be_bytes());
+        put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
+        Ok((size, start + 2, found))
+    }
+
+    /// Stores the record that was made for `position` as one of this store time (ms).
+    pub fn store(&mut self, room: &mut Room<'_>, position: usize, timestamp: i64) {
+        seal(&mut self.record, timestamp);
+        room.store(position, &self.record);
+    }
+
+    /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes
+    /// of its keys in the order of their items.
+    pub fn derived(&self, topic: &str, found: &Properties) -> (i64, Vec<i32>) {
+        let mut hashes = Vec::new();
+        (self.derive(topic, found, &mut hashes), hashes)
+    }
+
+    /// The same, the hashes in `hashes` instead of what is there.
+    pub fn derive(&self, topic: &str, found: &Properties, hashes: &mut Vec<i32>) -> i64 {
+        hashes.clear();
+        let prefix = derived::key_prefix(topic.as_bytes());
+        derived::add_hashes(&self.record, found, prefix, hashes);
+        derived::tags_code(&self.record, found)
+    }
+}
+
+impl Appender {
+    pub fn new(fixed: Fixed) -> Self {
+        Appender { maker: Maker::new(fixed), storing: Storing::default() }
+    }
+
+    /// Lets messages into a queue, from its queue offset `next` up to `limit`; its number.
+    pub fn admit(&mut self, topic: &[u8], queue_id: i32, next: i64, limit: i64) -> u32 {
+        let number = self.maker.admit(topic, queue_id, next, limit);
+        self.storing.admit(number, topic);
+        number
+    }
+
     /// What was stored since this was asked last: rows, what went to which queues, and keys.
     pub fn taken(&mut self) -> (Vec<Row>, Vec<(u32, Total)>, Keys) {
-        let queues = self.queues.iter_mut().enumerate();
-        let filled = queues.filter(|(_, queue)| !queue.total.units.is_empty());
-        let totals =
-            filled.map(|(number, queue)| (number as u32, std::mem::take(&mut queue.total)));
-        let totals = totals.collect();
-        (std::mem::take(&mut self.rows), totals, std::mem::take(&mut self.keys))
+        self.maker.made = 0;
+        self.storing.taken()
     }
 
     /// Forgets all queues.
     pub fn forget(&mut self) {
-        self.numbers.clear();
-        self.queues.clear();
+        self.maker.numbers.clear();
+        self.maker.queues.clear();
+        self.storing.forget();
     }
 
     /// Stores the messages of `lines` from the place `at` on, until one is not to be taken.
@@ -201,14 +309,14 @@ impl Appender {
         at: usize,
         times: Times,
     ) -> Taken {
-        put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
+        put(&mut self.maker.template, PREFIX.born_timestamp, times.born.to_be_bytes());
         let mut taken =
             Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
             if !line.iter().all(|byte| b" \t\r".contains(byte)) {
-                if self.is_full(place, taken.position) {
+                if self.maker.is_full(place, taken.position) {
                     taken.stop = Stop::Full;
                     return taken;
                 }
@@ -242,137 +350,25 @@ impl Appender {
         let (topic, body) = (&*line.topic, line.body.as_bytes());
         let properties = Texts::Entries(entries);
         let mut message = Message { topic, queue_id, body, properties, origin: None };
-        self.put(room, place, position, &mut message, || Ok(timestamp)).map_err(|stop| match stop {
+        let made = self.maker.make(place, position, &mut message, || Ok(timestamp));
+        let made = made.map_err(|stop| match stop {
             Refused::Stopped(stop, needed) => (stop, needed),
             Refused::NoTime(()) => UNSURE,
-        })
-    }
-
-    /// Whether as much was stored as was asked for.
-    pub fn is_full(&self, place: Place, position: usize) -> bool {
-        self.rows.len() >= place.most || position >= place.enough
-    }
-
-    /// Stores one message at `position`; its size, or why not. `clock` is asked for its store time (ms)
-    /// when nothing else can go wrong any more.
-    pub fn put<E>(
-        &mut self,
-        room: &mut Room<'_>,
-        place: Place,
-        position: usize,
-        message: &mut Message<'_>,
-        clock: impl FnOnce() -> Result<i64, E>,
-    ) -> Result<usize, Refused<E>> {
-        let key = key(&mut self.wanted, message.topic.as_bytes(), message.queue_id);
-        let number = *self.numbers.get(key).ok_or(Refused::Stopped(Stop::Queue, 0))?;
-        let queue = &self.queues[number as usize];
-        let queue_offset = queue.next;
-        if queue_offset >= queue.limit {
-            return Err(Refused::Stopped(Stop::Queue, 0));
-        }
-        let (size, found) = self
-            .encode(place, position, message, queue_offset)
-            .map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
-        let store_timestamp = clock().map_err(Refused::NoTime)?;
-        self.store(room, position, store_timestamp);
-        let physical_offset = place.file_from_offset + position as i64;
-        let tags_code = derived::tags_code(&self.record, &found);
-        let queue = &mut self.queues[number as usize];
-        queue.next += 1;
-        queue.total.add(queue_offset, physical_offset, size, tags_code);
-        self.keys.add(&self.record, &found, queue.key_prefix, physical_offset, store_timestamp);
-        self.rows.push(Row { queue: number, position, size, queue_offset, store_timestamp });
-        Ok(size)
-    }
-
-    /// Makes the record of a message for `position` and with this queue offset, whatever queues there
-    /// are; its size and properties, or why there is none, and what it needs where that is room.
-    pub fn encode(
-        &mut self,
-        place: Place,
-        position: usize,
-        message: &mut Message<'_>,
-        queue_offset: i64,
-    ) -> Result<(usize, Properties), (Stop, usize)> {
-        let (topic, body) = (message.topic.as_bytes(), message.body);
-        let record = &mut self.record;
-        record.clear();
-        record.extend_from_slice(&self.template);
-        if let Some(origin) = &message.origin {
-            origin.put(record);
-        }
-        record.extend_from_slice(body);
-        let longest = VERSIONS[0].topic_length.limit;
-        let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
-        record.push(length.ok_or(UNSURE)?);
-        record.extend_from_slice(topic);
-        let start = record.len();
-        record.extend_from_slice(&[0; 2]);
-        match &mut message.properties {
-            Texts::Stored(stored) => record.extend_from_slice(stored),
-            Texts::Entries(entries) => extend_properties(record, entries).ok_or(UNSURE)?,
-        }
-        let (size, length) = (record.len(), record.len() - start - 2);
-        let longest = VERSIONS[0].properties_length.limit;
-        if length < self.shortest_properties || length > longest || size > self.largest_record {
-            return Err(UNSURE);
-        }
-        let found = derived::plain_properties(record, start + 2, size).ok_or(UNSURE)?;
-        if size > place.end.saturating_sub(position) {
-            return Err((Stop::Room, position + size));
-        }
-        put(record, start, (length as i16).to_be_bytes());
-        let offset = place.file_from_offset + position as i64;
-        put(record, PREFIX.total_size, (size as i32).to_be_bytes());
-        put(record, PREFIX.body_crc, (crc32fast::hash(body) & 0x7fff_ffff).to_be_bytes());
-        put(record, PREFIX.queue_id, message.queue_id.to_be_bytes());
-        put(record, PREFIX.queue_offset, queue_offset.to_be_bytes());
-        put(record, PREFIX.physical_offset, offset.to_be_bytes());
-        put(record, PREFIX.body_length, (body.len() as i32).to_be_bytes());
-        Ok((size, found))
-    }
-
-    /// Stores the record that was made for `position` as one of this store time (ms).
-    pub fn store(&mut self, room: &mut Room<'_>, position: usize, timestamp: i64) {
-        put(&mut self.record, PREFIX.store_timestamp, timestamp.to_be_bytes());
-        room.store(position, &self.record);
-    }
-
-    /// What dispatch makes of the record that was stored last: the code of its tags, and the hashes
-    /// of its keys in the order of their items.
-    pub fn derived(&self, topic: &str, found: &Properties) -> (i64, Vec<i32>) {
-        let mut hashes = Vec::new();
-        (self.derive(topic, found, &mut hashes), hashes)
-    }
-
-    /// The same, the hashes in `hashes` instead of what is there.
-    pub fn derive(&self, topic: &str, found: &Properties, hashes: &mut Vec<i32>) -> i64 {
-        hashes.clear();
-        let prefix = derived::key_prefix(topic.as_bytes());
-        derived::add_hashes(&self.record, found, prefix, hashes);
-        derived::tags_code(&self.record, found)
+        })?;
+        self.storing.store(room, place.file_from_offset, &made, &mut self.maker.record);
+        Ok(made.row.size)
     }
 }
 
-impl Total {
-    #[inline]
-    fn add(&mut self, queue_offset: i64, physical_offset: i64, size: usize, tags_code: i64) {
-        if self.units.is_empty() {
-            self.physical_offset = physical_offset;
-        }
-        self.next = queue_offset + 1;
-        self.bytes += size as i64;
-        let size = size as i64;
-        let unit = Unit { topic: 0, queue: 0, queue_offset, physical_offset, size, tags_code };
-        let at = self.units.len();
-        self.units.resize(at + QUEUE_UNIT_BYTES, 0);
-        units::store(&unit, &mut self.units[at..]);
-    }
-
-    /// How many messages there are.
-    pub fn messages(&self) -> i64 {
-        (self.units.len() / QUEUE_UNIT_BYTES) as i64
-    }
+/// Adds to a record what is known last of it: its store time (ms), and the checksum of its body.
+#[inline]
+pub fn seal(record: &mut [u8], timestamp: i64) {
+    let mut length = [0; 4];
+    length.copy_from_slice(&record[PREFIX.body_length..][..4]);
+    let body = &record[PREFIX.size..][..i32::from_be_bytes(length) as usize];
+    let sum = crc32fast::hash(body) & 0x7fff_ffff;
+    put(record, PREFIX.body_crc, sum.to_be_bytes());
+    put(record, PREFIX.store_timestamp, timestamp.to_be_bytes());
 }
 
 /// Why a message was not stored.

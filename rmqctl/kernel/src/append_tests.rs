@@ -50,7 +50,10 @@ fn it_stops_where_something_is_to_be_asked() {
     let mut appender = appender();
     let mut file = [0; 1000];
     let taken = append(&mut appender, &mut file, 0, &line);
-    assert_eq!((taken.stop, taken.lines, &*appender.wanted), (Stop::Queue, 3, &b"\0\0\0\0t"[..]));
+    assert_eq!(
+        (taken.stop, taken.lines, &*appender.maker.wanted),
+        (Stop::Queue, 3, &b"\0\0\0\0t"[..])
+    );
     assert_eq!(appender.admit(b"t", 0, 8, 99), 0);
     let taken = append(&mut appender, &mut file, 950, &line);
     assert_eq!((taken.stop, taken.lines, taken.needed), (Stop::Room, 0, 950 + 92));

@@ -178,6 +178,12 @@ fn hang_items(data: &[u8], choice: &[u8; 8]) {
     let mut room = Room::of(&mut file);
     let fresh = items::store_run(&mut room, places, keys.iter().copied(), begin_timestamp, first);
     assert!(fresh as usize == slots.used && file[items + INDEX_ITEM_BYTES..] == stored);
+    if choice[6] % 8 == 0 {
+        let mut again = vec![0; file.len()];
+        let (mut room, keys) = (Room::of(&mut again), keys.iter().copied());
+        let by_two = items::store_run_by_two(&mut room, places, keys, begin_timestamp, first);
+        assert!(by_two == fresh && again == file);
+    }
     let newest: Vec<u8> = slots.stored(0..slot_count).flatten().collect();
     assert!(file[INDEX_HEADER_BYTES..items] == newest && proven.wrong_slots(&newest).0.is_empty());
     let at = keys.iter().map(|key| i64::from(key.0.max(0)) % slot_count as i64);

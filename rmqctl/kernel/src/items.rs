@@ -2,6 +2,8 @@
 //! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
 
 use std::hint::black_box;
+use std::panic::resume_unwind;
+use std::thread;
 
 use crate::layouts::{
     INDEX_HEADER_BEGIN_PHY_OFFSET, INDEX_HEADER_BEGIN_TIMESTAMP, INDEX_HEADER_BYTES,
@@ -70,12 +72,54 @@ pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common
 pub fn store_run(
     room: &mut Room<'_>,
     places: Places,
-    keys: impl Iterator<Item = (i32, i64, i64)>,
+    keys: impl Iterator<Item = Key>,
+    begin_timestamp: i64,
+    first_diff: i32,
+) -> i32 {
+    store_numbered(room, places, (places.next..).zip(keys), begin_timestamp, first_diff)
+}
+
+/// The same by two threads: each hangs items on the slots of one half, and of an item only others of
+/// its slot are asked for.
+pub fn store_run_by_two(
+    room: &mut Room<'_>,
+    places: Places,
+    keys: impl Iterator<Item = Key> + Clone + Send,
+    begin_timestamp: i64,
+    first_diff: i32,
+) -> i32 {
+    let middle = places.slots + 4 * (places.slot_count / 2) as usize;
+    let half = |is_low: bool| {
+        let numbered = (places.next..).zip(keys.clone());
+        numbered.filter(move |(_, (hash, ..))| (places.slot_of(*hash) < middle) == is_low)
+    };
+    let mut other = room.twin();
+    let (low, high) = (half(true), half(false));
+    thread::scope(|scope| {
+        let store = move || store_numbered(&mut other, places, low, begin_timestamp, first_diff);
+        let thread = thread::Builder::new().name("index".to_owned()).spawn_scoped(scope, store);
+        let fresh = store_numbered(room, places, high, begin_timestamp, first_diff);
+        let of_other = match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|cause| resume_unwind(cause)),
+            // The system has no thread for it.
+            Err(_) => store_numbered(room, places, half(true), begin_timestamp, first_diff),
+        };
+        fresh + of_other
+    })
+}
+
+/// Hash, physical offset and store time (ms) of a key.
+type Key = (i32, i64, i64);
+
+/// [`store_run`] of keys with the numbers of their items.
+fn store_numbered(
+    room: &mut Room<'_>,
+    places: Places,
+    mut numbered: impl Iterator<Item = (i32, Key)>,
     begin_timestamp: i64,
     first_diff: i32,
 ) -> i32 {
     let mut fresh = 0;
-    let mut numbered = (places.next..).zip(keys);
     let mut batch = [(0, (0, 0, 0)); AT_ONCE];
     loop {
         // Their slots first: these places lie far apart, and the machine fetches many of them at

@@ -9,6 +9,7 @@
 #![cfg_attr(not(feature = "python"), allow(dead_code))]
 
 mod append;
+mod behind;
 mod columns;
 mod derived;
 mod fetch;
@@ -34,6 +35,7 @@ mod record;
 mod rows;
 mod scan;
 mod slots;
+mod storing;
 mod text;
 mod topics;
 mod units;

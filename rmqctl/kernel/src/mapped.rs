@@ -42,6 +42,11 @@ impl<'a> Room<'a> {
         Room { start, length, held: PhantomData }
     }
 
+    /// The same bytes for another thread, which stores into other places than this one.
+    pub fn twin(&mut self) -> Room<'a> {
+        Room { start: self.start, length: self.length, held: PhantomData }
+    }
+
     /// Stores a record, size and magic code last and in one store of eight bytes: a kill leaves a
     /// whole record or none (`CommitLogWriter.store`).
     #[inline]

@@ -8,13 +8,15 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
-use crate::append::{self, Fixed, Place, Refused, Row, Stop, Times};
+use crate::append::{self, Fixed, Place, Refused, Stop, Times};
+use crate::behind::{Behind, Work, has_processors, store_behind};
 use crate::items::{self, Common, Places};
 use crate::mapped::Room;
 use crate::newunits;
 use crate::pyderived::numbers;
 use crate::pymessage::{Fields, Host, Reader, host_of, reader_of};
 use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+use crate::storing::Row;
 
 /// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp`, one
 /// after the other; of each queue its number, the bytes of its records, its next queue offset, the
@@ -33,6 +35,15 @@ type OfLines = (usize, usize, usize, u8, usize);
 /// `(place of the next record, the message that was not stored or the error of what gives them, why
 /// it stopped, what the next record needs)`.
 type OfMessages<'py> = (usize, Option<Bound<'py, PyAny>>, u8, usize);
+
+/// Keys that are worth a second thread.
+const LONG_RUN: usize = 1 << 12;
+
+/// Whether a second thread stores what is appended of messages, where there is much of it.
+#[pyfunction]
+pub fn stores_behind() -> bool {
+    has_processors()
+}
 
 /// Messages on their way into a store.
 #[pyclass]
@@ -57,7 +68,8 @@ impl Appender {
         largest_record: usize,
         classes: Option<(Py<PyType>, Py<PyType>)>,
     ) -> PyResult<Self> {
-        let records = fixed_of(born_host, store_host, shortest_properties, largest_record);
+        let fixed = fixed_of(born_host, store_host, shortest_properties, largest_record);
+        let records = append::Appender::new(fixed);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
         Ok(Appender { records, reader, host: None })
     }
@@ -70,14 +82,12 @@ impl Appender {
     /// The topic and queue id of the message at which it stopped for its queue, and the queue's next
     /// offset where it was admitted.
     fn wanted(&self) -> PyResult<(&str, i32, Option<i64>)> {
-        let (queue_id, topic) = self
-            .records
-            .wanted
-            .split_first_chunk()
-            .ok_or_else(|| PyValueError::new_err("no line"))?;
+        let maker = &self.records.maker;
+        let (queue_id, topic) =
+            maker.wanted.split_first_chunk().ok_or_else(|| PyValueError::new_err("no line"))?;
         let topic =
             std::str::from_utf8(topic).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        Ok((topic, i32::from_be_bytes(*queue_id), self.records.next_of_wanted()))
+        Ok((topic, i32::from_be_bytes(*queue_id), maker.next_of_wanted()))
     }
 
     /// What was stored since this was asked last.
@@ -122,7 +132,7 @@ impl Appender {
         clock: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let fields = reader_of(&mut self.reader)?.read(message);
-        let (mut room, own) = (room_of(&buffer)?, &mut self.records);
+        let (mut room, own) = (room_of(&buffer)?, &mut self.records.maker);
         let place = Place { position, end, file_from_offset, most: 1, enough: end };
         let stored = match fields.as_ref().and_then(Fields::message) {
             None => Err((Stop::Unsure, 0)),
@@ -193,18 +203,22 @@ impl Appender {
         let place = Place { position, end, file_from_offset, most, enough };
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
         let (room, host) = (room_of(&buffer)?, &mut self.host);
-        let mut work = Messages { room, place, own, reader, clock, host };
+        let (maker, storing) = (&mut own.maker, &mut own.storing);
+        let mut messages = Messages { place, maker, reader, clock, host };
         let mut taken = Taken { position, held: first };
-        let (stop, needed) = guarded(|| Ok(work.take(source, &mut taken)))?;
+        let (stop, needed) = guarded(|| {
+            let work = Work { storing, room, file_from_offset };
+            let take = |behind: &mut Behind<'_, '_>| messages.take(source, &mut taken, behind);
+            Ok(store_behind(work, !has_processors(), take))
+        })?;
         Ok((taken.position, taken.held, stop as u8, needed))
     }
 }
 
 /// Messages of an iterator on their way into a file.
 struct Messages<'a, 'py> {
-    room: Room<'a>,
     place: Place,
-    own: &'a mut append::Appender,
+    maker: &'a mut append::Maker,
     reader: &'a mut Reader,
     clock: Option<Bound<'py, PyAny>>,
     host: &'a mut Option<Host>,
@@ -217,10 +231,15 @@ struct Taken<'py> {
 }
 
 impl<'py> Messages<'_, 'py> {
-    fn take(&mut self, source: &Bound<'py, PyIterator>, taken: &mut Taken<'py>) -> (Stop, usize) {
+    fn take(
+        &mut self,
+        source: &Bound<'py, PyIterator>,
+        taken: &mut Taken<'py>,
+        behind: &mut Behind<'_, '_>,
+    ) -> (Stop, usize) {
         let (py, mut source) = (source.py(), source.clone());
         loop {
-            if self.own.is_full(self.place, taken.position) {
+            if self.maker.is_full(self.place, taken.position) {
                 return (Stop::Full, 0);
             }
             if taken.held.is_none() {
@@ -235,7 +254,7 @@ impl<'py> Messages<'_, 'py> {
                 };
             }
             let Some(message) = &taken.held else { continue };
-            match self.put(message, taken.position) {
+            match self.put(message, taken.position, behind) {
                 Ok(size) => {
                     taken.position += size;
                     taken.held = None;
@@ -253,6 +272,7 @@ impl<'py> Messages<'_, 'py> {
         &mut self,
         message: &Bound<'py, PyAny>,
         position: usize,
+        behind: &mut Behind<'_, '_>,
     ) -> Result<usize, Refused<PyErr>> {
         let fields = self.reader.read(message);
         let Some(fields) = fields else { return Err(Refused::Stopped(Stop::Unsure, 0)) };
@@ -267,34 +287,36 @@ impl<'py> Messages<'_, 'py> {
             Some(clock) => clock.call0()?.extract(),
             None => system_clock(),
         };
-        self.own.put(&mut self.room, self.place, position, &mut message, clock)
+        let made = self.maker.make(self.place, position, &mut message, clock)?;
+        behind.add(&self.maker.record, made);
+        Ok(made.row.size)
     }
 }
 
-/// An appender to a store, for messages from and stored by these hosts unless they say others.
+/// What messages from and stored by these hosts have in common, unless they say others.
 pub fn fixed_of(
     born_host: ([u8; 4], i32),
     store_host: ([u8; 4], i32),
     shortest_properties: usize,
     largest_record: usize,
-) -> append::Appender {
+) -> Fixed {
     let ((born_address, born_port), (store_address, store_port)) = (born_host, store_host);
-    append::Appender::new(Fixed {
+    Fixed {
         born_address,
         born_port,
         store_address,
         store_port,
         shortest_properties,
         largest_record,
-    })
+    }
 }
 
 /// Milliseconds since the epoch.
 pub fn system_clock() -> PyResult<i64> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map(|since| since.as_millis());
-    let millis = millis.map_err(|error| PyValueError::new_err(error.to_string()))?;
-    i64::try_from(millis).map_err(|error| PyValueError::new_err(error.to_string()))
+    let since = since.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    // Their sum in numbers of 128 bits would take longer than to ask for them.
+    Ok(since.as_secs() as i64 * 1000 + i64::from(since.subsec_millis()))
 }
 
 /// Stores the items of one message into an index file, behind the `next` - 1 ones that it has, and
@@ -341,8 +363,15 @@ pub fn store_item_run(
     let hashes = bytes_of(&keys.0).chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
     let keys = hashes.zip(numbers(bytes_of(&keys.1))).zip(numbers(bytes_of(&keys.2)));
     let keys = keys.skip(first).take(count).map(|((hash, offset), stamp)| (hash, offset, stamp));
+    let is_long = count >= LONG_RUN && has_processors();
     py.detach(|| {
-        guarded(|| Ok(items::store_run(&mut room, places, keys, begin_timestamp, first_diff)))
+        guarded(|| {
+            Ok(if is_long {
+                items::store_run_by_two(&mut room, places, keys, begin_timestamp, first_diff)
+            } else {
+                items::store_run(&mut room, places, keys, begin_timestamp, first_diff)
+            })
+        })
     })
 }
 

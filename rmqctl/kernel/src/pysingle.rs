@@ -127,7 +127,7 @@ pub struct PutCounts {
 /// Puts of single messages into one store.
 #[pyclass]
 pub struct SingleAppender {
-    records: append::Appender,
+    records: append::Maker,
     reader: Reader,
     parts: Parts,
     answers: Answers,
@@ -231,7 +231,7 @@ impl SingleAppender {
         let host = ([127, 0, 0, 1], 0);
         let name = |name| PyString::intern(py, name).unbind();
         Ok(SingleAppender {
-            records: fixed_of(host, host, shortest_properties, largest_record),
+            records: append::Maker::new(fixed_of(host, host, shortest_properties, largest_record)),
             reader: Reader::new(py, classes)?,
             parts,
             answers,

@@ -17,7 +17,7 @@ use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
 use crate::plain::{self, Asked};
-use crate::pyappend::{Appender, store_item_run, store_items, store_units};
+use crate::pyappend::{Appender, store_item_run, store_items, store_units, stores_behind};
 use crate::pyarrow::property_maps;
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
@@ -310,6 +310,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
     module.add_function(wrap_pyfunction!(store_item_run, module)?)?;
+    module.add_function(wrap_pyfunction!(stores_behind, module)?)?;
     module.add_function(wrap_pyfunction!(store_units, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
     module.add_function(wrap_pyfunction!(group_by_queue, module)?)?;
