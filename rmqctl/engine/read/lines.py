@@ -19,6 +19,9 @@ from rmqctl.engine.read.getmessage import ReadableStore, TransferLimits
 #: Bytes of a file that are looked at by one call, which hears no Ctrl-C.
 _WINDOW = 16 << 20
 _UNITS_AT_ONCE = 1 << 13
+#: Units that are read for a pull at first: lines of more hardly fit into its room, but where most
+#: have other tags.
+_PULL_UNITS = 1 << 10
 #: Bytes of lines that are made at once: few at first, for who waits for them.
 _LEAST_ROOM, _MOST_ROOM = 1 << 14, 1 << 20
 #: Of pulls, whose next call finds it in the processor's cache still.
@@ -163,6 +166,7 @@ class LinesOfPulls:
         self._maker = maker
         self._columns = tuple(name for name, _ in wanted.cells)
         self._store, self._limits = store, limits
+        self._units = _PULL_UNITS
         self._tags: tuple[list[int], list[bytes]] | None = None
         if message_filter.codes is not None:
             tags = [encode_utf8(tag) for tag in message_filter.tags]
@@ -174,7 +178,7 @@ class LinesOfPulls:
         limits, log_end = self._limits, self._store.max_offset
         if most < limits.max_msg_nums or not queue.min_offset <= offset < queue.max_offset:
             return None
-        units = queue.stored(offset, _UNITS_AT_ONCE)
+        units = queue.stored(offset, max(self._units, limits.units))
         if len(units) < UNIT_SIZE:
             return None
         place, _, _ = UNIT.unpack_from(units)
@@ -196,6 +200,7 @@ class LinesOfPulls:
             most,
             _PULL_ROOM,
         )
+        self._units = min(max(2 * (following - offset), _PULL_UNITS), _UNITS_AT_ONCE)
         return (
             Lines(data, count, mismatches, following, self._columns) if following > offset else None
         )

@@ -161,6 +161,8 @@ struct Parts<'a> {
     /// Of the properties that count: names and values, in order.
     pairs: Vec<(&'a [u8], &'a [u8])>,
     is_text: bool,
+    /// Whether it is printed as it is, too.
+    is_plain: bool,
     is_damaged: bool,
 }
 
@@ -248,14 +250,17 @@ impl Lines {
         let start = record.properties_position;
         let properties = &data[start..start + record.properties_length];
         std::str::from_utf8(properties).ok()?;
-        let is_text = self.spelling == Spelling::Utf8 && std::str::from_utf8(body).is_ok();
+        let is_utf8 = self.spelling == Spelling::Utf8;
+        // It is looked at for this once, and then copied: long bodies are most of a line.
+        let is_plain = is_utf8 && text::is_plain(body);
+        let is_text = is_plain || is_utf8 && std::str::from_utf8(body).is_ok();
         let is_damaged = self.checks
             && !body.is_empty()
             && (crc32fast::hash(body) & 0x7fff_ffff) as i32 != record.body_crc;
         let pairs = pairs_of(properties)?;
         let bytes = &data[position..position + record.total_size];
         let topic = &data[record.topic_position..record.topic_position + record.topic_length];
-        Some(Parts { record, bytes, topic, body, pairs, is_text, is_damaged })
+        Some(Parts { record, bytes, topic, body, pairs, is_text, is_plain, is_damaged })
     }
 
     /// False where what the record has there is not plain.
@@ -407,6 +412,9 @@ impl Lines {
 
     fn push_body(&mut self, out: &mut Vec<u8>, parts: &Parts<'_>) {
         match parts.spelling(self.spelling) {
+            Spelling::Utf8 if parts.is_plain && !self.is_csv() => {
+                self.in_quotes(out, |out| out.extend_from_slice(parts.body));
+            }
             Spelling::Utf8 => self.push_text_cell(out, parts.body),
             Spelling::Hex if parts.body.is_empty() => self.push_text_cell(out, b""),
             Spelling::Base64 if parts.body.is_empty() => self.push_text_cell(out, b""),

@@ -29,18 +29,41 @@ fn stands_out(word: u64) -> bool {
     (small | quote | back | delete | word) & HIGH_BITS != 0
 }
 
+/// Whether a byte is not printed as it is, which is what [`stands_out`] says of eight.
+#[inline]
+fn is_odd(byte: u8) -> bool {
+    !(0x20..0x7f).contains(&byte) || byte == b'"' || byte == b'\\'
+}
+
+/// Bytes that a compiler looks at together.
+const BLOCK: usize = 64;
+
 /// How many bytes at the front of a text are printed as they are, in every form.
 #[inline]
 fn plain(text: &[u8]) -> usize {
     let mut at = 0;
-    for word in text.chunks_exact(8) {
+    for block in text.chunks_exact(BLOCK) {
+        // No end before the block's: so all of it is one comparison of the processor's, or a few.
+        if block.iter().fold(false, |odd, &byte| odd | is_odd(byte)) {
+            break;
+        }
+        at += BLOCK;
+    }
+    for word in text[at..].chunks_exact(8) {
         if stands_out(word_of(word)) {
             break;
         }
         at += 8;
     }
-    let odd = |byte: &u8| *byte < 0x20 || *byte >= 0x7f || *byte == b'"' || *byte == b'\\';
-    at + text[at..].iter().take(8).position(odd).unwrap_or((text.len() - at).min(8))
+    let rest = &text[at..];
+    at + rest.iter().take(8).position(|&byte| is_odd(byte)).unwrap_or(rest.len().min(8))
+}
+
+/// Whether all of a text is printed as it is, in every form that puts it in quotes of its own: it is
+/// ASCII then.
+#[inline]
+pub fn is_plain(text: &[u8]) -> bool {
+    plain(text) == text.len()
 }
 
 /// Bytes that are mostly few and often added: a copy of a size that the compiler knows takes a

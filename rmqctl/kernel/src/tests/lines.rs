@@ -4,7 +4,7 @@ use super::{FILE, Lots, damaged, log, put, record};
 use crate::layouts::PREFIXES;
 use crate::record::{Found, read};
 use crate::rows::{COLUMNS, Cell, Form, Lines, Spelling};
-use crate::text::{Escapes, push_text, push_time};
+use crate::text::{Escapes, is_plain, push_text, push_time};
 
 const FORMS: [Form; 4] = [Form::Json, Form::Csv, Form::JsonFile, Form::CsvFile];
 const SPELLINGS: [Spelling; 3] = [Spelling::Base64, Spelling::Hex, Spelling::Utf8];
@@ -86,6 +86,26 @@ fn any_text_is_escaped() {
             let mut out = Vec::new();
             push_text(&mut out, &text, escapes);
             assert!(out.iter().all(|&byte| byte >= 0x20));
+        }
+    }
+}
+
+/// Text is looked at many bytes at a time: what stands out does wherever it is.
+#[test]
+fn what_stands_out_does_at_every_place() {
+    for odd in [&b"\""[..], b"\\", b"\x1f", b"\0", b"\x7f", "\u{e4}".as_bytes(), b" ", b"~"] {
+        for place in 0..150 {
+            let text = [&b"x".repeat(place)[..], odd, &b"y".repeat(149 - place)].concat();
+            let characters = std::str::from_utf8(&text).expect("it is one").chars();
+            for escapes in [Escapes::SafeJson, Escapes::Json, Escapes::Visible] {
+                let (mut out, mut one_by_one) = (Vec::new(), Vec::new());
+                push_text(&mut out, &text, escapes);
+                for one in characters.clone() {
+                    push_text(&mut one_by_one, one.encode_utf8(&mut [0; 4]).as_bytes(), escapes);
+                }
+                assert_eq!(out, one_by_one);
+                assert!(out == text || !is_plain(&text));
+            }
         }
     }
 }
