@@ -213,7 +213,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         goes_on = queue_offset == self.max_offset and physical_offset >= self.max_physical_offset
         if goes_on:
             try:
-                self._append(bytes(stored))
+                self._append(stored)
             finally:
                 # A full disk may have cut it off at a file's end.
                 self.max_physical_offset = self._max_physical_offset()
@@ -306,13 +306,13 @@ class ConsumeQueueWriter(ConsumeQueue):
             self._append(PRE_BLANK * min(count, MAX_ROWS_COPIED))
             count -= MAX_ROWS_COPIED
 
-    def _append(self, data: bytes) -> None:
+    def _append(self, data: bytes | memoryview) -> None:
         """Stores whole units at the end, over as many files as it takes."""
         while data:
             if self.files.entries and self._wrote == self.files.end_offset:
                 # With its units at once: in an empty file the engine would see one.
                 piece = data[: self.files.file_size]
-                self._make_file(self._wrote, piece)
+                self._make_file(self._wrote, bytes(piece))
                 self._wrote += len(piece)
                 data = data[len(piece) :]
                 continue
@@ -322,7 +322,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             piece = data[: mapped.size - position]
             if self.files.is_durable:
                 mapped.reserve(position, len(piece))
-                store_units(mapped, position, piece)
+                store_units(mapped, position, bytes(piece))
                 mapped.forget_behind(position)
             else:  # Nobody looks at it yet.
                 mapped.write_aside(position, piece)

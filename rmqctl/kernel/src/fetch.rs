@@ -19,6 +19,22 @@ pub fn behind(data: &[u8], end: usize, size: usize, readable: usize) {
     range(data, high - size.min(DISTANCE), high.min(readable));
 }
 
+/// Bytes that a record's head takes at most, and what the next one's size may differ by, of those that
+/// are looked at only where one ends and another begins.
+const HEAD: usize = 128;
+
+/// The same where nobody looks at bodies: what lies around the place, `DISTANCE` behind or more, where
+/// a record begins if all are of `size` bytes, of which the last `tail` are looked at. Of small ones
+/// that is all.
+#[inline]
+pub fn around(data: &[u8], end: usize, (size, tail): (usize, usize), readable: usize) {
+    if size < 4 * HEAD || size / 2 < tail {
+        return behind(data, end, size, readable);
+    }
+    let place = end.saturating_add(DISTANCE.div_ceil(size).saturating_mul(size));
+    range(data, place.saturating_sub(tail + LINE), place.saturating_add(HEAD).min(readable));
+}
+
 /// Has the processor fetch `low..high` as far as there is any, without waiting for it.
 #[inline]
 pub fn range(data: &[u8], low: usize, high: usize) {
@@ -43,7 +59,7 @@ pub fn line_at(_place: *const u8) {}
 
 #[cfg(test)]
 mod tests {
-    use super::{behind, line_at, range};
+    use super::{around, behind, line_at, range};
 
     #[test]
     fn any_place_may_be_told_of() {
@@ -52,6 +68,9 @@ mod tests {
             for other in [0, 1, 64, 100, 4096, 4097, usize::MAX] {
                 behind(&data, place, other, 100);
                 behind(&data, place, other, usize::MAX);
+                around(&data, place, (other, 7), 100);
+                around(&data, place, (other, other), usize::MAX);
+                around(&data, place, (1024, other), usize::MAX);
                 range(&data, place, other);
             }
         }

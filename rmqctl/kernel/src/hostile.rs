@@ -218,9 +218,10 @@ fn pass_plain(data: &[u8], position: usize, threads: usize, parts: usize, asked:
     let numbers: Vec<Vec<i64>> =
         parts.iter().map(|part| (0..topics[part.thread].len() as i64).collect()).collect();
     let runs = parts.iter().zip(&numbers).map(|(part, numbers)| (&part.runs[..], &numbers[..]));
-    let (_, stored) = plain::join(runs);
+    let sorted = plain::sorted(runs);
     let units: usize = parts.iter().map(|part| part.units).sum();
-    assert_eq!(stored.len(), if asked.units { units * QUEUE_UNIT_BYTES } else { 0 });
+    assert_eq!(sorted.bytes, if asked.units { units * QUEUE_UNIT_BYTES } else { 0 });
+    sorted.join(&mut vec![0; sorted.bytes]);
 }
 
 /// Pulls of a queue that is the data itself, and of one that has a unit of each record.

@@ -21,6 +21,10 @@ use crate::topics::{Topic, Topics};
 /// The largest queue offset whose unit has a place that is a number of 64 bits.
 const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
 
+/// Bytes that a record's size differs from that of the one before, where the next ones may be taken
+/// for as large.
+const LIKE: usize = 32;
+
 /// What is made of plain records.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Asked {
@@ -141,16 +145,24 @@ impl<'a> Reader<'a> {
     fn read(mut self, thread: usize, topics: &mut Topics) -> Part {
         let known = topics.len();
         let (window, mut position) = (self.window, self.window.position);
+        let mut before = 0;
         while position < window.limit {
             let found = record::read(self.data, position, window.readable, window.file_from_offset);
             let Found::Record(record) = found else { break };
             let end = position + record.total_size;
-            fetch::behind(self.data, end, record.total_size, window.readable);
+            let tail = end - record.body_position - record.body_length;
+            let is_alike = record.total_size.abs_diff(before) <= LIKE;
+            before = record.total_size;
+            if self.asked.check || !is_alike {
+                fetch::behind(self.data, end, before, window.readable);
+            } else {
+                fetch::around(self.data, end, (before, tail), window.readable);
+            }
             let offset = window.file_from_offset + position as i64;
-            let before = topics.len();
+            let named = topics.len();
             if !self.take(&record, offset, topics) {
                 // Who reads it in full names its topic.
-                topics.forget_from(before);
+                topics.forget_from(named);
                 break;
             }
             position = end;
@@ -252,7 +264,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A queue's units in what [`join`] makes: from unit `start` on, up to those of the next one.
+/// A queue's units in what [`Sorted::join`] makes: from unit `start` on, up to those of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Joined {
     pub topic: i64,
@@ -261,9 +273,16 @@ pub struct Joined {
     pub start: usize,
 }
 
-/// The runs of parts in the order of the log, by topic and queue; what goes on is one. The second of
-/// a part are its topics' numbers by those that its runs have.
-pub fn join<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> (Vec<Joined>, Vec<u8>) {
+/// Runs of parts, sorted: what [`Sorted::join`] makes one of.
+pub struct Sorted<'a> {
+    runs: Vec<(i64, i64, usize, &'a Run)>,
+    /// What their units take.
+    pub bytes: usize,
+}
+
+/// The runs of parts in the order of the log, by topic and queue. The second of a part are its topics'
+/// numbers by those that its runs have.
+pub fn sorted<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> Sorted<'a> {
     let mut runs: Vec<(i64, i64, usize, &Run)> = Vec::new();
     for (own, numbers) in parts {
         for run in own {
@@ -271,17 +290,23 @@ pub fn join<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> (Vec<Joi
         }
     }
     runs.sort_unstable_by_key(|&(topic, queue, number, _)| (topic, queue, number));
-    let mut joined: Vec<Joined> = Vec::new();
-    let mut stored = Vec::with_capacity(runs.iter().map(|(.., run)| run.units.len()).sum());
-    let mut next = None;
-    for (topic, queue, _, run) in runs {
-        let this = Some((topic, queue, run.queue_offset));
-        if this != next {
-            let start = stored.len() / QUEUE_UNIT_BYTES;
-            joined.push(Joined { topic, queue, queue_offset: run.queue_offset, start });
+    let bytes = runs.iter().map(|(.., run)| run.units.len()).sum();
+    Sorted { runs, bytes }
+}
+
+impl Sorted<'_> {
+    /// Stores all units into `stored`, of as many bytes; what goes on in a queue is one.
+    pub fn join(&self, stored: &mut [u8]) -> Vec<Joined> {
+        let (mut joined, mut next, mut at): (Vec<Joined>, _, _) = (Vec::new(), None, 0);
+        for &(topic, queue, _, run) in &self.runs {
+            let queue_offset = run.queue_offset;
+            if next != Some((topic, queue, queue_offset)) {
+                joined.push(Joined { topic, queue, queue_offset, start: at / QUEUE_UNIT_BYTES });
+            }
+            let end = at + run.units.len();
+            stored[at..end].copy_from_slice(&run.units);
+            (at, next) = (end, Some((topic, queue, run.next_offset())));
         }
-        stored.extend_from_slice(&run.units);
-        next = Some((topic, queue, run.next_offset()));
+        joined
     }
-    (joined, stored)
 }

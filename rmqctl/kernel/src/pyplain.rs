@@ -46,10 +46,14 @@ pub fn join_runs<'py>(
         bytes.chunks_exact(8).map(|number| i64::from_ne_bytes(array_of(number))).collect()
     };
     let parts: Vec<_> = parts.iter().map(|(runs, buffer)| (runs.get(), numbers(buffer))).collect();
-    let (queues, stored) = py.detach(|| {
-        guarded(|| Ok(plain::join(parts.iter().map(|(runs, numbers)| (&runs.0[..], &numbers[..])))))
+    let parts = parts.iter().map(|(runs, numbers)| (&runs.0[..], &numbers[..]));
+    let sorted = guarded(|| Ok(plain::sorted(parts)))?;
+    let mut queues = Vec::new();
+    let stored = PyByteArray::new_with(py, sorted.bytes, |stored| {
+        queues = py.detach(|| guarded(|| Ok(sorted.join(stored))))?;
+        Ok(())
     })?;
     let queues: Vec<_> =
         queues.iter().map(|q| (q.topic, q.queue, q.queue_offset, q.start)).collect();
-    (queues, PyByteArray::new(py, &stored)).into_pyobject(py)
+    (queues, stored).into_pyobject(py)
 }

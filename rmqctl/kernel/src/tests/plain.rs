@@ -38,7 +38,9 @@ fn units_and_keys_are_noted() {
         let parts = read(&data, threads, count, ALL);
         assert_eq!(parts.iter().map(|part| part.records).sum::<usize>(), 400);
         assert_eq!(parts.iter().map(|part| part.keys.key_hash.len()).sum::<usize>(), 1200);
-        let (queues, stored) = plain::join(parts.iter().map(|part| (&part.runs[..], &[5][..])));
+        let sorted = plain::sorted(parts.iter().map(|part| (&part.runs[..], &[5][..])));
+        let mut stored = vec![0; sorted.bytes];
+        let queues = sorted.join(&mut stored);
         assert_eq!((queues.len(), queues[0].topic, queues[0].queue_offset), (1, 5, 0));
         assert_eq!(stored.len(), 400 * QUEUE_UNIT_BYTES);
         assert_eq!(stored[..8], FILE.to_be_bytes());
