@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,12 @@ from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.keptpages import KeptPages
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.log.commitlog import CommitLog
-from rmqctl.engine.scan.plain import PlainWanted
+from rmqctl.engine.scan.backend import backends
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.compiled import CompiledReader
+from rmqctl.engine.scan.plain import Plain, PlainWanted
 from rmqctl.engine.scan.scanner import Scanner
+from rmqctl.engine.scan.tuning import ScanTuning
 from tests.conftest import Golden
 
 Forgotten = list[tuple[str, int, int]]
@@ -89,3 +94,50 @@ def test_a_log_that_is_scanned_again_stays_mapped(golden: Golden, forgotten: For
     forgotten.clear()
     assert len(list(Scanner(log, check=True).scan_plain(PlainWanted()))) == len(once)
     assert not forgotten
+
+
+def test_what_stays_mapped_is_told(tmp_path: Path) -> None:
+    kept, file = KeptPages(500), opened(tmp_path, "a")
+    assert kept.kept_until(file, 0) == 0
+    for _ in range(2):
+        kept.pass_over(file, 100, 400)
+    assert [kept.kept_until(file, at) for at in (99, 100, 399, 401)] == [99, 400, 400, 401]
+
+
+@pytest.mark.parametrize("wanted", [PlainWanted(), PlainWanted(units=True, keys=True)])
+def test_pages_that_stay_mapped_are_looked_at_together(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, wanted: PlainWanted
+) -> None:
+    """Unless what is noted of them takes memory; what is found is the same."""
+    backend = backends().get("compiled")
+    if backend is None:
+        pytest.skip("there is no compiled kernel")
+    windows: list[int] = []
+    read = CompiledReader._passed
+
+    def passed(
+        self: CompiledReader, mapped: MappedFile, position: int, limit: int, noted: PlainWanted
+    ) -> Iterator[Plain]:
+        windows.append(limit - position)
+        return read(self, mapped, position, limit, noted)
+
+    monkeypatch.setattr(CompiledReader, "_passed", passed)
+    directory = golden("basic") / "commitlog"
+    log = CommitLog(directory, 0, files=MappedFileQueue(directory, 0, keep=1000))
+    tuning = ScanTuning(window_bytes=(1 << 10, 1 << 10), kept_bytes=1 << 14)
+    found = []
+    for _ in range(3):
+        windows.clear()
+        scanner = Scanner(log, check=True, tuning=tuning, backend=backend)
+        records = 0
+        for entry in scanner.scan_plain(wanted):
+            if isinstance(entry, Plain):
+                records += entry.records
+            elif isinstance(entry, Batch):
+                records += len(entry)
+        found.append(records)
+    assert found[0] > 0
+    assert found == found[:1] * 3
+    is_together = max(windows) > 1 << 10
+    assert is_together == (not any(wanted))
+    assert max(windows) <= 1 << 14

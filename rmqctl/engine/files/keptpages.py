@@ -38,6 +38,12 @@ class KeptPages:
         if not stays:
             mapped.forget(start, end)
 
+    def kept_until(self, mapped: MappedFile, position: int) -> int:
+        """Up to where what stays mapped goes on from a position; that itself: it does not."""
+        with self._lock:
+            low, high = self._kept.get(mapped, (position, position))
+        return high if low <= position <= high else position
+
     def _stays(self, mapped: MappedFile, start: int, end: int) -> bool:
         low, high = self._seen.get(mapped, (start, start))
         is_again = low <= start and end <= high

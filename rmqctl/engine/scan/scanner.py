@@ -79,7 +79,9 @@ class Scanner:
         least, most = self._tuning.window_bytes
         # What is passed over costs no memory: nothing is to be found out about it first.
         window = most if plain is not None and reader.runs_ahead else least
-        entries = self._scan(reader, start, end, window)
+        notes = plain is None or plain.units or plain.keys
+        kept = 0 if notes or not reader.runs_ahead else self._tuning.kept_bytes
+        entries = self._scan(reader, start, end, window, kept)
         if self._tuning.threads > 1 and reader.runs_ahead:
             entries = ahead(entries)
         with closing(entries):
@@ -89,9 +91,10 @@ class Scanner:
                 yield entry
 
     def _scan(
-        self, reader: WindowReader, start: int | None, end: int | None, window: int
+        self, reader: WindowReader, start: int | None, end: int | None, window: int, kept: int
     ) -> Generator[ScanEntry | Plain]:
-        """:meth:`scan`, but for the topics' numbers; the first window is so long."""
+        """:meth:`scan`, but for the topics' numbers; the first window is so long, and of pages that
+        stay mapped those of ``kept`` bytes are one."""
         entries = self.log.files.entries
         number = 0 if start is None else self.log.files.index_of(start)
         if number < 0 or not entries:
@@ -105,7 +108,9 @@ class Scanner:
                 mapped = self.log.files.file(number)
                 limit = mapped.size if end is None else end - mapped.file_from_offset
                 reached = position
-                end_of_window = window_end(mapped, position, min(limit, position + window))
+                stays = self.log.kept_pages.kept_until(mapped, position)
+                high = max(position + window, min(stays, position + kept))
+                end_of_window = window_end(mapped, position, min(limit, high))
                 for batch in reader.batches(mapped, position, end_of_window):
                     yield batch
                     reached = batch.end_offset - mapped.file_from_offset

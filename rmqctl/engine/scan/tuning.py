@@ -15,12 +15,15 @@ class ScanTuning:
     ``lane_bytes`` (least and most): what a lane of a chain has to itself, so that it is worth its
     start, which is searched for in the first ``lane_search_bytes`` of it. ``chunk_bytes``: of the
     matrices into which texts are gathered. ``crc_rows``: short bodies whose CRC is taken at once.
-    ``threads``: that read a window together, where a backend can.
+    ``threads``: that read a window together, where a backend can. ``kept_bytes``: what is looked at
+    at once, at most, of pages that stay mapped, where nothing is noted of what is passed over, and
+    memory is no reason for less: threads wait for each other at the end of a window.
     """
 
     batch_records: int = 16384
     first_records: int = 512
     window_bytes: tuple[int, int] = (1 << 20, 16 << 20)
+    kept_bytes: int = 64 << 20
     lane_records: int = 32
     lane_bytes: tuple[int, int] = (1 << 13, 1 << 18)
     lane_search_bytes: int = 1 << 12
