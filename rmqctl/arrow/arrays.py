@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from binascii import hexlify
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,19 @@ from numpy.typing import NDArray
 from formats import layouts
 from formats.constants import INT_MAX
 from formats.derive import dtype_of
-from rmqctl.arrow.properties import MAP, Properties, properties_of, ragged
+from rmqctl.arrow.properties import MAP, CompiledProperties, PropertyEntries, ragged, texts
 from rmqctl.engine.record.record import HOSTS_V6_MASK, Damage, host_text
 from rmqctl.engine.record.status import BODY_CRC_MISMATCH, OK, UNCHECKED
 from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.buffers import Buffers, column_buffers
 from rmqctl.engine.scan.columns import Bytes, Ints, take
 from rmqctl.rows.columns import STRUCTURES, Source
 
 _PREFIX = {flags: dtype_of(layout) for flags, layout in layouts.RECORD_PREFIX.items()}
 _UTC = pa.timestamp("us", tz="UTC")
 _PORT_SIZE = 4
+#: A column of one text is kept for the next batch up to here.
+_MOST_KEPT_BYTES = 4 << 20
 
 ARROW_TYPES: dict[str, pa.DataType] = {
     "int": pa.int32(),
@@ -47,23 +50,48 @@ def arrow_schema(structure: str, names: Iterable[str]) -> pa.Schema:
 
 
 class MessageColumns:
-    """The columns of a batch of records, each built when it is asked for."""
+    """The columns of a batch of records, of which ``names`` are wanted. The kernel makes them where
+    it is there; what it leaves is made here, each column when it is asked for."""
 
-    def __init__(self, batch: Batch, source: Source, *, checked: bool) -> None:
+    def __init__(
+        self, batch: Batch, source: Source, names: Sequence[str], *, checked: bool
+    ) -> None:
         self._batch = batch
         self._checked = checked
         self._source = source
         self._data = np.frombuffer(batch.mapped.buffer, np.uint8)
+        self._compiled = column_buffers(batch, self._data, names)
+        self._odd: CompiledProperties | None = None
 
     def column(self, name: str) -> pa.Array:
         """One column by its name."""
+        kind = _KINDS[name]
+        buffers = self._compiled.get(name)
+        if buffers is not None:
+            return self._of_kernel(name, kind, buffers)
         made = _MADE.get(name)
         if made is not None:
             return made(self)
-        kind = _KINDS[name]
         if name in _IN_BATCH:
             return pa.array(getattr(self._batch, name), kind)
         return pa.array(self._field(name).astype(np.int64), kind)
+
+    def _of_kernel(self, name: str, kind: pa.DataType, buffers: Buffers) -> pa.Array:
+        """A column over buffers of the kernel, which are not copied."""
+        if name == "properties":
+            return self._decoded(buffers).maps(buffers)
+        if name == "tags_code":
+            return pa.array(self._decoded(buffers).tags_codes(buffers))
+        if len(buffers) > 1:
+            return texts(buffers, kind)
+        return pa.Array.from_buffers(kind, len(self._batch), [None, pa.py_buffer(buffers[0])])
+
+    def _decoded(self, buffers: Buffers) -> CompiledProperties:
+        if self._odd is None:
+            batch, odd_rows = self._batch, np.frombuffer(buffers[-1], np.int64)
+            places = batch.properties_position, batch.properties_length
+            self._odd = CompiledProperties(self._data, *places, odd_rows)
+        return self._odd
 
     @cached_property
     def _rows_by_hosts(self) -> list[tuple[Ints | slice, NDArray[Any]]]:
@@ -103,7 +131,7 @@ class MessageColumns:
 
     def _hosts(self, which: str) -> pa.Array:
         """A text for each host; few hosts send many messages, so each is made once."""
-        texts: list[str] = []
+        told: list[str] = []
         code = np.empty(len(self._batch), np.int64)
         for rows, prefix in self._rows_by_hosts:
             raw = _host_bytes(prefix, which)
@@ -114,14 +142,14 @@ class MessageColumns:
                 kind, count, [None, pa.py_buffer(raw)]
             ).dictionary_encode()
             hosts = known.dictionary.view(pa.binary(width)).to_pylist()
-            code[rows] = known.indices.to_numpy() + len(texts)
-            texts += [
+            code[rows] = known.indices.to_numpy() + len(told)
+            told += [
                 host_text(host[:-4], int.from_bytes(host[-4:], "big", signed=True))
                 for host in hosts
             ]
-        if len(texts) == 1:
-            return pa.repeat(texts[0], len(self._batch))
-        return pa.array(texts, pa.string()).take(pa.array(code))
+        if len(told) == 1:
+            return _repeated(told[0], len(self._batch))
+        return pa.array(told, pa.string()).take(pa.array(code))
 
     def msg_id(self) -> pa.Array:
         """Address, port and physical offset in hexadecimal digits (``offset_msg_id``)."""
@@ -141,9 +169,9 @@ class MessageColumns:
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(order))))
 
     @cached_property
-    def _properties(self) -> Properties:
+    def _properties(self) -> PropertyEntries:
         batch = self._batch
-        return properties_of(self._data, batch.properties_position, batch.properties_length)
+        return PropertyEntries(self._data, batch.properties_position, batch.properties_length)
 
     def tags_code(self) -> pa.Array:
         """The hash of the tags, as ``walk commitlog`` shows it: of a delayed message too, whose
@@ -158,18 +186,18 @@ class MessageColumns:
 
     def status(self) -> pa.Array:
         if not self._checked or self._batch.crc_matches.all():
-            return pa.repeat(OK if self._checked else UNCHECKED, len(self._batch))
+            return _repeated(OK if self._checked else UNCHECKED, len(self._batch))
         states = pa.array([OK, BODY_CRC_MISMATCH], pa.string())
         return states.take(pa.array((~self._batch.crc_matches).astype(np.int64)))
 
     def damage(self) -> pa.Array:
-        return pa.nulls(len(self._batch), pa.string())
+        return _repeated(None, len(self._batch))
 
     def store(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._source.store, pa.string()), len(self._batch))
+        return _repeated(self._source.store, len(self._batch))
 
     def broker(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._source.broker, pa.string()), len(self._batch))
+        return _repeated(self._source.broker, len(self._batch))
 
 
 _KINDS = {column.name: ARROW_TYPES[column.type] for column in STRUCTURES["commitlog"]}
@@ -185,7 +213,7 @@ def message_batch(
     batch: Batch, schema: pa.Schema, source: Source, *, checked: bool = True
 ) -> pa.RecordBatch:
     """The records of a batch in a schema's columns; ``checked``: the scan has looked at bodies."""
-    columns = MessageColumns(batch, source, checked=checked)
+    columns = MessageColumns(batch, source, schema.names, checked=checked)
     return pa.record_batch([columns.column(name) for name in schema.names], schema=schema)
 
 
@@ -221,6 +249,21 @@ def times(milliseconds: Ints) -> pa.Array:
     if inside.all():
         return pa.array(milliseconds * 1000).cast(_UTC)
     return pa.array(np.where(inside, milliseconds, 0) * 1000, mask=~inside).cast(_UTC)
+
+
+def _repeated(text: str | None, count: int) -> pa.Array:
+    """One text, or null, so many times; not made anew for each batch."""
+    room = 1 << (count - 1).bit_length()
+    if len(text or "") * room > _MOST_KEPT_BYTES:
+        return _repeats(text, count)
+    return _kept_repeats(text, room).slice(0, count)
+
+
+def _repeats(text: str | None, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, pa.string()), count)
+
+
+_kept_repeats = lru_cache(maxsize=16)(_repeats)
 
 
 def _host_bytes(prefix: NDArray[Any], which: str) -> Bytes:

@@ -12,7 +12,6 @@ cases have one definition.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +20,14 @@ from numpy.typing import NDArray
 
 from formats import constants
 from formats.text import decode_properties, tags_code
-from rmqctl.engine.scan.buffers import MapBuffers, Texts, map_buffers
+from rmqctl.engine.scan.buffers import Buffers
 from rmqctl.engine.scan.columns import Bytes, Ints, hash_codes, take
 
 MAP = pa.map_(pa.string(), pa.string())
 _NAME_VALUE = ord(constants.NAME_VALUE_SEPARATOR)
 _PROPERTY = ord(constants.PROPERTY_SEPARATOR)
 _TAGS = np.frombuffer(constants.PROPERTY_TAGS.encode(), np.uint32)
+_OFFSET_BYTES = 4
 # Names of a batch that fit into the bits of a word, with room for the sum of 2^23 of them.
 _NAME_BITS = 40
 
@@ -59,50 +59,36 @@ def _every_other(edges: NDArray[np.int32], data: Bytes, kind: pa.DataType) -> pa
     return whole.take(pa.array(np.arange(0, 2 * count, 2)))
 
 
-class Properties(Protocol):
-    """Properties of a batch's records, taken apart once for every column that is made of them."""
-
-    def maps(self) -> pa.Array:
-        """A map for each row; of a repeated name the last value."""
-
-    def tags_codes(self) -> Ints:
-        """``hashCode`` of the TAGS of each row, 0 without."""
-
-
-def properties_of(data: Bytes, start: Ints, length: Ints) -> Properties:
-    """The properties at ascending places."""
-    made = map_buffers(data, start, length)
-    if made is None:
-        return PropertyEntries(data, start, length)
-    return CompiledProperties(data, start, length, made)
-
-
 class CompiledProperties:
-    """:class:`Properties` of the kernel, which leaves odd rows to ``decode_properties``."""
+    """What the kernel makes of the properties of a batch, which leaves odd rows to
+    ``decode_properties``. ``odd_rows`` of one column are those of the other."""
 
-    def __init__(self, data: Bytes, start: Ints, length: Ints, made: MapBuffers) -> None:
-        offsets = [None, pa.py_buffer(made.row_offsets)]
-        self._maps = pa.MapArray.from_arrays(
-            pa.Array.from_buffers(pa.int32(), len(start) + 1, offsets),
-            texts(made.names, pa.string()),
-            texts(made.values, pa.string()),
+    def __init__(self, data: Bytes, start: Ints, length: Ints, odd_rows: Ints) -> None:
+        self._odd_rows = odd_rows
+        self._odd = _decoded(data, start[odd_rows], length[odd_rows])
+
+    def maps(self, buffers: Buffers) -> pa.Array:
+        rows, *texts_of, _ = buffers
+        count = memoryview(rows).nbytes // _OFFSET_BYTES - 1
+        maps = pa.MapArray.from_arrays(
+            pa.Array.from_buffers(pa.int32(), count + 1, [None, pa.py_buffer(rows)]),
+            texts(texts_of[:2], pa.string()),
+            texts(texts_of[2:], pa.string()),
         )
-        self._codes, self._odd_rows = made.tags_codes, made.odd_rows
-        self._odd = _decoded(data, start[self._odd_rows], length[self._odd_rows])
+        return _with_odd(maps, self._odd_rows, self._odd)
 
-    def maps(self) -> pa.Array:
-        return _with_odd(self._maps, self._odd_rows, self._odd)
-
-    def tags_codes(self) -> Ints:
-        codes = self._codes.copy()
-        codes[self._odd_rows] = [_tags_code(properties) for properties in self._odd]
+    def tags_codes(self, buffers: Buffers) -> Ints:
+        codes: Ints = np.frombuffer(buffers[0], np.int64)
+        if len(self._odd_rows):
+            codes = codes.copy()
+            codes[self._odd_rows] = [_tags_code(properties) for properties in self._odd]
         return codes
 
 
-def texts(made: Texts, kind: pa.DataType) -> pa.Array:
+def texts(buffers: Buffers, kind: pa.DataType) -> pa.Array:
     """An array over buffers: of strings, or of binary values."""
-    count = len(made.offsets) // np.dtype(np.int32).itemsize - 1
-    return pa.Array.from_buffers(kind, count, [None, *map(pa.py_buffer, made)])
+    held = [pa.py_buffer(buffer) for buffer in buffers]
+    return pa.Array.from_buffers(kind, held[0].size // _OFFSET_BYTES - 1, [None, *held])
 
 
 def _decoded(data: Bytes, start: Ints, length: Ints) -> list[dict[str, str]]:
@@ -126,7 +112,8 @@ def _tags_code(properties: dict[str, str]) -> int:
 
 
 class PropertyEntries:
-    """:class:`Properties` by numpy and Arrow."""
+    """Properties of a batch's records by numpy and Arrow, taken apart once for every column that is
+    made of them."""
 
     def __init__(self, data: Bytes, start: Ints, length: Ints) -> None:
         self._data, self._start, self._length = data, start, length
@@ -176,6 +163,7 @@ class PropertyEntries:
         return _decoded(self._data, self._start[odd], self._length[odd])
 
     def maps(self) -> pa.Array:
+        """A map for each row; of a repeated name the last value."""
         names = self._cut(self._begin, self._name_end)
         row, begin, end = self._row, self._name_end + 1, self._value_end
         keep = _last_of_name(row, names)
@@ -188,6 +176,7 @@ class PropertyEntries:
         return _with_odd(maps, self.odd_rows, self._odd)
 
     def tags_codes(self) -> Ints:
+        """``hashCode`` of the TAGS of each row, 0 without."""
         codes = np.zeros(self._count, np.int64)
         entry = np.flatnonzero(self._name_end - self._begin == _TAGS.nbytes)
         entry = entry[take(self._text, self._begin[entry], _TAGS.dtype) == _TAGS]

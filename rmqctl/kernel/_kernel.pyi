@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 INTERFACE: Final[int]
 VERSIONS: Final[tuple[tuple[int, int, int, int, int], ...]]
 INT_COLUMNS: Final[tuple[str, ...]]
+ARROW_COLUMNS: Final[tuple[str, ...]]
 LINE_COLUMNS: Final[tuple[str, ...]]
 SOURCES: Final[str]
 
@@ -259,10 +260,6 @@ def pull_stored(
     codes: list[int] | None,
     outgoing: tuple[int, int],
 ) -> tuple[bytes, int, int] | None: ...
-
-#: Offsets of the rows; of the names, and these; of the values, and these; tags codes; odd rows.
-PropertyMaps = tuple[bytearray, bytearray, bytes, bytearray, bytes, bytearray, bytearray]
-
 def few_offsets(
     readers: Sequence[object], topic: str, key: str, begin: int, is_growing: bool
 ) -> list[int] | None: ...
@@ -270,7 +267,9 @@ def index_key_hash(topic: str, key: str) -> int: ...
 def record_at(
     type: type, buffer: object, position: int, readable: int, file_from_offset: int
 ) -> object: ...
-def property_maps(buffer: object, starts: object, lengths: object) -> PropertyMaps | None: ...
+def arrow_columns(
+    buffer: object, numbers: list[Any], topics: tuple[bytes, bytes], names: list[str]
+) -> list[list[object] | None] | None: ...
 
 class PutCounts:
     def __init__(self, ends: list[int]) -> None: ...

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,8 +34,11 @@ pytest.importorskip("pyarrow", reason="pip install '.[spark]'")
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.arrow.properties import PropertyEntries, properties_of
-from rmqctl.rows.columns import STRUCTURES, ddl
+from rmqctl import kernel
+from rmqctl.arrow.arrays import MessageColumns
+from rmqctl.engine.scan.batch import Batch
+from rmqctl.engine.scan.topics import TopicTable
+from rmqctl.rows.columns import STRUCTURES, Source, ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.remote.stores import expand
 from rmqctl.spark.source import logsplit
@@ -390,22 +395,50 @@ def test_maps_are_the_decoded_properties(stored: list[bytes], gap: bytes) -> Non
     start, length = (np.array(column, np.int64) for column in zip(*places, strict=True))
     expected = [decode_properties(value) for value in stored]
     codes = [tags_code(value["TAGS"]) if "TAGS" in value else 0 for value in expected]
-    # By numpy, and by the kernel where it is there.
-    for entries_of in (PropertyEntries, properties_of):
-        entries = entries_of(np.frombuffer(bytes(data), np.uint8), start, length)
-        maps = entries.maps()
-        maps.validate(full=True)
+    for choice in engines():
+        maps, found = columns_of_properties(bytes(data), start, length, choice)
         assert [dict(value) for value in maps.to_pylist()] == expected
         assert [len(value) for value in maps.to_pylist()] == [len(value) for value in expected]
-        assert entries.tags_codes().tolist() == codes
+        assert found.to_pylist() == codes
+
+
+def engines() -> list[str]:
+    """By numpy, and by the kernel where it is there."""
+    return ["pure"] if kernel.usable().module is None else ["pure", "compiled"]
+
+
+def columns_of_properties(data: bytes, start: Any, length: Any, choice: str) -> tuple[Any, Any]:
+    """The columns of records of which nothing but the properties is there."""
+    zeros = np.zeros(len(start), np.int64)
+    values: dict[str, Any] = {field.name: zeros for field in fields(Batch)}
+    values |= {"properties_position": start, "properties_length": length, "topics": TopicTable()}
+    batch = Batch(**values | {"mapped": SimpleNamespace(buffer=data + bytes(100))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(kernel.VARIABLE, choice)
+        names = ["properties", "tags_code"]
+        columns = MessageColumns(batch, Source("", ""), names, checked=False)
+        made = columns.column("properties"), columns.column("tags_code")
+    for array in made:
+        array.validate(full=True)
+    return made
 
 
 def test_names_repeat_beyond_the_bits_of_a_word() -> None:
     value = b"\x02".join(b"n%d\x01%d" % (n % 60, n) for n in range(150))
-    data = np.frombuffer(value + b"-", np.uint8)
-    for entries_of in (PropertyEntries, properties_of):
-        entries = entries_of(data, np.array([0]), np.array([len(value)]))
-        assert dict(entries.maps()[0].as_py()) == decode_properties(value)
+    for choice in engines():
+        places = np.array([0]), np.array([len(value)])
+        maps, _ = columns_of_properties(value + b"-", *places, choice)
+        assert dict(maps[0].as_py()) == decode_properties(value)
+
+
+@pytest.mark.parametrize("count", [64, 65, 200])
+def test_many_names(count: int) -> None:
+    value = b"\x02".join(b"n%d\x01%d" % (n, n) for n in range(count)) + b"\x02TAGS\x01t\x02"
+    for choice in engines():
+        places = np.array([0]), np.array([len(value)])
+        maps, codes = columns_of_properties(value + b"-", *places, choice)
+        assert maps[0].as_py() == list(decode_properties(value).items())
+        assert codes.to_pylist() == [tags_code("t")]
 
 
 def test_times_outside_of_the_calendar_are_null() -> None:

@@ -38,6 +38,8 @@ class TopicTable:
         self._length = np.zeros(1, np.int64)
         self._allowed = np.zeros(1, bool)
         self._key_prefix = np.zeros(1, np.uint32)
+        self._texts = b"\0\0\0\0", b""
+        self._texts_of = 0
 
     def id_of(self, topic: str) -> int:
         """Number of a topic, given one when it is new."""
@@ -47,6 +49,15 @@ class TopicTable:
         """Number of a topic by its bytes, given one when it is new."""
         number = self._id_by_bytes.get(topic)
         return self._add(topic) if number is None else number
+
+    def texts(self) -> tuple[bytes, bytes]:
+        """Where the name of each topic ends in UTF-8 (int32, behind a 0), and all of them, by topic
+        number."""
+        if self._texts_of < len(self.names):
+            names = [name.encode() for name in self.names]
+            ends = np.cumsum([0, *map(len, names)], dtype=np.int32)
+            self._texts, self._texts_of = (ends.tobytes(), b"".join(names)), len(names)
+        return self._texts
 
     def allowed_array(self) -> NDArray[np.bool_]:
         """Whether each topic can be a queue directory: bool, by topic number, a view."""

@@ -1,15 +1,14 @@
 //! Stored properties of many records as the buffers of an Arrow map, and the tags codes in them:
 //! what `rmqctl/arrow/properties.py` does with numpy.
 
-use memchr::memchr2_iter;
-
-use crate::fetch;
-use crate::keyhash::hash_code;
+use crate::keyhash::{HIGH_BITS, hash_code, word_of};
 use crate::layouts::{NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, PROPERTY_TAGS};
+use crate::memory::take;
+use crate::properties::small_bytes;
 use crate::rows::{MOST_PROPERTIES, pairs_of};
 
-/// Rows whose properties are fetched ahead: the bodies between them are long.
-const AHEAD: usize = 8;
+/// Texts up to here are copied by one instruction or two, with what stands behind them.
+const SHORT: usize = 32;
 
 /// Texts one behind the other, and where each ends; a 0 before them all.
 #[derive(Debug)]
@@ -18,19 +17,36 @@ pub struct Texts {
     pub bytes: Vec<u8>,
 }
 
-impl Default for Texts {
-    fn default() -> Self {
-        Texts { ends: vec![0], bytes: Vec::new() }
-    }
-}
-
 impl Texts {
+    /// Room for so many texts and bytes, at first.
+    pub fn new(count: usize, bytes: usize) -> Self {
+        let mut ends = take(count + 1);
+        ends.push(0);
+        Texts { ends, bytes: take(bytes) }
+    }
+
+    #[inline]
     pub fn push(&mut self, text: &[u8]) -> Option<()> {
         self.bytes.extend_from_slice(text);
         self.end()
     }
 
+    /// Adds `data[start..end]`.
+    #[inline]
+    fn push_of(&mut self, data: &[u8], start: usize, end: usize) -> Option<()> {
+        match data.get(start..start + SHORT) {
+            Some(more) if end - start <= SHORT => {
+                let size = self.bytes.len() + end - start;
+                self.bytes.extend_from_slice(more);
+                self.bytes.truncate(size);
+            }
+            _ => self.bytes.extend_from_slice(&data[start..end]),
+        }
+        self.end()
+    }
+
     /// Ends a text; None where an Arrow array holds no more.
+    #[inline]
     pub fn end(&mut self) -> Option<()> {
         self.ends.push(i32::try_from(self.bytes.len()).ok()?);
         Some(())
@@ -62,80 +78,80 @@ pub struct Maps {
     pub odd: Vec<i64>,
 }
 
-/// The maps of the properties at these places and of these lengths, in their order; None where one
-/// Arrow array does not hold them.
-pub fn maps(
-    data: &[u8],
-    places: impl ExactSizeIterator<Item = (i64, i64)> + Clone,
-) -> Option<Maps> {
-    let mut maps = Maps {
-        rows: Vec::with_capacity(places.len() + 1),
-        names: Texts::default(),
-        values: Texts::default(),
-        tags_codes: Vec::with_capacity(places.len()),
-        odd: Vec::new(),
-    };
-    let size = places.clone().fold(0i64, |sum, (_, length)| sum.saturating_add(length));
-    let room = usize::try_from(size).unwrap_or_default().min(data.len());
-    maps.names.bytes.reserve(room / 2);
-    maps.values.bytes.reserve(room);
-    maps.rows.push(0);
-    let mut ahead = places.clone().skip(AHEAD);
-    for (row, (start, length)) in places.enumerate() {
-        fetch_next(data, ahead.next());
-        let start = usize::try_from(start).ok()?;
-        let properties = data.get(start..start.checked_add(usize::try_from(length).ok()?)?)?;
-        if std::str::from_utf8(properties).is_err() {
-            maps.odd.push(row as i64);
-            maps.tags_codes.push(0);
-        } else {
-            maps.push(row, properties)?;
-        }
-        maps.rows.push(i32::try_from(maps.names.count()).ok()?);
-    }
-    Some(maps)
-}
-
-/// Has the processor fetch the properties at a place, which nobody has looked at for long.
-#[inline]
-fn fetch_next(data: &[u8], place: Option<(i64, i64)>) {
-    let Some((start, length)) = place else { return };
-    if let (Ok(start), Ok(length)) = (usize::try_from(start), usize::try_from(length)) {
-        fetch::range(data, start, start.saturating_add(length).min(data.len()));
-    }
-}
-
 impl Maps {
-    /// Adds the entries of a row, and its tags code.
-    fn push(&mut self, row: usize, properties: &[u8]) -> Option<()> {
+    /// None yet; room for so many maps, of so many bytes together, at first.
+    pub fn new(count: usize, bytes: usize) -> Self {
+        let mut rows = take(count + 1);
+        rows.push(0);
+        Maps {
+            rows,
+            names: Texts::new(4 * count, bytes / 2),
+            values: Texts::new(4 * count, bytes),
+            tags_codes: take(count),
+            odd: Vec::new(),
+        }
+    }
+
+    /// Adds the map of the properties at `data[start..end]`; None where one Arrow array does not
+    /// hold it.
+    pub fn push(&mut self, data: &[u8], start: usize, end: usize) -> Option<()> {
+        let row = self.tags_codes.len();
         let before = self.names.count();
-        let mut code = Some(0);
-        for_each_entry(properties, |name, value| {
-            let count = self.names.count();
-            let is_known = (before..count).any(|number| self.names.text(number) == name);
-            if is_known || count - before == MOST_PROPERTIES || code.is_none() {
-                code = None;
-                return Some(());
-            }
-            if name == PROPERTY_TAGS {
-                code = Some(i64::from(hash_code(value, 0, value.len(), 0) as i32));
-            }
-            self.names.push(name)?;
-            self.values.push(value)
-        })?;
-        let code = match code {
-            Some(code) => code,
-            None => self.push_repeated(row, properties, before)?,
+        let Some(code) = self.push_entries(data, start, end, before)? else {
+            self.names.truncate(before);
+            self.values.truncate(before);
+            let code = self.push_repeated(row, &data[start..end])?;
+            return self.end(code);
         };
+        self.end(code)
+    }
+
+    #[inline]
+    fn end(&mut self, code: i64) -> Option<()> {
         self.tags_codes.push(code);
+        self.rows.push(i32::try_from(self.names.count()).ok()?);
         Some(())
     }
 
-    /// Makes a row anew in which names repeat, of which the last value counts; its tags code.
-    fn push_repeated(&mut self, row: usize, properties: &[u8], before: usize) -> Option<i64> {
-        self.names.truncate(before);
-        self.values.truncate(before);
-        let Some(pairs) = pairs_of(properties) else {
+    /// Adds entries as they stand there; their tags code, or None where they are not plain: a name
+    /// may repeat, there are very many, or they may be no UTF-8.
+    #[inline]
+    fn push_entries(
+        &mut self,
+        data: &[u8],
+        start: usize,
+        end: usize,
+        before: usize,
+    ) -> Option<Option<i64>> {
+        let mut code = 0;
+        let mut seen = Seen::default();
+        let mut is_plain = true;
+        let is_ascii = for_each_entry(data, start, end, |entry, name_end, value_end| {
+            let name = &data[entry..name_end];
+            let count = self.names.count();
+            if seen.may_have(name) && (before..count).any(|number| self.names.text(number) == name)
+                || count - before == MOST_PROPERTIES
+            {
+                is_plain = false;
+            }
+            if !is_plain {
+                return Some(());
+            }
+            if name == PROPERTY_TAGS {
+                code = i64::from(hash_code(data, name_end + 1, value_end, 0) as i32);
+            }
+            self.names.push_of(data, entry, name_end)?;
+            self.values.push_of(data, name_end + 1, value_end)
+        })?;
+        is_plain = is_plain && (is_ascii || std::str::from_utf8(&data[start..end]).is_ok());
+        Some(is_plain.then_some(code))
+    }
+
+    /// Adds a row that is not plain. Of a name that repeats the last value counts. Its tags code.
+    #[cold]
+    fn push_repeated(&mut self, row: usize, properties: &[u8]) -> Option<i64> {
+        let is_text = std::str::from_utf8(properties).is_ok();
+        let Some(pairs) = pairs_of(properties).filter(|_| is_text) else {
             self.odd.push(row as i64);
             return Some(0);
         };
@@ -151,25 +167,62 @@ impl Maps {
     }
 }
 
-/// Calls for each name with a value, in order; None where a call says so.
-fn for_each_entry<'a>(
-    properties: &'a [u8],
-    mut call: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>,
-) -> Option<()> {
-    let (mut entry, mut name_end) = (0, None);
-    let ends = memchr2_iter(NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, properties);
-    for at in ends.chain([properties.len()]) {
-        if properties.get(at) == Some(&NAME_VALUE_SEPARATOR) {
-            name_end.get_or_insert(at);
-            continue;
-        }
-        match name_end.take() {
-            Some(end) if entry < end && end + 1 < at => {
-                call(&properties[entry..end], &properties[end + 1..at])?;
-            }
-            _ => (),
-        }
-        entry = at + 1;
+/// The names of a row, told apart by a guess that takes two for one at times, and never one for two.
+#[derive(Default)]
+struct Seen(u64);
+
+impl Seen {
+    #[inline]
+    fn may_have(&mut self, name: &[u8]) -> bool {
+        let (first, last) = (name[0], name[name.len() - 1]);
+        let mixed = usize::from(first) * 5 + usize::from(last) * 3 + name.len() * 7;
+        let bit = 1 << (mixed % 64);
+        let is_known = self.0 & bit != 0;
+        self.0 |= bit;
+        is_known
     }
-    Some(())
+}
+
+/// Calls for each name with a value of `data[start..end]`, in order, with the places where the entry
+/// begins, where its name ends and where it ends. Whether all of it is ASCII; None where a call says
+/// so.
+#[inline]
+fn for_each_entry(
+    data: &[u8],
+    start: usize,
+    end: usize,
+    mut call: impl FnMut(usize, usize, usize) -> Option<()>,
+) -> Option<bool> {
+    let (mut entry, mut name_end, mut high) = (start, None, 0u64);
+    let mut take = |byte: u8, at: usize| {
+        if byte == NAME_VALUE_SEPARATOR {
+            name_end.get_or_insert(at);
+        } else if byte == PROPERTY_SEPARATOR {
+            if let Some(name_end) = name_end.take() {
+                if entry < name_end && name_end + 1 < at {
+                    call(entry, name_end, at)?;
+                }
+            }
+            entry = at + 1;
+        }
+        Some(())
+    };
+    let words = data[start..end].chunks_exact(8);
+    let rest = words.remainder();
+    for (number, bytes) in words.enumerate() {
+        let word = word_of(bytes);
+        high |= word;
+        let mut marks = small_bytes(word);
+        while marks != 0 {
+            let place = (marks.trailing_zeros() / 8) as usize;
+            take(bytes[place], start + 8 * number + place)?;
+            marks &= marks - 1;
+        }
+    }
+    for (number, &byte) in rest.iter().enumerate() {
+        high |= u64::from(byte);
+        take(byte, end - rest.len() + number)?;
+    }
+    take(PROPERTY_SEPARATOR, end)?;
+    Some(high & HIGH_BITS == 0)
 }

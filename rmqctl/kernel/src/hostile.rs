@@ -2,7 +2,8 @@
 //! and fuzzers, which want that it ends, and not by a panic, and that what was made twice is alike.
 
 use crate::append::{Appender, Fixed, Place, Stop, Times};
-use crate::arrowmaps::maps;
+use crate::arrowmaps::Maps;
+use crate::arrowrows::{self, Made, Names, Numbers};
 use crate::columns::{Ints, ROW_BYTES};
 use crate::items::{self, Places};
 use crate::keychain::{self, Geometry};
@@ -57,10 +58,56 @@ pub fn read_all(given: &[u8]) {
     hang_items(data, choice);
     let size = data.len() as i64;
     let pieces = (0..size).step_by(7).map(|start| (start, (start % 50).min(size - start)));
-    let pieces: Vec<_> = pieces.collect();
-    let rows = pieces.len();
-    let made = maps(data, pieces.into_iter()).expect("they fit");
+    let (mut made, mut rows) = (Maps::new(0, 0), 0);
+    for (start, length) in pieces {
+        made.push(data, start as usize, (start + length) as usize).expect("it fits");
+        rows += 1;
+    }
     assert!(made.rows.len() == rows + 1 && made.names.ends.len() == made.values.ends.len());
+    assert!([&made.names.bytes, &made.values.bytes].iter().all(|texts| is_text(texts)));
+    make_columns(data, &places, choice);
+}
+
+fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok()
+}
+
+/// Columns of records, and of what says that it is some: every text is one, and each column that is
+/// made has all rows.
+fn make_columns(data: &[u8], places: &[(usize, usize)], choice: &[u8; 8]) {
+    let wanted = arrowrows::COLUMNS.map(|(_, column)| column);
+    let topics = Names { ends: &[0i32, 2, 3].map(i32::to_ne_bytes).concat(), bytes: b"abc" };
+    let mut room = vec![0; places.len() * ROW_BYTES];
+    let mut numbers = Ints::new(&mut room);
+    for &(at, _) in places {
+        let Found::Record(record) = read(data, at, data.len(), FILE) else {
+            panic!("what was a record is none");
+        };
+        numbers.push(at, FILE, i64::from(choice[0] % 3), 0, &record);
+    }
+    let size = 8 * places.len();
+    for is_wrong in [false, true] {
+        if is_wrong && size > 0 {
+            let at = usize::from(choice[1]) * 7 % room.len();
+            room[at] ^= choice[2];
+        }
+        let column = |number: usize| &room[number * size..(number + 1) * size];
+        let made = arrowrows::columns(data, Numbers(std::array::from_fn(column)), topics, &wanted);
+        assert!(is_wrong || made.is_some());
+        for (made, column) in made.into_iter().flatten().zip(wanted) {
+            let rows = match &made {
+                Made::Ints(ints) => ints.len(),
+                Made::Longs(longs) => longs.len(),
+                Made::Texts(texts) => {
+                    assert!(column == arrowrows::Column::Body || is_text(&texts.bytes));
+                    texts.ends.len() - 1
+                }
+                Made::Maps(maps) => maps.rows.len() - 1,
+                Made::TagsCodes | Made::Odd => continue,
+            };
+            assert_eq!(rows, places.len());
+        }
+    }
 }
 
 /// A key in what may be an index file: a search ends, and behind every item that it gives is another

@@ -24,8 +24,10 @@ mod keyhash;
 #[allow(dead_code)] // Whole structures.
 mod layouts;
 mod arrowmaps;
+mod arrowrows;
 mod links;
 mod mapped;
+mod memory;
 mod newunits;
 mod parts;
 mod plain;
@@ -50,6 +52,8 @@ mod pyderived;
 mod pykeys;
 #[cfg(feature = "python")]
 mod pylines;
+#[cfg(feature = "python")]
+mod pymemory;
 #[cfg(feature = "python")]
 mod pymessage;
 #[cfg(feature = "python")]

@@ -57,7 +57,7 @@ pub fn read(data: &[u8], start: usize, end: usize) -> Properties {
 
 /// The high bit of each byte of a word that is at most 3.
 #[inline]
-fn small_bytes(word: u64) -> u64 {
+pub fn small_bytes(word: u64) -> u64 {
     let high = word & SMALL;
     !(((high & LOW_BITS) + LOW_BITS) | high) & HIGH_BITS
 }

@@ -12,13 +12,14 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyTuple};
 
+use crate::arrowrows;
 use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
 use crate::plain::{self, Asked};
 use crate::pyappend::{Appender, store_item_run, store_items, store_units, stores_behind};
-use crate::pyarrow::property_maps;
+use crate::pyarrow::arrow_columns;
 use crate::pyderived::{PySlots, units_by_queue};
 use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
@@ -38,7 +39,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 12;
+const INTERFACE: u32 = 13;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -289,6 +290,10 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     });
     module.add("VERSIONS", PyTuple::new(module.py(), versions)?)?;
     module.add_class::<Scanner>()?;
+    module.add(
+        "ARROW_COLUMNS",
+        PyTuple::new(module.py(), arrowrows::COLUMNS.map(|(name, _)| name))?,
+    )?;
     module.add("LINE_COLUMNS", PyTuple::new(module.py(), COLUMNS.map(|(name, _)| name))?)?;
     module.add_class::<PySlots>()?;
     module.add_class::<PyLines>()?;
@@ -303,7 +308,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(record_at, module)?)?;
     module.add_function(wrap_pyfunction!(pull_records, module)?)?;
     module.add_function(wrap_pyfunction!(pull_stored, module)?)?;
-    module.add_function(wrap_pyfunction!(property_maps, module)?)?;
+    module.add_function(wrap_pyfunction!(arrow_columns, module)?)?;
     module.add_class::<SingleAppender>()?;
     module.add_class::<PutCounts>()?;
     module.add_class::<LiveHeader>()?;

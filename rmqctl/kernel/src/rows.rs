@@ -4,8 +4,6 @@
 //! Of a record that is not plain (a text that is no UTF-8, a compressed body that is to be
 //! decompressed, more properties than anybody has) no line is made: the caller makes it.
 
-use std::net::Ipv6Addr;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -15,7 +13,7 @@ use crate::layouts::{
     QUEUE_UNIT_BYTES, QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE,
 };
 use crate::record::{Record, i32_at, i64_at};
-use crate::text::{self, Escapes, Short, push_int, push_quoted, push_text};
+use crate::text::{self, Escapes, Short, host_text, push_int, push_quoted, push_text};
 
 /// Columns that a record has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -372,18 +370,7 @@ impl Lines {
     /// Adds `address:port` of a host as it is stored, port behind address.
     fn push_host(&mut self, out: &mut Vec<u8>, which: usize, host: &[u8]) -> bool {
         if *self.hosts[which].bytes != *host {
-            let (address, port) = host.split_at(host.len() - 4);
-            let port = i32_at(port, 0);
-            let told = if let Ok(four) = <[u8; 4]>::try_from(address) {
-                format!("{}.{}.{}.{}:{port}", four[0], four[1], four[2], four[3])
-            } else {
-                let Ok(all) = <[u8; 16]>::try_from(address) else { return false };
-                let address = Ipv6Addr::from(all);
-                if address.to_ipv4().is_some() {
-                    return false; // Pythons differ in how they tell one.
-                }
-                format!("[{address}]:{port}")
-            };
+            let Some(told) = host_text(host) else { return false };
             let mut text = Vec::new();
             self.push_text_cell(&mut text, told.as_bytes());
             self.hosts[which] = Last { bytes: host.to_vec(), text: Short::new(text) };

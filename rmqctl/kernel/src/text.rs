@@ -1,6 +1,8 @@
 //! Texts as JSON and CSV have them, byte for byte as the commands print them in Python
 //! (`rmqctl/cli/output.py`, `rmqctl/operations/look/exportfiles.py`).
 
+use std::net::Ipv6Addr;
+
 use crate::keyhash::{HIGH_BITS, word_of};
 
 /// What becomes of a text.
@@ -209,6 +211,18 @@ pub fn push_hex(out: &mut Vec<u8>, bytes: &[u8], digits: &[u8; 16]) {
 /// Adds bytes as hexadecimal digits in lower case.
 pub fn push_lower_hex(out: &mut Vec<u8>, bytes: &[u8]) {
     push_hex(out, bytes, DIGITS);
+}
+
+/// The text of an address, of four bytes or sixteen, and the port behind it; None where Pythons
+/// differ in how they tell one.
+pub fn host_text(host: &[u8]) -> Option<String> {
+    let (address, port) = host.split_last_chunk::<4>()?;
+    let port = i32::from_be_bytes(*port);
+    if let Ok(four) = <[u8; 4]>::try_from(address) {
+        return Some(format!("{}.{}.{}.{}:{port}", four[0], four[1], four[2], four[3]));
+    }
+    let address = Ipv6Addr::from(<[u8; 16]>::try_from(address).ok()?);
+    address.to_ipv4().is_none().then(|| format!("[{address}]:{port}"))
 }
 
 #[inline]
