@@ -167,7 +167,8 @@ class FindingsReport:
     def __enter__(self) -> FindingsReport:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._writer.ending(kind)
         if not self._is_finished and self._is_table and self._severities:
             found = f"{self._counts()}: {self._named()}" if self._counts() else "nothing wrong"
             self._print(f"not finished; so far {found}")

@@ -173,12 +173,16 @@ class RowWriter:
         self._shape.close()
         self._sink.flush()
 
+    def ending(self, kind: type[BaseException] | None) -> None:
+        """Told of what ends the command, before anything more is printed."""
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._sink.interrupted()
+
     def __enter__(self) -> RowWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt):
-            self._sink.interrupted()
+        self.ending(kind)
         if kind is None or not issubclass(kind, BrokenPipeError):
             self.close()
 
