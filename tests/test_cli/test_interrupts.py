@@ -72,7 +72,9 @@ def interrupted_by_its_finding(store: Path, form: str) -> list[str]:
         "import os; from rmqctl.cli import findings; add = findings.FindingsReport.add; "
         "findings.FindingsReport.add = lambda *a, **k: (add(*a, **k), os.kill(os.getpid(), 2)); "
     )
-    code = START.replace("from rmqctl.__main__", stop + "from rmqctl.__main__")
+    code = START.replace("512", "2048").replace(
+        "from rmqctl.__main__", stop + "from rmqctl.__main__"
+    )
     return [sys.executable, "-c", code, "verify", "--format", form, "--store", str(store)]
 
 
@@ -89,6 +91,6 @@ def test_what_was_found_does_not_wait_for_who_does_not_read(store: Path, form: s
     reading, writing = os.pipe()
     os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PAGE)))
     line = interrupted_by_its_finding(store, form)
-    assert subprocess.run(line, stdout=writing, timeout=60).returncode == 130
+    assert subprocess.run(line, stdout=writing, timeout=20).returncode == 130
     os.close(reading)
     os.close(writing)
