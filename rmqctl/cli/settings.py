@@ -165,6 +165,16 @@ class Settings(NamedTuple):
                 "broker reads the others, give its broker.conf, with storeType=defaultRocksDB."
             )
 
+    def note_compacted(self, store: MessageStore, topic: str | None = None) -> None:
+        """Says of compacted topics (5.x), or of one, that their ordinary queues count here."""
+        found = sorted(store.compacted_topics)
+        if names := [one for one in found if topic in (None, one)]:
+            self.note(
+                f"note: compacted topics (5.x): {_some(names)}. Here their queues count as they "
+                "were put, as far as the log goes back; `rmqctl pull` and `rmqctl walk queue` show "
+                "what compaction has kept."
+            )
+
     def note_uncommitted(self) -> None:
         """Of a member of a DLedger group: says which of its newest messages the group may not
         have."""

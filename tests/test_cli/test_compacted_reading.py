@@ -146,3 +146,11 @@ def test_damage_is_passed_over(cli: Cli, root: Path) -> None:
     units.write_bytes(content)
     done = call(cli, root, "pull", *QUEUE, "--offset", "78")
     assert done.rows[-1]["status"] == "MESSAGE_WAS_REMOVING" and not done.rows[:-1]
+
+
+def test_offset_says_which_queue_it_looks_in(cli: Cli, root: Path) -> None:
+    told = "compacted topics (5.x): CompactTopic. Here their queues count as they were put"
+    done = call(cli, root, "offset", *QUEUE, "--time", "0", "--boundary", "ceil")
+    assert done.code == 0 and told in done.err
+    done = call(cli, root, "offset", "--topic", "Plain", "--queue-id", "0", "--time", "now")
+    assert "compacted" not in done.err

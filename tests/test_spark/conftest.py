@@ -28,7 +28,7 @@ from rmqctl.operations.look.walk import Selection, walk_commit_log, walk_index
 from rmqctl.operations.look.walkqueues import walk_queues
 from rmqctl.operations.verify import Finding, Summary, verify
 from rmqctl.rows import Row
-from rmqctl.spark.session.sparkhome import links_to_spark
+from rmqctl.spark.session.sparkhome import links_to_spark, remove_links
 from tests.test_spark.classdata import java_options
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def spark_home() -> Iterator[str]:
         links = links_to_spark()
     assert links is not None
     yield links
-    shutil.rmtree(links)
+    remove_links(links)
 
 
 @pytest.fixture(scope="session")

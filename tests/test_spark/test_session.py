@@ -308,3 +308,24 @@ def test_the_innermost_error_is_told() -> None:
 )
 def test_what_is_wrong_with_a_node_is_told_with_the_next_step(text: str, told: str) -> None:
     assert told in failures.explained(f"Job aborted due to stage failure: Task 0 failed\n{text}\n")
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_links_that_a_kill_of_both_has_left_go_with_the_next(tmp_path: Path) -> None:
+    code = (
+        "import os, signal; from rmqctl.spark.session.sparkhome import links_to_spark; "
+        "print(links_to_spark(), flush=True); "
+    )
+    places = []
+    for ending in ("os.kill(os.getpid(), signal.SIGKILL)", ""):
+        environment = {name: one for name, one in os.environ.items() if name != "SPARK_HOME"}
+        done = subprocess.run(
+            [sys.executable, "-c", code + ending],
+            env=environment | {"TMPDIR": str(tmp_path)},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        places.append(done.stdout.strip())
+    assert os.listdir(tmp_path) == [os.path.basename(places[1])] != [os.path.basename(places[0])]

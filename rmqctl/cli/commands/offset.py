@@ -57,6 +57,7 @@ def command(
 
     with settings.open(every_queue=False) as store, settings.writer(vertical=True) as writer:
         settings.note_absent_queue(store, topic, queue_id)
+        settings.note_compacted(store, topic)
         row = offset_by_time(store, topic, queue_id, timestamp, boundary, every=scan)
         writer.row(row)
     return int(row["queue_offset"] is None)

@@ -354,6 +354,7 @@ def _say_what_is_odd(
 
     settings.note_config(store)
     settings.note_queues(store)
+    settings.note_compacted(store)
     if _flush_of(store) == "async":
         settings.note(
             "note: ASYNC_FLUSH: what was answered last may be lost with the power, not by a kill."

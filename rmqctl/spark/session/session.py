@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rmqctl.errors import RmqctlError, UsageError
 from rmqctl.spark.session.failures import SparkFailed, end_of_java, first_line
 from rmqctl.spark.session.java import SparkMissing, java_environment
-from rmqctl.spark.session.sparkhome import links_to_spark
+from rmqctl.spark.session.sparkhome import links_to_spark, remove_links
 from rmqctl.spark.session.staging import remove_abandoned
 
 if TYPE_CHECKING:
@@ -294,6 +294,7 @@ def _end(gateway: Any, places: list[str]) -> None:
 
 def _remove(places: list[str]) -> None:
     for place in places:
+        remove_links(place)
         shutil.rmtree(place, ignore_errors=True)
 
 

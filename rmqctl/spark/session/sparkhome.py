@@ -9,32 +9,43 @@ session are this Python, which has the same PySpark, compiled, among its own pac
 from __future__ import annotations
 
 import os
-import shutil
 import site
-import tempfile
 from pathlib import Path
+
+from rmqctl.engine.files.owndirectory import OwnDirectory
 
 #: What of it is Python: the zip and PySpark's sources.
 _LEFT_OUT = "python"
+#: The directories of links that this process has, by path.
+_links: dict[str, OwnDirectory] = {}
 
 
 def links_to_spark() -> str | None:
-    """A new directory of links to what Spark consists of but for its Python, which the caller
-    removes when Java has ended; None where workers might not find this PySpark without the zip, or
-    somebody has chosen ``SPARK_HOME``."""
+    """A new directory of links to what Spark consists of but for its Python, for
+    :func:`remove_links` when Java has ended; None where workers might not find this PySpark without
+    the zip, or somebody has chosen ``SPARK_HOME``. What a kill of both has left goes first."""
     home = _own_spark()
     if home is None:
         return None
-    links = tempfile.mkdtemp(prefix="rmqctl-spark-home-")
+    own = OwnDirectory("rmqctl-spark-home-")
+    links = str(own.path)
+    _links[links] = own
     try:
         for entry in home.iterdir():
             # Packages of PySpark have nothing that Java reads.
             if entry.is_dir() and entry.name != _LEFT_OUT and not (entry / "__init__.py").exists():
                 Path(links, entry.name).symlink_to(entry)
     except BaseException:
-        shutil.rmtree(links, ignore_errors=True)
+        remove_links(links)
         raise
     return links
+
+
+def remove_links(links: str) -> None:
+    """Removes a directory of :func:`links_to_spark`; of others nothing."""
+    own = _links.pop(links, None)
+    if own is not None:
+        own.remove()
 
 
 def _own_spark() -> Path | None:
