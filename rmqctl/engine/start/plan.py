@@ -246,13 +246,23 @@ def _record_at(log: CommitLog, physical_offset: int) -> int:
 
 
 def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
-    """Files of queues with units of records from an offset on, and the index."""
+    """Files of queues with units of records from an offset on, and of what these have in their
+    extension, and the index."""
     for queue in _queues(files):
+        first = None
         for entry in reversed(queue.files.entries):
             yield entry.path
             first = queue.unit(entry.file_from_offset // UNIT_SIZE)
             if first is not None and first.is_written and first.physical_offset < dispatch_from:
                 break
+        if queue.ext is not None:
+            from rmqctl.engine.queue.extension import ext_offset
+
+            # Addresses ascend; of units with plain tags codes nobody knows where their next is.
+            start = None if first is None else ext_offset(first.tags_code)
+            for entry in queue.ext.files.entries:
+                if start is None or entry.file_from_offset + entry.size > start:
+                    yield entry.path
     yield from files.index.paths
 
 
