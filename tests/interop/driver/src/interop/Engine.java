@@ -274,15 +274,9 @@ abstract class Engine {
         new Settling(store).await();
     }
 
-    /**
-     * A clean stop. Its first blocking step is a sleep of a second or three, by which scheduled tasks
-     * may end; the interrupt cuts that short, as the engine provides for.
-     */
+    /** As {@link Stopping#stop(DefaultMessageStore)}. */
     JsonObject shutdown() throws Exception {
-        new Settling(store).awaitTheEnd();
-        Thread.currentThread().interrupt();
-        store.shutdown();
-        Thread.interrupted();
+        Stopping.stop(store);
         return new JsonObject();
     }
 }

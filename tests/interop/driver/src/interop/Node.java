@@ -298,8 +298,7 @@ final class Node {
         if (producer != null) {
             producer.shutdown();
         }
-        Settling.of(broker.getMessageStore()).awaitQuiet();
-        broker.shutdown();
+        Stopping.stop(broker);
         nameServer.shutdown();
     }
 }

@@ -48,7 +48,6 @@ final class Slave {
     }
 
     void stop() throws Exception {
-        Settling.of(broker.getMessageStore()).awaitQuiet();
-        broker.shutdown();
+        Stopping.stop(broker);
     }
 }
