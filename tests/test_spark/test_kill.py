@@ -112,7 +112,21 @@ def again(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., st
     session.close()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+def ctrl_c_and_kill(*every_night: signal.Signals) -> pytest.MarkDecorator:
+    """Of the signals those that each run of the tests sends, too: a driver is ten seconds of
+    processor time."""
+    marks = dict.fromkeys(every_night, pytest.mark.nightly)
+    return pytest.mark.parametrize(
+        "number",
+        [
+            pytest.param(signal.SIGINT, id="ctrl-c", marks=marks.get(signal.SIGINT, ())),
+            pytest.param(signal.SIGKILL, id="kill-9", marks=marks.get(signal.SIGKILL, ())),
+        ],
+    )
+
+
+# That Ctrl-C leaves no staging the export's shows, and of a build the engine's own tests.
+@ctrl_c_and_kill(signal.SIGINT)
 def test_rebuild_in_place(
     copy_store: Callable[[str], Path], tmp_path: Path, again: Callable[..., str], number: int
 ) -> None:
@@ -154,7 +168,8 @@ def test_ctrl_c_while_java_starts(golden: Golden, tmp_path: Path, seconds: float
     run.killed(signal.SIGINT)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+# That a rerun takes over the staging of what was killed the import's and the build's show.
+@ctrl_c_and_kill(signal.SIGKILL)
 def test_export(golden: Golden, tmp_path: Path, again: Callable[..., str], number: int) -> None:
     work = tmp_path / "work"
     work.mkdir()
@@ -200,6 +215,8 @@ with session.session("local[2]", {{"spark.sql.shuffle.partitions": "2"}}) as spa
 """
 
 
+# In each run test_stream.py begins batches again, and goes on from a checkpoint.
+@pytest.mark.nightly
 def test_stream(golden: Golden, tmp_path: Path, again: Callable[..., str]) -> None:
     """Killed between two batches or within one: started again, it gives every row once."""
     root, out, checkpoint = golden("basic"), tmp_path / "out", tmp_path / "checkpoint"
