@@ -23,7 +23,7 @@ from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
 from rmqctl.operations.mend import rebuild as in_process
-from tests import golden_data
+from tests import golden_data, seeds
 from tests.conftest import Golden
 from tests.test_spark.conftest import (
     LARGE_CONF,
@@ -48,7 +48,11 @@ def environment(cluster: Cluster, python: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def session(cluster: Cluster, bare_python: str) -> Iterator[Session]:
     """One driver for the commands of this module; the cluster has no room for a second one."""
-    made = Session(cluster.master, environment(cluster, bare_python))
+    # One executor is killed in a run, two in those of the night, and a task that fails for good is
+    # given up the sooner. Spark's own number is 4.
+    tries = "4" if seeds.is_deep() else "2"
+    conf = {"spark.task.maxFailures": tries}
+    made = Session(cluster.master, environment(cluster, bare_python), **conf)
     yield made
     made.close()
     wait_until(cluster.is_quiet)
@@ -239,7 +243,7 @@ def test_the_nodes_do_not_see_store_or_output(
     """What a task would write on such a node must not be missed in silence."""
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    # Few tasks: each is tried four times, by a Python of its own.
+    # Few tasks: each is tried more than once, by a Python of its own.
     with MessageStore(tmp_path / "store", writable=True, create=True) as small:
         small.put_messages([MessageExtBrokerInner("t", b"body")])
     copy = golden_data.copy_tree(tmp_path / "store", hidden / "store")
