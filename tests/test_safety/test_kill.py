@@ -108,10 +108,10 @@ def assert_readable(store: MessageStore, wanted: list[Acknowledged]) -> None:
         assert queue.tags_code(unit) == record.tags_code
         keys[one.physical_offset] = record.properties.get("KEYS", "").split()
     indexed = {
-        (item.key_hash, item.physical_offset)
+        place
         for file in store.index.files()
-        for number in range(1, file.item_count + 1)
-        for item in (file.item(number),)
+        for items in (file.items(1, file.item_count),)
+        for place in zip(items["key_hash"].tolist(), items["physical_offset"].tolist(), strict=True)
     }
     for at, one in enumerate(wanted):
         for key in keys[one.physical_offset]:
