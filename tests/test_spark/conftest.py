@@ -130,7 +130,7 @@ def parents() -> dict[int, int]:
 
 #: Answers lines of JSON in one session: a command's words, or ``-c``, a program and its arguments.
 _SESSION = """
-import contextlib, io, json, sys
+import contextlib, io, json, sys, traceback
 from rmqctl.cli.main import run
 from rmqctl.spark.session import session
 master, conf = json.loads(sys.stdin.readline())
@@ -143,7 +143,10 @@ with session.session(master, conf) as spark:
         out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in "12")
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             if words[0] == "-c":
-                code = exec(words[1], {"spark": spark, "arguments": words[2:]}) or 0
+                try:
+                    code = exec(words[1], {"spark": spark, "arguments": words[2:]}) or 0
+                except Exception:
+                    code = traceback.print_exc() or 70
             else:
                 code = run([*words, "--master", master])
         if python:
@@ -183,7 +186,7 @@ class Session:
         """Exit code, stdout and stderr of the command, when it has ended."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, self.process.communicate()
+        assert line, "".join(self.process.communicate())
         code, out, err = json.loads(line)
         return code, out, err
 
@@ -193,7 +196,7 @@ class Session:
 
     def close(self) -> None:
         out, err = self.process.communicate(timeout=400)
-        assert (self.process.returncode, out, err) == (0, "", "")
+        assert (self.process.returncode, out, err) == (0, "", ""), f"{out}{err}"
 
     def _send(self, value: object) -> None:
         assert self.process.stdin is not None

@@ -25,6 +25,7 @@ import pytest
 
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from tests import golden_data
+from tests.conftest import Golden
 from tests.test_spark import helddaemon
 from tests.test_spark.conftest import (
     LARGE_CONF,
@@ -111,6 +112,7 @@ class Made(NamedTuple):
     damaged: Path
     fleet: Path
     lines: Path
+    golden: Path
     to: Path
 
 
@@ -208,7 +210,7 @@ JOBS = {
     "fleet-du": Job(f"fleet du {_FLEET}"),
     "fleet-verify-split": Job(f"fleet verify {_FLEET}", _ALONE),
     "fleet-stats-split": Job(f"fleet stats {_FLEET}", _ALONE),
-    "stream": Job("-c STREAM {root} {to} {to}-checkpoint"),
+    "stream": Job("-c STREAM {golden} {to} {to}-checkpoint"),
     "append": Job("-c APPEND {root} {to} {conf}", made=_imported),
     "program": Job("-c BY_PROGRAM {root} {conf}"),
 }
@@ -220,7 +222,7 @@ def _line(number: int) -> str:
 
 
 @pytest.fixture
-def make(large_store: Path, tmp_path: Path) -> Iterator[Callable[[], Made]]:
+def make(large_store: Path, golden: Golden, tmp_path: Path) -> Iterator[Callable[[], Made]]:
     """What a run of a command is given: always the same, and a place of its own. What only reads
     the stores leaves them as they are."""
     conf, lines, fleet = tmp_path / "broker.conf", tmp_path / "lines.ndjson", tmp_path / "stores"
@@ -236,9 +238,20 @@ def make(large_store: Path, tmp_path: Path) -> Iterator[Callable[[], Made]]:
     (tmp_path / "none").mkdir()
     several = {"a": root, "b": damaged, "c": large_store, "d": tmp_path / "none"}
     fleet.write_text("".join(f"{name}={place}\n" for name, place in several.items()))
-    before = [golden_data.state(one) for one in (large_store, damaged)]
-    yield lambda: Made(conf, root, damaged, fleet, lines, tmp_path / f"made{next(numbers)}")
-    assert [golden_data.state(one) for one in (large_store, damaged)] == before
+    known = golden("basic")
+    before = [golden_data.state(one) for one in (large_store, damaged, known)]
+    yield lambda: Made(conf, root, damaged, fleet, lines, known, tmp_path / f"made{next(numbers)}")
+    assert [golden_data.state(one) for one in (large_store, damaged, known)] == before
+
+
+class Ran(NamedTuple):
+    """What a command has told and made, its answer as it came, and the points that no task has come
+    to."""
+
+    told: object
+    made: object
+    answer: Answer
+    left: set[str]
 
 
 def _is_held(session: Session, points: Points, left: set[str]) -> bool:
@@ -258,7 +271,7 @@ def test_the_answer_is_the_same_when_executors_die(
     if job.first:
         assert session.run("-c", job.first) == (0, "", "")
 
-    def run(held: list[str]) -> tuple[object, object, Answer]:
+    def run(held: list[str]) -> Ran:
         """What it answers and has made; the executors that wait at some points are killed."""
         made = make()
         points.begin(held)
@@ -268,17 +281,21 @@ def test_the_answer_is_the_same_when_executors_die(
         while left:
             wait_until(partial(_is_held, session, points, left), session.process, 600)
             if session.is_answered():
-                pytest.fail(f"{left} did not come: {session.answer()}, {points.passed}")
+                break
             for point in [one for one in left if points.executor(one)]:
                 os.kill(points.executor(point) or 0, signal.SIGKILL)
                 left.remove(point)
         answer = session.answer()
-        return _told(answer), job.made(made), answer
+        return Ran(_told(answer), job.made(made), answer, left)
 
-    told, made, answer = run([])
+    usual = run([])
     passed = points.passed
-    assert 0 <= answer[0] < 5, answer
-    assert passed["begin"] and passed["begin"] == passed["end"], (passed, answer)
-    held = [f"{point} {chance.randrange(number)}" for point, number in passed.items()]
-    again = run(held)
-    assert again[:2] == (told, made), (held, again[2])
+    assert 0 <= usual.answer[0] < 5 and passed["begin"] and passed["end"], (usual.answer, passed)
+    for _ in range(5):
+        # Of a job that has got all that it wants some tasks may not come to their end.
+        held = [f"{point} {chance.randrange(passed[point])}" for point in ("begin", "end")]
+        again = run(held)
+        assert again[:2] == usual[:2], (held, again.answer, again.left)
+        if not again.left:
+            return
+    pytest.fail(f"the executors to kill were not there: {held}, {passed}")
