@@ -33,6 +33,10 @@ final class Slave {
             throw new IllegalStateException("the slave does not start");
         }
         broker.start();
+        if (settings.has("haMasterAddress")) {
+            // 5.x hears of it before there is anybody who would connect.
+            broker.getMessageStore().updateHaMasterAddress(store.getHaMasterAddress());
+        }
     }
 
     /** Waits until its log ends there, and all of it is dispatched; how far it has come. */
