@@ -57,9 +57,9 @@ def files_read(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> set[int]
         places = [entry.file_from_offset for entry in log.files.entries]
         read.update(n for n, at in enumerate(places) if n >= first and (end is None or at < end))
 
-    def scan_noted(self, reader, start, end, window):  # type: ignore[no-untyped-def]
+    def scan_noted(self, reader, start, end, *windows):  # type: ignore[no-untyped-def]
         noted(start, end)
-        return scan(self, reader, start, end, window)
+        return scan(self, reader, start, end, *windows)
 
     def walk_noted(start, end, reader):  # type: ignore[no-untyped-def]
         noted(start, end)
