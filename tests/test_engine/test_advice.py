@@ -9,7 +9,7 @@ from rmqctl.engine.files import advice
 
 def test_a_system_that_takes_no_advice_is_asked_for_none() -> None:
     class Refusing(mmap.mmap):
-        def madvise(self, *_: int) -> None:
+        def madvise(self, *_: int, **__: int) -> None:
             raise OSError(22, "Invalid argument")
 
     memory = Refusing(-1, 1 << 16)
