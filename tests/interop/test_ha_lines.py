@@ -99,7 +99,7 @@ def made_store(root: Path, values: Row) -> None:
     write_config(root)
 
 
-@SLAVES
+@ONLY_4_9_3
 @pytest.mark.proves("serve-ha")
 def test_a_slave_comes_back_to_a_store_that_is_served(
     start_engine: StartEngine, slave_of: StartSlave, chance: random.Random, tmp_path: Path
