@@ -13,26 +13,29 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import parse_broker_conf
-from rmqctl.spark import store
+from rmqctl.spark import RocketMQDataSource, store
 
 ROOT = Path(__file__).resolve().parents[2]
 CONF = "mappedFileSizeCommitLog=268435456\nmappedFileSizeConsumeQueue=6000000\n"
-QUEUES_A_TOPIC = 1000
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--queues", type=int, default=100_000)
     arguments.add_argument("--messages", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    arguments.add_argument("--queues-of-topic", type=int, default=1000)
     arguments.add_argument("--share", type=float, default=0.9, help="of messages, in one queue")
+    arguments.add_argument("--store", type=Path, default=None, help="one that is there, instead")
     arguments.add_argument("--directory", type=Path, default=None, help="where stores are made")
     options = arguments.parse_args()
     # The workers use this Python, and this checkout.
@@ -40,41 +43,75 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     spark = builder.config("spark.log.level", "OFF").getOrCreate()
-    print(f"{'messages':>12} {'':10}{'seconds':>9}{'python MiB':>12}{'java MiB':>10}")
+    print(f"{'':16}{'seconds':>9}{'processor':>11}{'python MiB':>12}{'java MiB':>10}")
+    if options.store is not None:
+        measure(spark, options.store.absolute())
+        options.messages = []
+    wanted = options.queues, options.queues_of_topic, options.share
     for messages in options.messages:
         with tempfile.TemporaryDirectory(dir=options.directory) as place:
-            measure(spark, Path(place), messages, options.queues, options.share)
+            made = Path(place, "store")
+            # In a process of its own: what it holds is none of the driver's.
+            maker = get_context("spawn").Process(
+                target=make, args=(made, Wanted(messages, *wanted))
+            )
+            maker.start()
+            maker.join()
+            assert maker.exitcode == 0
+            measure(spark, made)
     spark.stop()
 
 
-def measure(spark: SparkSession, place: Path, count: int, queues: int, share: float) -> None:
-    root, built = place / "store", place / "built"
+class Wanted(NamedTuple):
+    """A store: so many messages in so many queues, of which one has a share of the messages."""
+
+    messages: int
+    queues: int
+    queues_of_topic: int
+    share: float
+
+
+def measure(spark: SparkSession, root: Path) -> None:
+    built = root.with_name("built")
 
     def report(name: str, action: Callable[[], object]) -> None:
         # The peak begins anew: proc(5), clear_refs.
         Path("/proc/self/clear_refs").write_text("5")
-        begin = time.perf_counter()
+        begin, processor = time.perf_counter(), processor_seconds()
         action()
-        seconds = time.perf_counter() - begin
-        memory = f"{peak_mib():12,.0f}{heap_mib(spark):10,.0f}"
-        print(f"{count:12,} {name:10}{seconds:9.1f}{memory}", flush=True)
+        seconds = f"{time.perf_counter() - begin:9.1f}{processor_seconds() - processor:11.1f}"
+        print(f"{name:16}{seconds}{peak_mib():12,.0f}{heap_mib(spark):10,.0f}", flush=True)
 
-    # In a process of its own: what it holds is none of the driver's.
-    maker = get_context("spawn").Process(target=make, args=(root, count, queues, share))
-    maker.start()
-    maker.join()
-    assert maker.exitcode == 0
+    spark.dataSource.register(RocketMQDataSource)
     held = store(str(root), spark=spark, broker_conf=CONF)
 
     def verify() -> None:
         summaries = held.verify().summaries
         assert summaries[str(root)].is_clean, summaries
 
-    report("(nothing)", lambda: None)
+    report("(nothing)", lambda: spark.range(9).count())
     report("verify", verify)
+    report("stats", lambda: held.stats(limit=5))
+    report(
+        "load",
+        lambda: spark.read.format("rocketmq").option("brokerConf", CONF).load(str(root)).count(),
+    )
+    report("load, queues", lambda: held.scan("topic", structure="queue").count())
     report("rebuild", lambda: held.rebuild("queues", output=str(built)))
     shutil.rmtree(built)
-    report("stats", lambda: held.stats(limit=5))
+
+
+def processor_seconds() -> float:
+    """Those of this process and of all that it has started, Java and its workers. What of them has
+    ended is missing: Spark's daemon waits for no worker."""
+    started, known = {os.getpid()}, dict[int, list[str]]()
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            known[int(place.name)] = (place / "stat").read_text().rpartition(")")[2].split()
+    while more := {pid for pid, one in known.items() if int(one[1]) in started} - started:
+        started |= more
+    ticks = sum(int(ticks) for pid in started for ticks in known[pid][11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib() -> float:
@@ -92,8 +129,9 @@ def heap_mib(spark: SparkSession) -> float:
     return float(runtime.totalMemory() - runtime.freeMemory()) / 2**20
 
 
-def make(root: Path, count: int, queues: int, share: float) -> None:
+def make(root: Path, wanted: Wanted) -> None:
     """A store of which one queue has a share of the messages, and the others the rest in turn."""
+    count, queues, of_topic, share = wanted
 
     def messages() -> Iterator[MessageExtBrokerInner]:
         others, large = max(queues - 1, 1), 0
@@ -102,7 +140,7 @@ def make(root: Path, count: int, queues: int, share: float) -> None:
                 large += 1
                 yield MessageExtBrokerInner("large", b"x" * 40, 0)
                 continue
-            topic, queue_id = divmod((number - large) % others, QUEUES_A_TOPIC)
+            topic, queue_id = divmod((number - large) % others, of_topic)
             yield MessageExtBrokerInner(f"t{topic}", b"x" * 40, queue_id)
 
     with MessageStore(root, parse_broker_conf(CONF), writable=True, create=True) as made:

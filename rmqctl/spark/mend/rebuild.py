@@ -118,14 +118,13 @@ def _build(spark: SparkSession, plan: Plan, job: Job, part_bytes: int | None) ->
     finally:
         gathered.facts.unpersist()
         log.close()
-    topics = dict(topic for note in notes for topic in note.topics)
     return Built(
         records=sum(note.records for note in notes),
         units=units,
         index_items=sum(note.keys for note in notes),
         queues=queues,
         damage=[damage for note in notes for damage in note.damage],
-        refused_topics=[name for name, allowed in topics.items() if not allowed],
+        refused_topics=list(dict.fromkeys(name for note in notes for name in note.refused_topics)),
     )
 
 
@@ -163,9 +162,10 @@ def _kernel(job: Job) -> Callable[[LogPart], Iterator[Fact]]:
                     damage.append(entry)
             yield from packer.finish()
             allowed = scanner.topics.allowed_array().tolist()
-            topics = list(zip(scanner.topics.names, allowed, strict=True))
+            named = zip(scanner.topics.names, allowed, strict=True)
+            refused = [name for name, is_allowed in named if not is_allowed]
             yield packer.note(
-                PartNote(records, packer.keys, packer.lost, last_record, last_key, damage, topics)
+                PartNote(records, packer.keys, packer.lost, last_record, last_key, damage, refused)
             )
             yield packer.note(entries.bounds)
 

@@ -20,7 +20,8 @@ from rmqctl.spark.session.staging import NotShared
 
 
 class PartNote(NamedTuple):
-    """What a part tells the driver."""
+    """What a part tells the driver; of topics only those that no queue may have, as there may be
+    more of them than parts."""
 
     records: int
     keys: int
@@ -28,7 +29,7 @@ class PartNote(NamedTuple):
     last_record: int
     last_key: int
     damage: list[Damage]
-    topics: list[tuple[str, bool]]
+    refused_topics: list[str]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ does not end as the next one begins they are checked again, together. The rules 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -24,7 +25,9 @@ from rmqctl.engine.scan.batch import Batch
 from rmqctl.engine.scan.ranges import LogPart, PartScan
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.errors import CannotRead
 from rmqctl.spark.mend.facts import (
+    FACTS,
     KEYS,
     Fact,
     Gathered,
@@ -41,7 +44,7 @@ from rmqctl.spark.mend.verifyindex import index_findings
 from rmqctl.spark.session.jobs import parallelism
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 FINDING_DDL = (
     "store string, code string, severity string, structure string, path string, "
@@ -156,17 +159,9 @@ def _queues(
     those that were found stored only the place is left."""
     snapshot, log_end = side.snapshot, side.summary.max_offset
     queue_side, stored_units = rules.QueueSide, rules.StoredUnits
+    runs = gathered.facts.where("kind = 'units'").select(*_Run._fields)
     # A queue that has files but no records must come to some task, too.
-    directories = [
-        (where.topic, where.queue_id, -1, 0, 0, 0, b"")
-        for where in paths.queue_directories(Path(snapshot.root) / paths.CONSUME_QUEUE)
-    ]
-    schema = (
-        "topic string, queue_id bigint, part int, seq int, first bigint, length bigint, data binary"
-    )
-    names = [name.split()[0] for name in schema.split(", ")]
-    runs = gathered.facts.where("kind = 'units'").select(*names)
-    rows = runs.unionAll(spark.createDataFrame(directories, schema)) if directories else runs
+    rows = runs.unionAll(_directories(spark, Path(snapshot.root)))
     ordered = rows.repartition(2 * parallelism(spark), "topic", "queue_id").sortWithinPartitions(
         "topic", "queue_id", "part", "seq"
     )
@@ -200,6 +195,52 @@ def _queues(
         else:
             side.summary.units += value
     yield from side.together(waits)
+
+
+class _Run(NamedTuple):
+    """A run of units, or a directory of a queue, which is of no part."""
+
+    topic: str
+    queue_id: int
+    part: int = -1
+    seq: int = 0
+    first: int = 0
+    length: int = 0
+    data: bytes = b""
+
+
+_RUNS_DDL = (
+    "topic string, queue_id bigint, part int, seq int, first bigint, length bigint, data binary"
+)
+_RUNS = pa.schema([FACTS.field(name) for name in _Run._fields])
+
+
+def _directories(spark: SparkSession, root: Path) -> DataFrame:
+    """The queues that have files, as a task finds them: there may be more of them than the driver
+    should hold. :raises CannotRead: in the task, whose node does not see them."""
+    base = root / paths.CONSUME_QUEUE
+    has_some = next(paths.queue_paths(base), None) is not None
+
+    def listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        is_seen = not has_some
+        for _ in rows_of(batches):
+            queues = (_Run(_text(topic), number) for topic, number, _ in paths.queue_paths(base))
+            for batch in arrow_batches(queues, _RUNS):
+                is_seen = True
+                yield batch
+        if not is_seen:
+            raise CannotRead(
+                path=str(base),
+                reason="a worker of Spark does not see its queues; every node must see the store "
+                "under the same path",
+            )
+
+    return spark.range(0, 1, 1, 1).mapInArrow(listed, _RUNS_DDL)
+
+
+def _text(name: str) -> str:
+    """A name as Spark can hold it: one that is no UTF-8 is none that a record has."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:
