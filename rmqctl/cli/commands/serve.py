@@ -12,26 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.cli.addresses import Address, AddressType, is_loopback
+from rmqctl.cli.addresses import Address, AddressType
 from rmqctl.cli.command import command as make
 from rmqctl.cli.haoptions import HaOptions, ha_options
 from rmqctl.cli.options import common
 from rmqctl.cli.output import RowWriter
+from rmqctl.cli.serving import committed_rows, flush_of, listening_row, note_what_is_odd
 from rmqctl.cli.settings import Settings
 
 if TYPE_CHECKING:
     import ssl
 
-    from rmqctl.engine.messagestore import MessageStore
-    from rmqctl.engine.store import Store
-    from rmqctl.rows.serving import CommittedOffsetRow, ListeningRow
     from rmqctl.serve.broker import Broker
     from rmqctl.serve.hasockets import HaServer
-    from rmqctl.serve.processors.request import Served
     from rmqctl.serve.sockets import Server
 
 _LISTEN = "127.0.0.1:10911"
-_MOST_NAMED = 5
 #: Seconds for which a thread may keep others from running. Each send goes from the sockets' thread
 #: to the one that writes, and back: with Python's own 0.005 one of a hundred waits for that.
 _SWITCH_INTERVAL = 0.0005
@@ -182,14 +178,14 @@ def command(
             broker_name=broker_name or conf.get("brokerName"),
             cluster_name=cluster_name or conf.get("brokerClusterName"),
             auto_creates=conf.get("autoCreateTopicEnable", "true") == "true",
-            answers_first=_flush_of(store) == "async",
+            answers_first=flush_of(store) == "async",
             advertise=str(advertise) if advertise else None,
             host_name=re.sub(r"[^\w-]", "-", socket.gethostname(), flags=re.ASCII) or "localhost",
             ends_offsets=offsets_beyond_end == "end",
             clock=system_clock,
             accounts=accounts,
         )
-        _say_what_is_odd(settings, store, served, listen, ha)
+        note_what_is_odd(settings, store, served, listen, ha)
         with settings.writer("listening", live=True) as writer:
             delivery = None if read_only or no_delivery else Delivery(store)
             checks = None if read_only or no_checks else Checks(served)
@@ -241,7 +237,7 @@ async def _serve(
     if place.metrics_port is not None:
         metrics = await scraped.listen(place.listen.host, place.metrics_port)
         settings.note(f"note: metrics are at http://{metrics}/metrics")
-    writer.row(_listening(served, address, slaves, metrics))
+    writer.row(listening_row(served, address, slaves, metrics))
     writer.flush()
     await server.run()
     if slaves is not None:
@@ -249,7 +245,7 @@ async def _serve(
     scraped.close()
     if log is not None:
         log.close()
-    rows = _committed(served)
+    rows = committed_rows(served)
     for row in rows:
         writer.row(row)
     writer.summary(
@@ -302,100 +298,3 @@ def _changes(settings: Settings, flush: str | None, read_only: bool) -> dict[str
     if flush is None and settings.config.is_explicit("flush_disk_type"):
         return {}
     return {"flush_disk_type": "ASYNC_FLUSH" if flush == "async" else "SYNC_FLUSH"}
-
-
-def _listening(
-    served: Served, address: str, slaves: HaServer | None, metrics: str | None
-) -> ListeningRow:
-    return {
-        "type": "listening",
-        "address": address,
-        "ha_address": None if slaves is None else slaves.address,
-        "store": str(served.store.root),
-        "broker_name": served.names.broker,
-        "cluster_name": served.names.cluster,
-        "metrics_address": metrics,
-        "read_only": not served.store.writable,
-        "flush": _flush_of(served.store),
-        "topics": len(served.topics),
-    }
-
-
-def _flush_of(store: Store) -> str | None:
-    if not store.writable:
-        return None
-    return "async" if store.config.flush_disk_type == "ASYNC_FLUSH" else "sync"
-
-
-def _committed(served: Served) -> list[CommittedOffsetRow]:
-    return [
-        {
-            "type": "committed_offset",
-            "group": one.group,
-            "topic": one.topic,
-            "queue_id": one.queue_id,
-            "stored_offset": one.stored,
-            "committed_offset": one.offset,
-        }
-        for one in served.offsets.changed()
-    ]
-
-
-def _say_what_is_odd(
-    settings: Settings,
-    store: MessageStore,
-    served: Served,
-    listen: Address,
-    ha: HaOptions | None,
-) -> None:
-    """What an operator should know before anybody connects. :raises OffsetsBeyondEnd: some group
-    would consume everything again, and nobody has said what it shall do."""
-    from rmqctl.engine.state.topicconfig import needs_no_config
-
-    settings.note_config(store)
-    settings.note_queues(store)
-    settings.note_compacted(store)
-    if _flush_of(store) == "async":
-        settings.note(
-            "note: ASYNC_FLUSH: what was answered last may be lost with the power, not by a kill."
-        )
-    if names := [one for one in served.topics.without_config if not needs_no_config(one)]:
-        settings.note(
-            f"note: topics with queues that are in no topics.json: {_some(names)}. They are served."
-        )
-    behind = store.max_offset - store.dispatched_to
-    if not store.writable and store.had_abort and store.dispatched_to >= 0 and behind > 0:
-        settings.note(
-            f"note: a killed broker has left {behind} bytes of log behind the last message that a "
-            "queue has: what stands there is not served. `rmqctl flush` dispatches it."
-        )
-    if served.accounts is None and not is_loopback(listen.host):
-        settings.note(
-            f"note: {listen.host} is reached from other machines, and nothing is authenticated: "
-            "who can connect can read every message."
-        )
-    if served.accounts is not None and ha is not None and not ha.allowed:
-        settings.note(
-            "note: the HA port knows no accounts: who can connect there can read the whole log. "
-            "--ha-allow says from where slaves may come."
-        )
-    beyond = served.offsets.beyond_end(store)
-    if beyond:
-        told = [
-            f"{one.group} of {one.topic}, queue {one.queue_id}: {one.offset}, and the queue ends "
-            f"at {one.max_offset}"
-            for one in beyond
-        ]
-        text = f"groups have committed offsets that the store does not reach: {_some(told)}."
-        if not served.ends_offsets:
-            from rmqctl.errors import OffsetsBeyondEnd
-
-            raise OffsetsBeyondEnd(
-                reason=f"{text} As on a broker they would consume those queues again from 0."
-            )
-        settings.note(f"note: {text} They go on at the end.")
-
-
-def _some(names: list[str]) -> str:
-    more = f"; and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return "; ".join(names[:_MOST_NAMED]) + more
