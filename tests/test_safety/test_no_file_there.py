@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,44 @@ def test_a_link_to_a_disk_that_is_not_mounted_is_not_moved_away(
     done = cli("repair", "--plan", str(plan), "--format", "ndjson", store=store)
     steps = [row for row in done.rows if row["type"] == "step"]
     assert not [step for step in steps if step["path"] == name]
+
+
+@pytest.mark.parametrize("which", [min, max], ids=["first", "last"])
+def test_nothing_is_made_of_a_log_of_which_a_disk_is_not_mounted(
+    which: Callable[[list[str]], str], cli: Cli, store: Path
+) -> None:
+    """Without what is behind the link it would seem whole: queues, index, a copy, lines."""
+    path = place(store / "commitlog" / which(os.listdir(store / "commitlog")), "link")
+    before, to = state(store), str(store.parent / "made")
+    for line in (
+        ("rebuild", "all", "--in-place", "--yes"),
+        ("rebuild", "queues", "--output", to),
+        ("rebuild", "index", "--output", to),
+        ("salvage", "--output", to),
+        ("backup", "create", "--output", to),
+        ("export", "--output", to, "--format", "ndjson"),
+        ("checkpoint", "set", "--computed", "--yes"),
+    ):
+        done = cli(*line, store=store)
+        assert done.code == 5, (line, done.out)
+        assert f"cannot read {path}: {NO_FILE}. {STEP}" in done.err
+        assert not os.path.lexists(to)
+    plan = str(store.parent / "plan.json")
+    done = cli("repair", "--plan", plan, "--format", "ndjson", store=store)
+    assert done.code == 1 and done.rows[-1]["steps"] == 0
+    assert state(store) == before
+
+
+@pytest.mark.parametrize("which", [min, max], ids=["first", "last"])
+def test_no_queue_is_replaced_where_a_directory_stands_in_the_log(
+    which: Callable[[list[str]], str], cli: Cli, store: Path
+) -> None:
+    path = place(store / "commitlog" / which(os.listdir(store / "commitlog")), "directory")
+    before = state(store)
+    for line in (("--in-place", "--yes"), ("--output", str(store.parent / "made"))):
+        done = cli("rebuild", "queues", *line, store=store)
+        assert done.code == 5 and f"cannot read {path}: {NO_FILE}. {STEP}" in done.err
+    assert state(store) == before
 
 
 def test_a_file_that_is_not_there_is_no_matter_of_rights(cli: Cli, store: Path) -> None:

@@ -148,7 +148,9 @@ def _here(
             place = str(one.root.absolute())
             given = one.config.broker_name if len(settings.named) == 1 else ""
             source = Source(place, given or broker_of(place))
-            stores.append(StoreToExport(stack.enter_context(one.open()), source))
+            store = stack.enter_context(one.open())
+            store.commit_log.files.check_regular(links_only=True)
+            stores.append(StoreToExport(store, source))
             one.note_uncommitted()
         size = sum(one.store.max_offset - one.store.min_offset for one in stores)
         advance = stack.enter_context(settings.settings().progress("export", size, writer))

@@ -130,6 +130,16 @@ class MappedFileQueue:
                 why=f"every {kind} file has the same length",
             )
 
+    def check_regular(self, *, links_only: bool = False) -> None:
+        """For who would take what follows for all there is: ``links_only`` of links that lead
+        nowhere, behind which messages may lie on a disk that is not mounted.
+
+        :raises NotAFile: what has a file's name is none.
+        """
+        for entry in self._not_regular:
+            if not links_only or (entry.path.is_symlink() and not entry.path.exists()):
+                raise NotAFile(path=str(entry.path), reason=NOT_REGULAR)
+
     def index_of(self, offset: int) -> int:
         """Number of the file that holds ``offset``; -1 when none does."""
         return self._index_in(self.entries, offset)

@@ -59,7 +59,8 @@ class Source:
 
     def __init__(self, root: Path, config: MessageStoreConfig, scratch: Path | None) -> None:
         """:param scratch: where a copy of the newest index file lies meanwhile; None: where the
-        system has temporary files. Errors as of :class:`Listing`."""
+        system has temporary files. Errors as of :class:`Listing`. :raises NotAFile: a file of the
+        log is a link that leads nowhere."""
         self.root = root
         self.listing = Listing(root, config)
         self._config = config
@@ -89,6 +90,7 @@ class Source:
     def _log_end(self) -> int | None:
         try:
             with MessageStore(self.root, self._config) as store:
+                store.commit_log.files.check_regular(links_only=True)
                 self.min_physical_offset = store.min_offset
                 return store.max_offset
         except FileLengthContradiction:
@@ -106,6 +108,7 @@ class Source:
             yield from self._settled(self._named(name + _BACKUP))
         yield from self._settled(self._named(paths.CHECKPOINT))
         with MessageStore(self.root, self._config) as store:
+            store.commit_log.files.check_regular(links_only=True)
             self.min_physical_offset = store.min_offset
             end = self.physical_offset = store.max_offset
             queue_file_size = store.queues.file_size

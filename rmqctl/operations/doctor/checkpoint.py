@@ -207,6 +207,7 @@ def store_checkpoint(root: Path, config: MessageStoreConfig, new: Checkpoint) ->
     lock = StoreLock(root)
     try:
         with MessageStore(root, config) as store:
+            store.commit_log.files.check_regular(links_only=True)
             before = _judged(store, new, {})
             for name in NAMES:
                 if getattr(new, name) > before.newest:

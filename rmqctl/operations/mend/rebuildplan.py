@@ -81,7 +81,7 @@ def plan_rebuild(
     """Looks at the store and says what a rebuild of ``queues``, ``index`` or ``all`` will do.
 
     :raises StoreNotFound, NotAStore, FileLengthContradiction, QueueFilesTooSmall, UsageError: it
-        cannot be done.
+        cannot be done. :raises NotAFile: something else stands in place of a file of the log.
     """
     paths.check_store(root)
     if topic is not None:
@@ -94,6 +94,8 @@ def plan_rebuild(
     is_said = config.is_explicit("enable_consume_queue_ext")
     writes_ext = config.enable_consume_queue_ext or (has_ext and not is_said)
     log = open_commit_log(root, config, commit_log_file_size(root, config))
+    # Queues without what is in it would seem whole.
+    log.files.check_regular()
     plan = RebuildPlan(
         root=root,
         config=config,

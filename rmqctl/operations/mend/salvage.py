@@ -134,6 +134,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
     :raises OutputExists: ``output`` holds something.
     :raises FileLengthUnproven, FileLengthContradiction: nobody knows how long the log's files are.
     :raises WrittenByItsBrokers: the log is none that is read here.
+    :raises NotAFile: a file of the log is a link that leads nowhere.
     """
     root = wanted.root
     paths.check_store(root)
@@ -145,6 +146,7 @@ def plan_salvage(wanted: Salvage, progress: Progress | None = None) -> SalvagePl
     with ExitStack() as undo:
         log = open_commit_log(root, config, file_size)
         undo.callback(log.close)
+        log.files.check_regular(links_only=True)
         other = None
         if wanted.other is not None:
             if wanted.other.resolve() == root.resolve():

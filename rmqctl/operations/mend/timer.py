@@ -66,6 +66,7 @@ def rebuild_timer(
     lock = StoreLock(root)
     try:
         with Store(root, config) as store:
+            store.commit_log.files.check_regular(links_only=True)
             timer = Timer(store)
             try:
                 waiting = TimerSet(store, timer, now)

@@ -57,6 +57,10 @@ _BATCH_QUEUE = (
     "it anew from the log, and keeps the old one."
 )
 #: Findings with which queues, index and checkpoint stay as they are, and why.
+_MOUNT_FIRST = (
+    "A file of the log is a link that leads nowhere, and what is in it would be missed: mount that "
+    "disk first, or remove the link where it is nobody's."
+)
 _LOG_PROBLEMS = dict.fromkeys(SALVAGED, _SALVAGE_FIRST) | {
     "commitlog-missing": "There is no log to make anything from.",
     "file-length-unproven": "Nothing confirms how long the log's files are: give the broker.conf.",
@@ -141,10 +145,12 @@ class Mending:
 
     def _foreign_key(self, found: Finding) -> Key | None:
         path = found.path or ""
+        if found.found == LEADS_NOWHERE:
+            if not path.startswith(paths.CONSUME_QUEUE):
+                self.log_problem = self.log_problem or _MOUNT_FIRST
+            return None
         # A name that only does not fit the sizes may be a file of the log by other sizes.
         if not path or path.startswith("/") or (found.found or "").startswith("not a multiple"):
-            return None
-        if found.found == LEADS_NOWHERE:
             return None
         if path == paths.CONSUME_QUEUE:
             return (model.REBUILD_QUEUES,)
