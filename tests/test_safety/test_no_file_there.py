@@ -89,6 +89,18 @@ def test_links_that_no_writer_follows_are_named(
     assert done.code == 5 and "Put what it stands for there" in done.err
 
 
+@pytest.mark.parametrize("command", ["verify", "lint"])
+def test_a_link_that_the_system_refuses_to_follow_ends_no_check(
+    command: str, cli: Cli, store: Path
+) -> None:
+    (store / "lock").unlink()
+    (store / "lock").symlink_to("n" * 300)
+    done = cli(command, "--format", "ndjson", store=store)
+    assert done.code == 1, done.err
+    assert [row["path"] for row in done.rows if row.get("code") == "symbolic-link"] == ["lock"]
+    assert done.rows[-1]["type"] == "summary"
+
+
 @pytest.mark.parametrize("version", ["4.9.3", "5.3.3"])
 @pytest.mark.parametrize("kind", ["directory", "link"])
 @pytest.mark.parametrize("name", ["lock", "checkpoint"])
