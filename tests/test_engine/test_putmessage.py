@@ -886,3 +886,23 @@ def test_an_interrupt_at_the_very_end_of_a_put_holds_no_lock(
         found = [store.get_message("T", 0, offset).records[0] for offset in last]
         assert [store.body(one) for one in found] == [b"b", b"c", b"d", b"e"]
     assert is_clean(tmp_path / "store")
+
+
+def test_an_interrupt_on_the_way_to_a_file_closes_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be told as an error of the disk, and could close what another thread has opened."""
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/b/file").touch()
+    close, closed = os.close, list[int]()
+
+    def interrupted(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+        if len(closed) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        paths.open_for_writing(tmp_path, tmp_path / "a/b/file")
+    assert len(closed) == len(set(closed)) == 2

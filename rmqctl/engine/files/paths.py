@@ -309,9 +309,10 @@ def parent_directory(root: Path, path: Path, create: bool, durable: bool = True)
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in path.relative_to(root).parts[:-1]:
-            below = _open_directory(directory, part, create, durable)
-            os.close(directory)
-            directory = below
+            # An interrupt at the closing must not have it closed twice: the number may be another
+            # thread's by then.
+            above, directory = directory, _open_directory(directory, part, create, durable)
+            os.close(above)
         yield directory
     except OSError as error:
         raise writing_error(path, error) from error
