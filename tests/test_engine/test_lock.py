@@ -14,12 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl import kernel
 from rmqctl.engine.files.lock import StoreLock, is_locked
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.storeconfig import parse_broker_conf
 from rmqctl.errors import StoreInUse
 from tests.descriptors import open_descriptors
 from tests.golden_data import state
+from tests.test_kernel.alike import files_of
+
+_SMALL = "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=100\nmaxIndexNum=500"
 
 # What DefaultMessageStore#start does, in another process.
 _BROKER = """
@@ -308,3 +313,44 @@ def test_a_forked_child_waits_for_no_thread_of_its_parent(tmp_path: Path) -> Non
         finally:
             done.set()
             thread.join()
+
+
+@pytest.mark.parametrize("ends", ["raises", "returns"])
+@pytest.mark.parametrize("choice", ["pure", "compiled"])
+def test_a_child_that_was_forked_amid_a_stream_changes_nothing(
+    choice: str, ends: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It leaves the stream when its parent has stored more than the child knows of."""
+    if choice == "compiled" and kernel.module() is None:
+        pytest.skip("there is no kernel here")
+    monkeypatch.setenv(kernel.VARIABLE, choice)
+    root, config = tmp_path / "store", parse_broker_conf(_SMALL)
+    parent, (read, write), children = os.getpid(), os.pipe(), list[int]()
+
+    def given() -> Iterator[MessageExtBrokerInner]:
+        for number in range(40):
+            if number == 20:
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    os.read(read, 1)
+                    if ends == "raises":
+                        raise SystemExit
+                    return
+                children.append(child)
+            yield MessageExtBrokerInner("T", b"%d" % number, properties={"KEYS": "k"})
+
+    with MessageStore(root, config, writable=True, create=True) as store:
+        try:
+            list(store.put_stream(given(), flush=False))
+        finally:
+            if os.getpid() != parent:
+                os._exit(0)
+        before = files_of(root)
+        os.write(write, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(*children, 0)[1]) == 0
+        assert files_of(root) == before
+        found = [store.get_message("T", 0, number).records for number in range(40)]
+        assert all(found) and store.dispatch_behind_bytes == 0
+    os.close(read)
+    os.close(write)

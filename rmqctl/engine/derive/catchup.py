@@ -54,6 +54,8 @@ class CatchUp:
         #: Whether :meth:`recover` is still to come: until then nothing is dispatched, and the store
         #: is not in order.
         self.is_due = False
+        #: Whether the store is another's now: a fork's parent has it.
+        self.is_let_go = False
 
     def recover(
         self, start: int, *, unclean: bool, progress: Progress = lambda done, total: None
@@ -127,6 +129,8 @@ class CatchUp:
     def doubt(self) -> bool:
         """Told when an append did not end, by an error or an interrupt: whether the log may have a
         message that nobody has counted. :meth:`complete` does then what is left to do."""
+        if self.is_let_go:
+            return False
         self._log.clear_behind()
         if self.done != self._log.write_offset and not self.is_due:
             self.failed = True

@@ -256,6 +256,8 @@ class StoreWriter:
             if self.is_shutdown:
                 return appender.refused(self.check_store_status())
             bulk = appender.fill()
+            if self.is_shutdown:  # What gives the messages has forked: this is the child.
+                return appender.refused(self.check_store_status())
             if not bulk.stored:
                 return bulk
             self.stats.stored_many(bulk.stored.totals())
@@ -366,7 +368,7 @@ class StoreWriter:
 
     def let_go(self) -> None:
         """Nothing is put any more, and nothing held of the store's files."""
-        self.is_shutdown = True
+        self.is_shutdown = self._tail.is_let_go = True
         self._quick = self._one_call = self._batches = None
 
     def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
