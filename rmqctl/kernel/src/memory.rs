@@ -1,10 +1,14 @@
 //! Memory of columns that are gone, for those that come: what the system gives anew costs as much as
 //! to fill it, for it is zeroed page by page.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// What is kept of each kind of item, in bytes; what is larger than a quarter of it never is.
 const MOST_BYTES: usize = 16 << 20;
+/// Pieces that are kept of each kind, as many as a few batches have: all are looked at.
+const MOST_PIECES: usize = 128;
+/// What is smaller, in bytes, costs the system no page.
+const LEAST_BYTES: usize = 1 << 12;
 /// A piece of memory is taken for less than it holds, but not for very much less.
 const SLACK: usize = 8;
 
@@ -30,36 +34,49 @@ macro_rules! item {
 
 item!(u8, i32, i64);
 
+impl<T> Shelf<T> {
+    /// None where another thread is at it: nobody waits, for a process that was forked meanwhile has
+    /// no such thread, and would wait for ever.
+    fn pieces(&self) -> Option<MutexGuard<'_, Vec<Vec<T>>>> {
+        match self.0.try_lock() {
+            Ok(kept) => Some(kept),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+}
+
 /// Memory for so many items, without any.
 pub fn take<T: Item>(room: usize) -> Vec<T> {
-    let mut kept = T::shelf().0.lock().unwrap_or_else(PoisonError::into_inner);
     let most = room.saturating_mul(SLACK).saturating_add(1 << 12);
     let fitting = |(_, piece): &(usize, &Vec<T>)| (room..=most).contains(&piece.capacity());
-    let best = kept.iter().enumerate().filter(fitting).min_by_key(|(_, piece)| piece.capacity());
-    match best.map(|(place, _)| place) {
-        Some(place) => kept.swap_remove(place),
-        None => Vec::with_capacity(room),
-    }
+    let kept = T::shelf().pieces().and_then(|mut kept| {
+        let best =
+            kept.iter().enumerate().filter(fitting).min_by_key(|(_, piece)| piece.capacity());
+        let place = best.map(|(place, _)| place)?;
+        Some(kept.swap_remove(place))
+    });
+    kept.unwrap_or_else(|| Vec::with_capacity(room))
 }
 
 /// Takes memory back, and lets go of what would be too much.
 pub fn give<T: Item>(mut piece: Vec<T>) {
     let bytes = |piece: &Vec<T>| piece.capacity() * size_of::<T>();
-    let mut kept = T::shelf().0.lock().unwrap_or_else(PoisonError::into_inner);
-    let fits = bytes(&piece) <= MOST_BYTES / 4;
-    if fits && bytes(&piece) > 0 {
-        piece.clear();
-        kept.push(piece);
+    if !(LEAST_BYTES..=MOST_BYTES / 4).contains(&bytes(&piece)) {
+        return;
     }
+    let Some(mut kept) = T::shelf().pieces() else { return };
+    piece.clear();
+    kept.push(piece);
     // The oldest goes first: columns have other sizes now.
-    while kept.iter().map(bytes).sum::<usize>() > MOST_BYTES {
+    while kept.len() > MOST_PIECES || kept.iter().map(bytes).sum::<usize>() > MOST_BYTES {
         kept.remove(0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_BYTES, give, take};
+    use super::{Item, LEAST_BYTES, MOST_BYTES, MOST_PIECES, give, take};
 
     #[test]
     fn memory_comes_back_empty_and_is_bounded() {
@@ -75,5 +92,24 @@ mod tests {
         give(Vec::<i32>::with_capacity(MOST_BYTES));
         let kept: Vec<_> = (0..100).map(|_| take::<i32>(MOST_BYTES / 40 / 4)).collect();
         assert!(kept.iter().all(|piece| piece.is_empty()));
+    }
+
+    #[test]
+    fn few_pieces_are_kept_however_many_there_were() {
+        for _ in 0..10 * MOST_PIECES {
+            give(Vec::<i64>::with_capacity(LEAST_BYTES / 8));
+            give(Vec::<i64>::with_capacity(1));
+        }
+        let kept = i64::shelf().0.lock().unwrap();
+        assert_eq!(kept.len(), MOST_PIECES);
+        assert!(kept.iter().all(|piece| piece.capacity() * 8 >= LEAST_BYTES));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_a_fork_has_left_behind() {
+        let held = u8::shelf().0.lock();
+        give(Vec::<u8>::with_capacity(LEAST_BYTES));
+        assert_eq!(take::<u8>(LEAST_BYTES).capacity(), LEAST_BYTES);
+        drop(held);
     }
 }
