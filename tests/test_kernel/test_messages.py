@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -229,3 +230,25 @@ def test_what_gives_messages_puts_none_itself(
         records = store.get_message("t", 0, 20).records
         bodies = [store.body(record) for record in records]
     assert bodies == [b"0", b"1", b"2", b"3", b"4", b"5", b"inner"]
+
+
+def test_a_short_stream_starts_no_thread(tmp_path: Path) -> None:
+    """The start of one costs more than it stores; a long stream has one, where there are two
+    processors."""
+    module = kernel.module()
+    assert module is not None
+    names: set[str] = set()
+
+    def given(count: int) -> Iterator[MessageExtBrokerInner]:
+        for _ in range(count):
+            for task in Path("/proc/self/task").iterdir():
+                with suppress(OSError):  # It may be over.
+                    names.add((task / "comm").read_text().strip())
+            yield MessageExtBrokerInner("t", bytes(1000))
+
+    with MessageStore(tmp_path / "store", ROOMY, writable=True, create=True) as store:
+        list(store.put_stream(given(400), flush=False))
+        assert names and "store" not in names
+        # Who makes these waits for who stores them at times: it is seen.
+        list(store.put_stream(given(3000), flush=False))
+        assert ("store" in names) == module.stores_behind()

@@ -162,7 +162,8 @@ impl Maker {
         self.made >= place.most || position >= place.enough
     }
 
-    /// Makes the record of a message for `position`; what is known of it, or why there is none. `clock` is asked for its store time (ms) when nothing else can go wrong any more.
+    /// Makes the record of a message for `position`; what is known of it, or why there is none.
+    /// `clock` is asked for its store time (ms) when nothing else can go wrong any more.
     pub fn make<E>(
         &mut self,
         place: Place,

@@ -18,6 +18,9 @@ use crate::storing::{Made, Storing};
 const CHUNK_BYTES: usize = 1 << 16;
 /// Chunks that wait at most: who makes records waits for who stores them, and memory stays flat.
 const MOST_CHUNKS: usize = 4;
+/// What a stream has stored by the thread that makes it, at least: of less the start of another one
+/// is a good part of the time.
+pub const ALONE_BYTES: usize = 8 * CHUNK_BYTES;
 
 /// Whether there is a processor for a second thread.
 pub fn has_processors() -> bool {
@@ -42,7 +45,8 @@ struct Chunk {
 /// Takes records to be stored.
 pub struct Behind<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
-    is_alone: bool,
+    /// Bytes that this thread stores before another one does.
+    alone: usize,
     chunk: Chunk,
     /// Until there is another thread to do it.
     work: Option<Work<'env>>,
@@ -56,15 +60,16 @@ struct Other<'scope> {
     thread: ScopedJoinHandle<'scope, ()>,
 }
 
-/// Has `make` give records, all of which are stored when this returns; `is_alone`: by this thread.
+/// Has `make` give records, all of which are stored when this returns, at least `alone` bytes of them
+/// by this thread.
 pub fn store_behind<'env, T>(
     work: Work<'env>,
-    is_alone: bool,
+    alone: usize,
     make: impl for<'scope> FnOnce(&mut Behind<'scope, 'env>) -> T,
 ) -> T {
     thread::scope(|scope| {
         let (chunk, work) = (Chunk::default(), Some(work));
-        let mut behind = Behind { scope, is_alone, chunk, work, other: None };
+        let mut behind = Behind { scope, alone, chunk, work, other: None };
         let made = make(&mut behind);
         behind.finish();
         made
@@ -83,10 +88,11 @@ impl Behind<'_, '_> {
     }
 
     fn hand_on(&mut self) {
-        if self.other.is_none() && !self.is_alone {
+        if self.other.is_none() && self.alone == 0 {
             self.begin();
         }
         if let Some(work) = &mut self.work {
+            self.alone = self.alone.saturating_sub(self.chunk.records.len());
             work.store(&mut self.chunk);
         } else if let Some(other) = &self.other {
             let empty = other.emptied.try_recv().unwrap_or_default();
@@ -112,7 +118,7 @@ impl Behind<'_, '_> {
                 }
             });
         let Ok(thread) = thread else {
-            self.is_alone = true;
+            self.alone = usize::MAX;
             return;
         };
         if let Some(work) = self.work.take() {
@@ -151,14 +157,14 @@ impl Work<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Work, store_behind};
+    use super::{ALONE_BYTES, CHUNK_BYTES, Work, store_behind};
     use crate::append::{Appender, Fixed, Message, Place, Texts};
     use crate::mapped::Room;
 
     const FILE: usize = 1 << 20;
 
     /// The file, and what is said of it, after so many messages.
-    fn stored(messages: usize, is_alone: bool) -> (Vec<u8>, String) {
+    fn stored(messages: usize, alone: usize) -> (Vec<u8>, String) {
         let mut file = vec![0; FILE];
         let mut appender = Appender::new(Fixed {
             born_address: [127, 0, 0, 1],
@@ -181,7 +187,7 @@ mod tests {
         let (maker, storing) = (&mut appender.maker, &mut appender.storing);
         let room = Room::of(&mut file);
         let work = Work { storing, room, file_from_offset: place.file_from_offset };
-        store_behind(work, is_alone, |behind| {
+        store_behind(work, alone, |behind| {
             let mut position = 0;
             for number in 0..messages {
                 let body = vec![number as u8; number % 700];
@@ -199,6 +205,9 @@ mod tests {
                 let Ok(made) = made else { panic!("message {number} is refused") };
                 behind.add(&maker.record, made);
                 position += made.row.size;
+                let begun = position.saturating_sub(CHUNK_BYTES) >= alone;
+                assert!(begun || behind.other.is_none());
+                assert!(behind.other.is_some() || position < alone.saturating_add(3 * CHUNK_BYTES));
             }
         });
         let said = format!("{:?}", appender.taken());
@@ -208,8 +217,10 @@ mod tests {
     #[test]
     fn one_thread_and_two_store_the_same() {
         for messages in [0, 1, 5, 100, 2000] {
-            let alone = stored(messages, true);
-            assert!(stored(messages, false) == alone, "{messages} messages");
+            let alone = stored(messages, usize::MAX);
+            for bytes in [0, CHUNK_BYTES, ALONE_BYTES] {
+                assert!(stored(messages, bytes) == alone, "{messages} messages");
+            }
             assert_eq!(alone.0.iter().all(|byte| *byte == 0), messages == 0);
         }
     }
@@ -232,7 +243,7 @@ mod tests {
         let (maker, storing) = (&mut appender.maker, &mut appender.storing);
         let work = Work { storing, room: Room::of(&mut file), file_from_offset: 0 };
         let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            store_behind(work, false, |behind| {
+            store_behind(work, 0, |behind| {
                 let mut position = 0;
                 while position < 1 << 19 {
                     let mut message = Message {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
 use crate::append::{self, Fixed, Place, Refused, Stop, Times};
-use crate::behind::{Behind, Work, has_processors, store_behind};
+use crate::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
 use crate::items::{self, Common, Places};
 use crate::mapped::Room;
 use crate::newunits;
@@ -52,6 +52,8 @@ pub struct Appender {
     reader: Option<Reader>,
     /// The store host of messages that were stored and not taken yet.
     host: Option<Host>,
+    /// The bytes of the stream's messages so far.
+    bytes: usize,
 }
 
 #[pymethods]
@@ -71,7 +73,7 @@ impl Appender {
         let fixed = fixed_of(born_host, store_host, shortest_properties, largest_record);
         let records = append::Appender::new(fixed);
         let reader = classes.map(|classes| Reader::new(py, classes)).transpose()?;
-        Ok(Appender { records, reader, host: None })
+        Ok(Appender { records, reader, host: None, bytes: 0 })
     }
 
     /// The number of a queue that messages may go to, from its queue offset `next` up to `limit`.
@@ -206,11 +208,14 @@ impl Appender {
         let (maker, storing) = (&mut own.maker, &mut own.storing);
         let mut messages = Messages { place, maker, reader, clock, host };
         let mut taken = Taken { position, held: first };
+        let left = ALONE_BYTES.saturating_sub(self.bytes);
+        let alone = if has_processors() { left } else { usize::MAX };
         let (stop, needed) = guarded(|| {
             let work = Work { storing, room, file_from_offset };
             let take = |behind: &mut Behind<'_, '_>| messages.take(source, &mut taken, behind);
-            Ok(store_behind(work, !has_processors(), take))
+            Ok(store_behind(work, alone, take))
         })?;
+        self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
         Ok((taken.position, taken.held, stop as u8, needed))
     }
 }
