@@ -348,7 +348,7 @@ def test_a_child_that_was_forked_amid_a_stream_changes_nothing(
                 os._exit(0)
         before = files_of(root)
         os.write(write, b"x")
-        assert os.waitstatus_to_exitcode(os.waitpid(*children, 0)[1]) == 0
+        assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 0
         assert files_of(root) == before
         found = [store.get_message("T", 0, number).records for number in range(40)]
         assert all(found) and store.dispatch_behind_bytes == 0

@@ -256,7 +256,7 @@ class StoreWriter:
             if self.is_shutdown:
                 return appender.refused(self.check_store_status())
             bulk = appender.fill()
-            if self.is_shutdown:  # What gives the messages has forked: this is the child.
+            if self._tail.is_let_go:  # What gives the messages has forked: this is the child.
                 return appender.refused(self.check_store_status())
             if not bulk.stored:
                 return bulk
