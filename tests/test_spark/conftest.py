@@ -131,6 +131,7 @@ def parents() -> dict[int, int]:
 #: Answers lines of JSON in one session: a command's words, or ``-c``, a program and its arguments.
 _SESSION = """
 import contextlib, io, json, sys, traceback
+sys.path.insert(0, sys.argv[1])
 from rmqctl.cli.main import run
 from rmqctl.spark.session import session
 master, conf = json.loads(sys.stdin.readline())
@@ -163,8 +164,9 @@ class Session:
 
     def __init__(self, master: str, environment: dict[str, str], **conf: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _SESSION],
-            cwd=ROOT,
+            # Spark's own processes have its directory, where they must not find the code.
+            [sys.executable, "-c", _SESSION, str(ROOT)],
+            cwd="/",
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

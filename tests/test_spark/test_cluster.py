@@ -203,6 +203,35 @@ def assert_rebuilt_alike(
     assert {path.name for path in built.iterdir()} == {"consumequeue", "index"}
 
 
+#: Appends what is new in a store to another one; with a word more it stops after its first batch.
+_FOLLOW = """
+import time
+from rmqctl.spark import RocketMQDataSource
+root, new, checkpoint, *stop = arguments
+spark.dataSource.register(RocketMQDataSource)
+source = spark.readStream.format("rocketmq").option("maxOffsetsPerTrigger", "9")
+rows = source.option("columns", "topic,queue_id,body").load(root)
+query = rows.writeStream.format("rocketmq").option("checkpointLocation", checkpoint)
+query = query.trigger(availableNow=True).start(new)
+while stop and query.isActive and not query.lastProgress:
+    time.sleep(0.05)
+if stop:
+    query.stop()
+query.awaitTermination()
+"""
+
+
+def test_a_stream_is_stopped_and_goes_on(session: Session, tmp_path: Path) -> None:
+    """Nor has the process that says how far its source is rmqctl of its own."""
+    root, new = tmp_path / "store", tmp_path / "new"
+    places = [str(root), str(new), str(tmp_path / "checkpoint")]
+    for first, last, stop in ((0, 40, ["stop"]), (40, 60, [])):
+        with MessageStore(root, writable=True, create=True) as store:
+            store.put_messages([MessageExtBrokerInner("t", b"%d" % n) for n in range(first, last)])
+        assert session.run("-c", _FOLLOW, *places, *stop) == (0, "", "")
+    assert [int(row["body"]) for row in engine_rows("commitlog", new)] == list(range(60))
+
+
 # --- bad input: one line, with the next step -----------------------------------------------
 
 

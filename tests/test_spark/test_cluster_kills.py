@@ -29,6 +29,7 @@ from tests.test_spark import helddaemon
 from tests.test_spark.conftest import (
     LARGE_CONF,
     LARGE_MESSAGES,
+    STREAM,
     Answer,
     Cluster,
     Session,
@@ -132,6 +133,12 @@ def _imported(made: Made) -> object:
     return kept_of(made.to, CONFIG), findings
 
 
+def _read_by_note(made: Made) -> object:
+    """Of a stream's files those count that its note names, and their rows are told: what a task
+    that died has left is beside them."""
+    return (made.to / "_spark_metadata").is_dir()
+
+
 def _queues(root: Path) -> object:
     return golden_data.tree_content(root / "consumequeue")
 
@@ -183,7 +190,9 @@ units = held.query(lambda rows: rows.groupBy("queue_id").count(), "queue")
 print(sorted(map(tuple, counts.collect())), sorted(map(tuple, units.collect())))
 """
 _ALONE = "from rmqctl.spark.procedures import fleet; fleet.LARGE = -1"
-_PROGRAMS = {"APPEND": _APPEND, "BY_PROGRAM": _BY_PROGRAM, "QUERY": _QUERY}
+#: In few batches: each takes a cluster its time.
+_STREAM = STREAM.replace("48k", "512k")
+_PROGRAMS = {"STREAM": _STREAM, "APPEND": _APPEND, "BY_PROGRAM": _BY_PROGRAM, "QUERY": _QUERY}
 #: Every command that takes ``--master``, in each of its ways, and what programs do by it.
 JOBS = {
     "verify": Job(f"verify {_WHERE} --format ndjson --output {{to}}"),
@@ -207,6 +216,7 @@ JOBS = {
     "fleet-du": Job(f"fleet du {_FLEET}"),
     "fleet-verify-split": Job(f"fleet verify {_FLEET}", _ALONE),
     "fleet-stats-split": Job(f"fleet stats {_FLEET}", _ALONE),
+    "stream": Job("-c STREAM {root} {to} {to}-checkpoint", made=_read_by_note),
     "append": Job("-c APPEND {root} {to} {conf}", made=_imported),
     "program": Job("-c BY_PROGRAM {root} {conf}"),
 }

@@ -44,7 +44,7 @@ from rmqctl.engine.settings.storeconfig import (
 )
 from rmqctl.rows.columns import ddl
 from rmqctl.spark.remote.stores import expand, expand_each
-from rmqctl.spark.session.ownpython import use_own_python
+from rmqctl.spark.session.ownpython import send_code_to_streams, use_own_python
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source import options, pushdown, split
 from rmqctl.spark.source.options import ONE_STORE, wanted_columns
@@ -136,6 +136,7 @@ class RocketMQDataSource(DataSource):
     def name(cls) -> str:
         # Asked for when the source is registered, before it is told which Python runs it.
         use_own_python()
+        send_code_to_streams()
         return NAME
 
     def schema(self) -> str:
