@@ -616,13 +616,17 @@ def test_without_a_terminal_it_says_what_prints_rows(cli: Cli, store: Path) -> N
     assert cli("browse", "--queue-id", "0", store=store).code == 2
 
 
+_BROWSE = (sys.executable, "-m", "rmqctl", "browse")
+
+
 def on_a_terminal(store: Path, keys: bytes, ending: int | None = None) -> tuple[int, bytes]:
     """Runs the command with a terminal, and types when its first screen is there; exit code and
     what came to the terminal."""
     controller, terminal = pty.openpty()
     conf = store.parent / "broker.conf"
     process = subprocess.Popen(
-        [sys.executable, "-m", "rmqctl", "browse", "--store", str(store), "--broker-conf", conf],
+        # Whoever runs the tests by nohup ignores SIGHUP, and so would the command.
+        ["env", "--default-signal=HUP", *_BROWSE, "--store", str(store), "--broker-conf", conf],
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,
