@@ -178,6 +178,7 @@ LONG_LOG, IN_THE_MIDDLE, SOON = 256 << 20, 0.04, 0.3
 INTERRUPTED = f"""
 import os, signal
 from rmqctl.__main__ import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Ignored below a nohup.
 signal.signal(signal.SIGPROF, lambda *_: os.kill(os.getpid(), signal.SIGINT))
 signal.setitimer(signal.ITIMER_PROF, {IN_THE_MIDDLE})
 raise SystemExit(main())
