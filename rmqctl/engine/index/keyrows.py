@@ -7,7 +7,7 @@ not plain, who asks looks them all up by himself.
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 from rmqctl.engine.index.indexservice import IndexService
 from rmqctl.engine.log.commitlog import CommitLog
@@ -29,11 +29,8 @@ class RowMaker(Protocol):
     ) -> dict[str, Any] | Literal[False] | None: ...
 
 
-class KeyRows(NamedTuple):
-    """Rows of a key, in log order, and how many items of its hash have records of other keys."""
-
-    rows: list[dict[str, Any]]
-    collisions: int
+#: Rows of a key, in log order, and how many items of its hash have records of other keys.
+KeyRows = tuple[list[Any], int]
 
 
 def rows_of_key(
@@ -74,4 +71,4 @@ def rows_of_key(
             break
     if len(rows) > 1:
         rows.sort(key=_PLACE)
-    return KeyRows(rows, collisions)
+    return rows, collisions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from formats.constants import LONG_MAX
 from rmqctl.operations.look.rows import bodies_counted, index_item_row, message_row_with_body
@@ -43,8 +43,9 @@ def query(
     is_plain = body == "none" and since is None and until is None
     made = _quick_rows(store, topic, key, max_messages) if is_plain else None
     if made is not None:
-        yield from cast("list[MessageRow]", made.rows)
-        yield _summary(store, len(made.rows), made.collisions, 0)
+        rows, collisions = made
+        yield from rows
+        yield _summary(store, len(rows), collisions, 0)
     else:
         times = since or 0, LONG_MAX if until is None else until
         yield from _read_rows(store, topic, key, times, max_messages, body, decompress_limit)
