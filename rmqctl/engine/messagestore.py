@@ -319,7 +319,7 @@ class WritableStore(MessageStore):
     def put_message(
         self, message: MessageExtBrokerInner, *, flush: bool = True
     ) -> PutMessageResult:
-        return self.writer.put_message(message, flush=flush)
+        return (self.writer.one_call or self.writer).put_message(message, flush)
 
     def start(self, *, dispatch: bool = True) -> None:
         """Starts the services of a long-lived store (``DefaultMessageStore#start``): flushing by

@@ -143,15 +143,23 @@ def test_the_kernel_stores_them(
     call, or the append alone where the store does more."""
     monkeypatch.setenv(kernel.VARIABLE, "compiled")
     done: list[bool] = []
-    way, name = (onecall.OneCallPutter, "put") if usual_store else (single.QuickPutter, "append")
-    put = getattr(way, name)
+    one_call, quick = (onecall.OneCallPutter, "put_message"), (single.QuickPutter, "append")
+    way, name = one_call if usual_store else quick
+    put, otherwise = getattr(way, name), storewriter.StoreWriter.put_message
+    others: list[MessageExtBrokerInner] = []
 
     def noted(putter: Any, *given: Any) -> Any:
+        before = len(others)
         answer = put(putter, *given)
-        done.append(answer is not None)
+        done.append(answer is not None and len(others) == before)
         return answer
 
+    def noted_otherwise(writer: Any, message: MessageExtBrokerInner, flush: bool) -> Any:
+        others.append(message)
+        return otherwise(writer, message, flush)
+
     monkeypatch.setattr(way, name, noted)
+    monkeypatch.setattr(storewriter.StoreWriter, "put_message", noted_otherwise)
     config = parse_broker_conf("" if usual_store else "enableConsumeQueueExt=true")
     with MessageStore(tmp_path / "store", config, writable=True, create=True) as store:
         for number in range(100):
@@ -356,10 +364,10 @@ def test_threads_that_put_their_first_messages_at_once(
         writer = store.writer
         writer._singles = storewriter._FEW_SINGLES  # A number that nobody has seen.
         assert store.put_message(MessageExtBrokerInner("t", b"x"), flush=False).is_ok
-        ways = writer._quick, writer._one_call
+        ways = writer._quick, writer.one_call
         assert None not in ways
         writer._make_quick()
-        assert ways == (writer._quick, writer._one_call)
+        assert ways == (writer._quick, writer.one_call)
 
 
 def test_who_is_interrupted_has_stored_nothing_that_no_flush_knows_of(

@@ -34,6 +34,9 @@ NOT_IN_PROPERTIES = ("\0", constants.NAME_VALUE_SEPARATOR, constants.PROPERTY_SE
 #: up the message, and with it every one behind it in the same answer.
 MAX_PORT = 0xFFFF
 
+#: For who asks after each put: an enum's member takes longer to find.
+_PUT_OK, _APPEND_OK = PutMessageStatus.PUT_OK, AppendMessageStatus.PUT_OK
+
 Host = tuple[bytes, int]
 LOCALHOST: Host = (bytes((127, 0, 0, 1)), 0)
 
@@ -96,7 +99,7 @@ class AppendMessageResult:
 
     @property
     def is_ok(self) -> bool:
-        return self.status is AppendMessageStatus.PUT_OK
+        return self.status is _APPEND_OK
 
 
 class _Kept:
@@ -123,7 +126,7 @@ class PutMessageResult(_Kept):
 
     @property
     def is_ok(self) -> bool:
-        return self.status is PutMessageStatus.PUT_OK
+        return self.status is _PUT_OK
 
     @property
     def stored(self) -> AppendMessageResult | None:
@@ -136,8 +139,8 @@ class PutMessageResult(_Kept):
             """A field that is not set."""
             if name == "append":
                 _, offset, size, host, timestamp, queue_offset, millis = self._kept
-                msg_id, ok = offset_msg_id(*host, offset), AppendMessageStatus.PUT_OK
-                given = ok, offset, size, msg_id, timestamp, queue_offset, millis
+                msg_id = offset_msg_id(*host, offset)
+                given = _APPEND_OK, offset, size, msg_id, timestamp, queue_offset, millis
                 self.append = AppendMessageResult(*given)
                 return self.append
             if name == "topic":

@@ -10,6 +10,7 @@ that has a file, with disk space that was made sure of here. Everything else goe
 from __future__ import annotations
 
 from functools import partial
+from time import perf_counter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,12 +21,14 @@ from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.settings.clock import system_clock
 from rmqctl.engine.write.bulk import PlainMessage, record_lengths, reserve_room
 from rmqctl.engine.write.compiled import Stop
-from rmqctl.engine.write.stats import PUT_TIME_CLASSES, StoreStats
+from rmqctl.engine.write.flags import NO_FLAG
+from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 
 if TYPE_CHECKING:
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
+    from rmqctl.engine.write.storewriter import StoreWriter
 
 #: Items of the index for which disk space is made sure of at once.
 _ITEMS_AHEAD = 1 << 13
@@ -51,28 +54,29 @@ class _Answers(NamedTuple):
 
 
 def one_call_putter(
-    kernel: ModuleType, context: WriteContext, putter: MessagePutter, stats: StoreStats
+    kernel: ModuleType, context: WriteContext, putter: MessagePutter, writer: StoreWriter
 ) -> OneCallPutter | None:
     """One for a store; None for one where more is to be done, or whose records end otherwise."""
     if context.config.is_transient_store_pool_enable or context.queues.writes_ext:
         return None
     if not putter.has_plain_form:
         return None
-    return OneCallPutter(kernel, context, putter, stats)
+    return OneCallPutter(kernel, context, putter, writer)
 
 
 class OneCallPutter:
-    """Puts messages into one store, one at a time; the put lock is held."""
+    """Puts messages into one store, one at a time."""
 
     def __init__(
-        self, kernel: ModuleType, context: WriteContext, putter: MessagePutter, stats: StoreStats
+        self, kernel: ModuleType, context: WriteContext, putter: MessagePutter, writer: StoreWriter
     ) -> None:
-        self._putter = putter
+        self._putter, self._writer = putter, writer
+        self._lock, self._flusher, self._flags = context.lock, writer.flusher, writer.running_flags
         self._log, self._queues, self._index = context.log, context.queues, context.derived.index
         self._tail = context.tail
         shortest, _, largest = record_lengths(context.config)
         counts = kernel.PutCounts([end for end in PUT_TIME_CLASSES.values() if end is not None])
-        stats.counted_by(counts)
+        writer.stats.counted_by(counts)
         clock = context.clock
         table, has_index = putter.topic_queue_table, self._index is not None
         self._kernel = kernel.SingleAppender(
@@ -89,66 +93,73 @@ class OneCallPutter:
         self._form: RecordForm | None = None
         self._reserved = (-1, -1)
 
-    def put(self, message: MessageExtBrokerInner, waits: bool) -> PutMessageResult | None:
-        """Appends and dispatches a message; None: nothing was done, for it, or the place for it, is
-        not usual. ``waits``: the put does not end with this."""
-        if self._putter.form is not self._form:
-            if not self._putter.has_plain_form:
-                return None
-            self._form = self._putter.form
-        answer = self._stored(message, waits)
-        if type(answer) is int:
-            with self._putter.lock, self._putter.alone, self._putter:
-                return self._put_carefully(message, waits, answer)
+    def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_message``: in one call, where there is nothing unusual about the
+        message, or the place for it."""
+        writer, putter = self._writer, self._putter
+        # Each call of Python's costs as much as storing the unit, so there is none before the
+        # kernel's. Who has no services wakes none; of what ``check_store_status`` looks at, no
+        # slave has this way.
+        if (
+            self._flusher.has_services
+            or self._flags.flag_bits is not NO_FLAG
+            or putter.begin_time_in_lock
+            or (putter.form is not self._form and not self._knows_form())
+            or type(message) is not MessageExtBrokerInner
+        ):
+            return writer.put_message(message, flush)
+        waits = flush or writer.replica is not None
+        begin = perf_counter() if waits else 0.0
+        log, tail, queues, index = self._log, self._tail, self._queues, self._index
+        answer, steps = None, 0
+        with self._lock:
+            while not writer.is_shutdown:
+                newest = None if index is None else index.newest
+                answer = self._kernel_put(
+                    message.topic,
+                    message.body,
+                    message.queue_id,
+                    message.flag,
+                    message.sys_flag,
+                    message.properties,
+                    message.properties_bytes,
+                    message.born_timestamp,
+                    message.born_host,
+                    message.store_host,
+                    message.reconsume_times,
+                    message.prepared_transaction_offset,
+                    log.write_offset,
+                    tail.failed,
+                    queues.generation,
+                    None if newest is None else newest.live,
+                    waits,
+                )
+                if type(answer) is not int:
+                    break
+                stop, answer, steps = answer, None, steps + 1
+                if steps > _MOST_STEPS or not self._prepare(message, stop):
+                    break
+        if answer is None:
+            return writer.put_message(message, flush)
         result: PutMessageResult = answer
+        if waits:
+            writer.end_put(message, result, flush, begin)
         return result
 
-    def _stored(self, message: MessageExtBrokerInner, waits: bool) -> Any:
-        """``SingleAppender.put``."""
-        if type(message) is not MessageExtBrokerInner:
-            return Stop.UNSURE.value
-        index = self._index
-        newest = None if index is None else index.newest
-        return self._kernel_put(
-            message.topic,
-            message.body,
-            message.queue_id,
-            message.flag,
-            message.sys_flag,
-            message.properties,
-            message.properties_bytes,
-            message.born_timestamp,
-            message.born_host,
-            message.store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            self._log.write_offset,
-            self._tail.failed,
-            self._queues.generation,
-            None if newest is None else newest.live,
-            waits,
-        )
-
-    def _put_carefully(
-        self, message: MessageExtBrokerInner, waits: bool, stop: int
-    ) -> PutMessageResult | None:
-        for _ in range(_MOST_STEPS):
-            if not self._prepare(message, stop):
-                return None
-            answer = self._stored(message, waits)
-            if type(answer) is not int:
-                result: PutMessageResult = answer
-                return result
-            stop = answer
-        return None
+    def _knows_form(self) -> bool:
+        """Whether the kernel writes records in the store's form, which is another one now."""
+        if self._putter.has_plain_form:
+            self._form = self._putter.form
+        return self._putter.form is self._form
 
     def _prepare(self, message: MessageExtBrokerInner, stop: int) -> bool:
         """Whether there is now what the kernel stopped for."""
-        if stop == Stop.QUEUE:
-            return self._admit((message.topic, message.queue_id))
-        if stop == Stop.ROOM:
-            return self._open_log()
-        return stop == Stop.INDEX and self._open_index()
+        with self._lock, self._putter.alone, self._putter:
+            if stop == Stop.QUEUE:
+                return self._admit((message.topic, message.queue_id))
+            if stop == Stop.ROOM:
+                return self._open_log()
+            return stop == Stop.INDEX and self._open_index()
 
     def _admit(self, key: tuple[str, int]) -> bool:
         queue_offset = self._putter.topic_queue_table.get(key)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.onecall import OneCallPutter
     from rmqctl.engine.write.put import MessagePutter
-    from rmqctl.engine.write.stats import StoreStats
+    from rmqctl.engine.write.storewriter import StoreWriter
 
 
 class KernelWays(NamedTuple):
@@ -42,7 +42,7 @@ class KernelWays(NamedTuple):
 
 
 def kernel_ways(
-    putter: MessagePutter, context: WriteContext, stats: StoreStats
+    putter: MessagePutter, context: WriteContext, writer: StoreWriter
 ) -> KernelWays | None:
     """Those of a store; None without a kernel."""
     from rmqctl.engine.write.batch import BatchPutter
@@ -57,7 +57,7 @@ def kernel_ways(
     return KernelWays(
         QuickPutter(putter, kernel),
         BatchPutter(putter, kernel),
-        None if is_slave else one_call_putter(kernel, context, putter, stats),
+        None if is_slave else one_call_putter(kernel, context, putter, writer),
     )
 
 

@@ -16,7 +16,7 @@ from rmqctl.engine.record.form import RecordForm
 from rmqctl.engine.record.message import EncodedMessage, MessageExtBrokerInner, PutMessageResult
 from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.write.context import ReplicaService, WriteContext
-from rmqctl.engine.write.flags import NO_FLAG, RunningFlags
+from rmqctl.engine.write.flags import RunningFlags
 from rmqctl.engine.write.put import MessagePutter, refused
 from rmqctl.engine.write.stats import StoreStats
 from rmqctl.engine.write.storeflusher import FlushedRange, StoreFlusher
@@ -52,7 +52,8 @@ class StoreWriter:
         self._singles = 0
         self._is_quick_made = False
         self._quick: QuickPutter | None = None
-        self._one_call: OneCallPutter | None = None
+        #: Puts a message that one puts after others: the kernel, where there is one.
+        self.one_call: OneCallPutter | None = None
         self._batches: BatchPutter | None = None
         self._context, self._lock = context, context.lock
         self._log.on_flush = self.stats.flushed
@@ -100,31 +101,6 @@ class StoreWriter:
         self.stats.put_ended((perf_counter() - begin) * 1000, failed)
         return results
 
-    def put_message(self, message: MessageExtBrokerInner, *, flush: bool) -> PutMessageResult:
-        """``MessageStore.put_message``: by the kernel, where one puts message after message."""
-        one_call = self._one_call
-        # Each call of Python's costs as much as storing the unit. Who has no services wakes none;
-        # of what :meth:`check_store_status` looks at, no slave has this way.
-        if (
-            one_call is None
-            or self.flusher.has_services
-            or self.running_flags.flag_bits is not NO_FLAG
-            or self._putter.begin_time_in_lock
-        ):
-            return self._put_message(message, flush)
-        if not flush and self.replica is None:
-            with self._lock:
-                result = None if self.is_shutdown else one_call.put(message, False)
-            return self._put_message(message, flush) if result is None else result
-        begin = perf_counter()
-        with self._lock:
-            result = None if self.is_shutdown else one_call.put(message, True)
-        if result is None:
-            return self._put_message(message, flush)
-        self._await_disk([result], flush, message.is_wait_store_msg_ok)
-        self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
-        return result
-
     def _count(self) -> None:
         """One more is put singly; from a few on the kernel does that, where there is one."""
         self._singles += 1
@@ -140,12 +116,12 @@ class StoreWriter:
             if self._is_quick_made or self.is_shutdown:
                 return
             self._is_quick_made = True
-            ways = kernel_ways(self._putter, self._context, self.stats)
+            ways = kernel_ways(self._putter, self._context, self)
             if ways is not None:
-                self._quick, self._batches, self._one_call = ways
+                self._quick, self._batches, self.one_call = ways
 
-    def _put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
-        """A message that is not put in one call."""
+    def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
+        """``MessageStore.put_message`` of a message that is not put in one call."""
         self._count()
         if self._quick is not None and self.check_store_status() is None:
             begin = perf_counter()
@@ -159,6 +135,13 @@ class StoreWriter:
                 self.stats.put_ended((perf_counter() - begin) * 1000, failed)
                 return result
         return self.put_messages([message], batch=False, flush=flush)[0]
+
+    def end_put(
+        self, message: MessageExtBrokerInner, result: PutMessageResult, flush: bool, begin: float
+    ) -> None:
+        """A message, put since ``begin``, is in the log: waits as far as a put must."""
+        self._await_disk([result], flush, message.is_wait_store_msg_ok)
+        self.stats.put_ended((perf_counter() - begin) * 1000, int(not result.is_ok))
 
     def _put_quickly(
         self, quick: QuickPutter, message: MessageExtBrokerInner
@@ -369,7 +352,7 @@ class StoreWriter:
     def let_go(self) -> None:
         """Nothing is put any more, and nothing held of the store's files."""
         self.is_shutdown = self._tail.is_let_go = True
-        self._quick = self._one_call = self._batches = None
+        self._quick = self.one_call = self._batches = None
 
     def flush(self, structures: Iterable[str]) -> list[FlushedRange]:
         """``MessageStore.flush_structures``."""
