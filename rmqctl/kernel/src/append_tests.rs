@@ -7,15 +7,20 @@ use crate::record::{Found, read};
 const FILE: i64 = 1 << 30;
 const TIMES: Times = Times { born: 1, stored: 2 };
 
-fn appender() -> Appender {
-    let mut appender = Appender::new(Fixed {
+/// One of IPv4 hosts that knows no queue.
+pub fn empty() -> Appender {
+    Appender::new(Fixed {
         born_address: [127, 0, 0, 1],
         born_port: 0,
         store_address: [127, 0, 0, 1],
         store_port: 10911,
         shortest_properties: 0,
         largest_record: 1 << 16,
-    });
+    })
+}
+
+fn appender() -> Appender {
+    let mut appender = empty();
     assert_eq!(appender.admit(b"t", 0, 5, 8), 0);
     appender
 }

@@ -158,7 +158,8 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::{ALONE_BYTES, CHUNK_BYTES, Work, store_behind};
-    use crate::append::{Appender, Fixed, Message, Place, Texts};
+    use crate::append::{Message, Place, Texts};
+    use crate::append_tests::empty;
     use crate::mapped::Room;
 
     const FILE: usize = 1 << 20;
@@ -166,14 +167,7 @@ mod tests {
     /// The file, and what is said of it, after so many messages.
     fn stored(messages: usize, alone: usize) -> (Vec<u8>, String) {
         let mut file = vec![0; FILE];
-        let mut appender = Appender::new(Fixed {
-            born_address: [127, 0, 0, 1],
-            born_port: 0,
-            store_address: [127, 0, 0, 1],
-            store_port: 10911,
-            shortest_properties: 0,
-            largest_record: 1 << 16,
-        });
+        let mut appender = empty();
         for queue_id in 0..3 {
             appender.admit(b"t", queue_id, 7, 1 << 20);
         }
@@ -228,14 +222,7 @@ mod tests {
     #[test]
     fn a_panic_of_the_other_thread_is_told() {
         let mut file = vec![0; 1 << 17];
-        let mut appender = Appender::new(Fixed {
-            born_address: [127, 0, 0, 1],
-            born_port: 0,
-            store_address: [127, 0, 0, 1],
-            store_port: 10911,
-            shortest_properties: 0,
-            largest_record: 1 << 16,
-        });
+        let mut appender = empty();
         appender.admit(b"t", 0, 0, 1 << 20);
         // The room ends before the place that records are made for.
         let place =
