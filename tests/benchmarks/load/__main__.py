@@ -95,11 +95,14 @@ def measure(client: Engine, address: str, seconds: float, only: str) -> dict[str
     found: dict[str, Row] = {}
     client.ask("loadSend", address=address, topic=TOPIC, producers=2, size=100, batch=0, seconds=2)
     sent = 0
-    for line in LINES:
-        if only in line.name:
-            asked = line._asdict() | {"topic": TOPIC, "seconds": seconds, "address": address}
-            found[line.name] = client.ask("loadSend", **asked)
-            sent += found[line.name]["messages"]
+    lines = [line for line in LINES if only in line.name]
+    # What is consumed has to be sent, asked for or not.
+    for line in lines or LINES[-1:]:
+        asked = line._asdict() | {"topic": TOPIC, "seconds": seconds, "address": address}
+        row = client.ask("loadSend", **asked)
+        sent += row["messages"]
+        if line in lines:
+            found[line.name] = row
     if only in "push consumption":
         count = min(sent, 200_000)
         found["push consumption"] = client.ask(
