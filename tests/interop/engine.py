@@ -31,12 +31,17 @@ _JAVA = [
     "-Xmx512m",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",  # a short life: a better compiler would not pay
+    # Nor does a check of the classes that javac and the engine's makers have compiled.
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"),
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
     # A full disk of the machine is not what these tests are about.
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
     "-Drocketmq.client.logUseSlf4j=true",
+    # Each server that listens would make an RSA key and a certificate, else, five seconds of
+    # processor time for a broker and its name server; clients that speak TLS do so with `serve`.
+    "-Dtls.server.mode=disabled",
     # A consumer would look for its retry topic after twenty seconds.
     "-Drocketmq.client.rebalance.waitInterval=1000",
 ]

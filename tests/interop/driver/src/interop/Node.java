@@ -299,6 +299,6 @@ final class Node {
             producer.shutdown();
         }
         Stopping.stop(broker);
-        nameServer.shutdown();
+        Stopping.hurried(nameServer::shutdown);
     }
 }
