@@ -45,10 +45,14 @@ def look(engine: Engine, address: str, commands: list[Command]) -> list[str]:
         [one.class_name, *one.arguments.format(broker=broker, id=sent["msgId"]).split()]
         for one in commands
     ]
+    # A client sets the offsets that a command gives it ten seconds later: so it is asked before.
+    status = {
+        n: status_of_client(engine, address, calls[n])
+        for n, one in enumerate(commands)
+        if one.name == "getConsumerStatus"
+    }
     texts: list[str] = engine.ask("admin", address=address, commands=calls)
-    for n, one in enumerate(commands):
-        if one.name == "getConsumerStatus":
-            texts[n] = status_of_client(engine, address, calls[n])
+    texts = [status.get(n, text) for n, text in enumerate(texts)]
     engine.ask("disconnect")
     return texts
 

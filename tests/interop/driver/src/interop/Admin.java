@@ -126,9 +126,11 @@ final class Admin {
             && given.values().stream().allMatch(one -> one.getMsgCount().get() == 0);
     }
 
-    static JsonObject disconnect() {
-        consumer.shutdown();
-        producer.shutdown();
+    static JsonObject disconnect() throws InterruptedException {
+        Stopping.hurried(() -> {
+            consumer.shutdown();
+            producer.shutdown();
+        });
         return new JsonObject();
     }
 }

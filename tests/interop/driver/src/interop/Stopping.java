@@ -2,6 +2,7 @@ package interop;
 
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Proxy;
+import java.util.stream.Stream;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.MessageStore;
@@ -33,8 +34,9 @@ final class Stopping {
     }
 
     /**
-     * Of servers of the network. Each has a thread that looks every three seconds whether it is to end,
-     * and its stop waits for that; an interrupt has it look at once.
+     * Of what speaks with the network. Each server has a thread that looks every three seconds whether it
+     * is to end, and its stop waits for that; and a client's waits for one that is to set offsets and
+     * sleeps ten seconds before it does. An interrupt has either go on at once.
      */
     static void hurried(Runnable stop) throws InterruptedException {
         Thread alarm = new Thread(Stopping::wake, "alarm");
@@ -51,11 +53,13 @@ final class Stopping {
         try {
             while (true) {
                 Thread.sleep(50);
-                for (Thread one : Thread.getAllStackTraces().keySet()) {
-                    if (one.getName().contains("NettyEventExecutor") && one.getState() == Thread.State.TIMED_WAITING) {
+                Thread.getAllStackTraces().forEach((one, frames) -> {
+                    boolean isMeant = one.getName().contains("NettyEventExecutor")
+                        || Stream.of(frames).anyMatch(frame -> frame.getMethodName().equals("resetOffset"));
+                    if (isMeant && one.getState() == Thread.State.TIMED_WAITING) {
                         one.interrupt();
                     }
-                }
+                });
             }
         } catch (InterruptedException stopped) {
             // All have ended.
