@@ -145,14 +145,14 @@ def _serve(link: socket.socket) -> None:
             answer = os.fork()
             if not answer:
                 link.close()
-                _become(request, descriptors)
+                become(request, descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
         link.send(str(answer).encode())
 
 
-def _become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """What a child does."""
+def become(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
+    """What a child does; its stdout and stderr are ``descriptors``."""
     code: Any = 70
     try:
         for number, descriptor in enumerate(descriptors, 1):

@@ -7,14 +7,21 @@ outputs anew; the tests compare them.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import pty
 import re
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
+
+from tests import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 100
@@ -52,12 +59,100 @@ def without_changing(text: str) -> str:
     return text
 
 
+#: ``rmqctl`` of a session. What is to be ended by a signal is a process of its own.
+_COMMAND = """\
+#!/bin/sh
+case $1 in
+    serve) exec {python} -m rmqctl "$@" ;;
+    *) exec {python} -IS {client} "$@" ;;
+esac
+"""
+#: What else it is: it has the forks below do the command, and ends as that one does. It imports
+#: nothing that takes time.
+_CLIENT = """\
+import _socket, os, sys
+link = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
+link.connect({address!r})
+words = [os.getcwdb(), *map(os.fsencode, sys.argv[1:]), b""]
+words += [b"=".join(one) for one in os.environb.items()]
+standard = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+link.sendmsg([b"\\0".join(words)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, standard)])
+sys.exit(int(link.recv(100)))
+"""
+#: Bytes of the longest request: words and environment.
+_LONGEST = 1 << 17
+_NUMBERS = itertools.count()
+
+
+@contextlib.contextmanager
+def _forks() -> Iterator[bytes]:
+    """Where a server listens that forks for every command, with all imported."""
+    address = f"\0rmqctl-transcripts-{os.getpid()}-{next(_NUMBERS)}"
+    server = processes.Process("tests.transcripts", "--forks", address[1:])
+    assert server.stdout.readline() == b"ready\n", server.stderr.read()
+    try:
+        yield address.encode()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _serve_forks(name: str) -> NoReturn:
+    """What that server does."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(b"\0" + name.encode())
+    listening.listen()
+    print("ready", flush=True)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Nobody waits for those who tell the codes.
+    while True:
+        link, _ = listening.accept()
+        if not os.fork():
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            listening.close()
+            _do(link)
+        link.close()
+
+
+def _do(link: socket.socket) -> NoReturn:
+    """Has a child do what is asked for, and tells how it ends."""
+    data, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 3)
+    child = os.fork()
+    if child:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        _, status = os.waitpid(child, 0)
+        code = os.waitstatus_to_exitcode(status)
+        link.send(str(code if code >= 0 else 128 - code).encode())  # As a shell has a signal.
+        os._exit(0)
+    link.close()
+    directory, *words = data.split(b"\0")
+    end = words.index(b"")
+    os.environb.clear()
+    os.environb.update(one.split(b"=", 1) for one in words[end + 1 :])  # type: ignore[arg-type]
+    for number, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, number)
+    # On a terminal lines are written one by one.
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    arguments = [os.fsdecode(word) for word in words[:end]]
+    request = {"module": "rmqctl", "arguments": arguments, "cwd": os.fsdecode(directory)}
+    processes.become(request, descriptors[1:])
+
+
 def session(commands: list[str], directory: Path) -> list[tuple[int, str]]:
     """Runs command lines one after the other in one shell on a terminal; exit status and output
     of each."""
+    with _forks() as address:
+        return _session(commands, directory, address)
+
+
+def _session(commands: list[str], directory: Path, address: bytes) -> list[tuple[int, str]]:
     tools = directory / ".bin"
     tools.mkdir()
-    (tools / "rmqctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m rmqctl "$@"\n')
+    client = tools / "client.py"
+    client.write_text(_CLIENT.format(address=address))
+    (tools / "rmqctl").write_text(_COMMAND.format(python=sys.executable, client=client))
     (tools / "rmqctl").chmod(0o755)
     mark = "\x1e"
     script = "\n".join(
@@ -105,6 +200,8 @@ def renewed(page: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "--forks":
+        _serve_forks(sys.argv[2])
     for name in sys.argv[1:]:
         path = Path(name)
         path.write_text(renewed(path.read_text()))
