@@ -128,13 +128,15 @@ def _do(link: socket.socket) -> NoReturn:
     directory, *words = data.split(b"\0")
     end = words.index(b"")
     os.environb.clear()
-    os.environb.update(one.split(b"=", 1) for one in words[end + 1 :])  # type: ignore[arg-type]
+    for word in words[end + 1 :]:
+        name, _, value = word.partition(b"=")
+        os.environb[name] = value
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     # On a terminal lines are written one by one.
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
     arguments = [os.fsdecode(word) for word in words[:end]]
     request = {"module": "rmqctl", "arguments": arguments, "cwd": os.fsdecode(directory)}
     processes.become(request, descriptors[1:])
