@@ -26,6 +26,7 @@ final class Slave {
         config.setBrokerId(1);
         config.setBrokerIP1("127.0.0.1");
         config.setRocketmqHome(own.toString());
+        Node.withoutSpinning(config);
         NettyServerConfig server = new NettyServerConfig();
         server.setListenPort(Node.freePort());
         broker = new BrokerController(config, server, new NettyClientConfig(), store);
