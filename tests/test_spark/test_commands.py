@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -379,6 +379,28 @@ def test_sql_reads_what_the_query_names(
     assert read["commitlog"] == ["topic", "queue_id"]
     text = "SELECT topic FROM messages WHERE body IS NULL AND 1 = 2"
     assert sql.query(spark, text, stores, {}).collect() == []
+
+
+def test_sql_opens_queues_in_tasks(
+    spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be more of them than the driver should hold, and most queries ask for none."""
+    from rmqctl.spark.report import sql
+
+    root = golden_data.copy_tree(golden("basic"), tmp_path / "store")
+    with MessageStore(root) as opened:
+        queues = [opened.consume_queue(*where[:2]) for where in opened.queues.directories()]
+        wanted = [(q.topic, q.queue_id, q.min_offset, q.max_offset) for q in queues if q]
+    # A directory that is no topic's.
+    os.makedirs(os.fsencode(root) + b"/consumequeue/a\xff/7")
+
+    def refuse(*_: object) -> NoReturn:
+        raise AssertionError("opened in the driver")
+
+    monkeypatch.setattr(sql, "MessageStore", refuse)
+    text = "SELECT topic, queue_id, min_offset, max_offset FROM queues ORDER BY topic, queue_id"
+    found = sql.query(spark, text, [str(root)], {}).collect()
+    assert sorted(map(tuple, found)) == sorted([*wanted, ("a\ufffd", 7, 0, 0)])
 
 
 def test_sql_rows_hold_every_type(

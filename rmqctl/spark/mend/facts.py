@@ -6,6 +6,7 @@ order by ``(part, seq)``. So one row stands for thousands of records, and a shuf
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -251,6 +252,11 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, Any]]:
     """The rows of record batches, one batch at a time in memory."""
     for batch in batches:
         yield from batch.to_pylist()
+
+
+def text_of(name: str) -> str:
+    """A name as Spark can hold it: one that is no UTF-8 is none that a record has."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def on_executors(

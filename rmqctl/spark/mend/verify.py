@@ -9,7 +9,6 @@ does not end as the next one begins they are checked again, together. The rules 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import groupby
@@ -36,6 +35,7 @@ from rmqctl.spark.mend.facts import (
     gather,
     keys_of,
     rows_of,
+    text_of,
     units_of,
 )
 from rmqctl.spark.mend.rebuild import open_log
@@ -224,7 +224,7 @@ def _directories(spark: SparkSession, root: Path) -> DataFrame:
     def listed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         is_seen = not has_some
         for _ in rows_of(batches):
-            queues = (_Run(_text(topic), number) for topic, number, _ in paths.queue_paths(base))
+            queues = (_Run(text_of(topic), number) for topic, number, _ in paths.queue_paths(base))
             for batch in arrow_batches(queues, _RUNS):
                 is_seen = True
                 yield batch
@@ -236,11 +236,6 @@ def _directories(spark: SparkSession, root: Path) -> DataFrame:
             )
 
     return spark.range(0, 1, 1, 1).mapInArrow(listed, _RUNS_DDL)
-
-
-def _text(name: str) -> str:
-    """A name as Spark can hold it: one that is no UTF-8 is none that a record has."""
-    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def _units(row: dict[str, Any], topic_number: int) -> UnitBatch:

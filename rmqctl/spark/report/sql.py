@@ -6,23 +6,25 @@ planned once over everything and then run over views of the columns that it name
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
 from rmqctl.rows.columns import STRUCTURES
 from rmqctl.spark.remote.remote import RemoteStore
 from rmqctl.spark.report.named import named_columns
-from rmqctl.spark.session.jobs import is_connect
+from rmqctl.spark.session.jobs import is_connect, parallelism
 from rmqctl.spark.session.staging import is_remote
 from rmqctl.spark.source.datasource import broker_config, scan
 from rmqctl.spark.source.split import ReadSettings
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructField
 
@@ -31,6 +33,19 @@ _QUEUES = (
     "topic string, queue_id bigint, min_offset bigint, max_offset bigint, "
     "max_physical_offset bigint, messages bigint, store string, broker string"
 )
+
+
+class _Queue(NamedTuple):
+    """A row of ``queues``: the columns of :data:`_QUEUES`."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int
+    messages: int
+    store: str
+    broker: str
 
 
 def query(spark: SparkSession, text: str, stores: list[str], options: dict[str, str]) -> DataFrame:
@@ -86,13 +101,14 @@ def _make_views(
 
 
 def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> DataFrame:
-    """One row a queue. Those of URLs are what their units say, and are counted when a query asks
-    for them: a unit behind the end of the log counts, and a queue without units has no row."""
+    """One row a queue, made by tasks when a query asks for them: there may be more than the driver
+    should hold, or open. Those of URLs are what their units say: a unit behind the end of the log
+    counts, and a queue without units has no row."""
     from pyspark.sql import functions as F
 
     settings = ReadSettings("queue", stores, broker_config(options.get("brokerConf", "")))
     local = [store for store in stores if not is_remote(store)]
-    rows = spark.createDataFrame(list(_queue_rows(local, settings)), _QUEUES)
+    rows = _local_queues(spark, local, settings)
     columns = ["topic", "queue_id", "queue_offset", "physical_offset", "size"]
     for url in stores:
         if not is_remote(url):
@@ -118,22 +134,43 @@ def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> 
     return rows
 
 
-def _queue_rows(stores: list[str], settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
-    for root in stores:
-        with MessageStore(Path(root), settings.config) as store:
-            for where in store.queues.directories():
-                queue = store.consume_queue(where.topic, where.queue_id)
-                if queue is None:
-                    continue
-                yield (
-                    where.topic,
-                    where.queue_id,
-                    queue.min_offset,
-                    queue.max_offset,
-                    queue.max_physical_offset,
-                    max(queue.max_offset - queue.min_offset, 0),
-                    *settings.source(root),
-                )
+def _local_queues(spark: SparkSession, stores: list[str], settings: ReadSettings) -> DataFrame:
+    """Those of stores in files: each task takes every n-th queue of one store."""
+    from rmqctl.spark.mend.facts import arrow_batches, rows_of
+
+    tasks = parallelism(spark)
+    shares = [(store, first, tasks) for store in stores for first in range(tasks)]
+
+    def told(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow
+
+        from rmqctl.arrow.arrays import ARROW_TYPES
+
+        kinds = (ARROW_TYPES[column.rpartition(" ")[2]] for column in _QUEUES.split(", "))
+        schema = pyarrow.schema(list(zip(_Queue._fields, kinds, strict=True)))
+        for row in rows_of(batches):
+            yield from arrow_batches(_queue_rows(*shares[row["id"]], settings), schema)
+
+    return spark.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(told, _QUEUES)
+
+
+def _queue_rows(root: str, first: int, step: int, settings: ReadSettings) -> Iterator[_Queue]:
+    from rmqctl.spark.mend.facts import text_of
+
+    with MessageStore(Path(root), settings.config) as store:
+        for where in islice(store.queues.directories(), first, None, step):
+            queue = store.consume_queue(where.topic, where.queue_id)
+            if queue is None:
+                continue
+            yield _Queue(
+                text_of(where.topic),
+                where.queue_id,
+                queue.min_offset,
+                queue.max_offset,
+                queue.max_physical_offset,
+                max(queue.max_offset - queue.min_offset, 0),
+                *settings.source(root),
+            )
 
 
 def plain(result: DataFrame) -> Iterator[dict[str, Any]]:
