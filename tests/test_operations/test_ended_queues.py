@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.engine.messagestore import MessageStore
+from rmqctl.engine.queue.ends import QueueEnd, queue_end
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
+from rmqctl.operations.mend import endedqueues
 from rmqctl.operations.mend.endedqueues import LastUnit, ended_queues, write_last_units
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import Finding, verify
@@ -67,6 +70,21 @@ def test_a_rebuild_keeps_where_a_queue_ended(root: Path, tmp_path: Path, jobs: i
     rebuild_in_place(plan_rebuild(root, CONFIG, "queues", "ended"), jobs=jobs)
     assert put(root) == ENDED + 1
     assert errors(root) == []
+
+
+def test_queues_that_were_built_are_not_opened(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be a hundred thousand of them."""
+    opened: list[str] = []
+
+    def noted(topic: str, *where: Any) -> QueueEnd | None:
+        opened.append(topic)
+        return queue_end(topic, *where)
+
+    monkeypatch.setattr(endedqueues, "queue_end", noted)
+    assert rebuild_to(plan_rebuild(root, CONFIG, "all"), tmp_path / "new").queues == 2
+    assert opened == ["ended"]
 
 
 def test_of_other_queues_nothing_is_said(root: Path, tmp_path: Path) -> None:
