@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from formats.text import decode_properties, tags_code
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
+from rmqctl.engine.settings.filesizes import consume_queue_file_size
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from tests.conftest import Golden
 from tests.golden_data import (
@@ -41,7 +42,7 @@ from rmqctl.engine.scan.topics import TopicTable
 from rmqctl.rows.columns import STRUCTURES, Source, ddl
 from rmqctl.spark import RocketMQDataSource, scan
 from rmqctl.spark.remote.stores import expand
-from rmqctl.spark.source import logsplit
+from rmqctl.spark.source import logsplit, queuesandindex
 from rmqctl.spark.source.split import ReadSettings, Split
 from rmqctl.spark.source.splits import plan
 from tests.test_spark.conftest import engine_rows, read_rows, table_rows
@@ -223,6 +224,25 @@ def test_a_store_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
     assert "is not a RocketMQ store" in rows[0]["damage"]
     assert "it is not a regular file" in rows[1]["damage"]
     assert {row["damage"] for row in read_rows(settings)} >= {rows[0]["damage"]}
+
+
+def test_the_length_of_queue_files_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists all topics, and there may be ten thousand."""
+    with MessageStore(tmp_path / "store", writable=True, create=True) as store:
+        for number in range(20):
+            assert store.put_message(MessageExtBrokerInner(f"topic-{number}", b"x")).is_ok
+    asked = []
+
+    def noted(*where: Any) -> int:
+        asked.append(where)
+        return consume_queue_file_size(*where)
+
+    monkeypatch.setattr(queuesandindex, "consume_queue_file_size", noted)
+    settings = ReadSettings("queue", [str(tmp_path / "store")], MessageStoreConfig())
+    assert len(read_rows(settings)) == 20
+    assert len(asked) == 1
 
 
 def test_what_vanishes_after_planning_is_a_row(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,10 @@ def queue_batches(
     split: Split, settings: ReadSettings, bounds: Bounds, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Units of some queues as ``walk queue`` shows them: what the files hold, whatever the log."""
-    source = settings.source(split.store)
+    source, open_queue = settings.source(split.store), _opener(split.store, settings.config)
     for part in split.parts:
         try:
-            queue = _open_queue(split.store, part, settings.config)
+            queue = open_queue(part)
             try:
                 yield from _Queue(queue, source, bounds, schema).batches(part.start, part.end)
             finally:
@@ -47,13 +48,21 @@ def queue_batches(
             yield problem_batch(schema, source, str(error), topic=part.name, queue_id=part.queue_id)
 
 
-def _open_queue(store: str, part: Part, config: MessageStoreConfig) -> ConsumeQueue:
+def _opener(store: str, config: MessageStoreConfig) -> Callable[[Part], ConsumeQueue]:
+    """Opens queues of one store. How long their files are is asked once: that lists all topics."""
     if is_remote(store):
-        return remote.RemoteStore(store, config).queue(part.name, part.queue_id)
+        return lambda part: remote.RemoteStore(store, config).queue(part.name, part.queue_id)
     root = Path(store)
-    where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
-    file_size = consume_queue_file_size(root, config)
-    return ConsumeQueue(where, part.name, part.queue_id, file_size, strict=True)
+
+    @cache
+    def file_size() -> int:
+        return consume_queue_file_size(root, config)
+
+    def opened(part: Part) -> ConsumeQueue:
+        where = root / paths.CONSUME_QUEUE / part.name / str(part.queue_id)
+        return ConsumeQueue(where, part.name, part.queue_id, file_size(), strict=True)
+
+    return opened
 
 
 class _Queue:
