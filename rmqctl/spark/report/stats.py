@@ -30,6 +30,7 @@ from rmqctl.rows.sections import (
 )
 from rmqctl.rows.sums import Sums, consumer_groups, place, section_rows, summary
 from rmqctl.spark.remote.urls import shown
+from rmqctl.spark.session.jobs import parallelism
 from rmqctl.spark.source.datasource import broker_config, scan
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ def statistics(
     """
     waits = waits or Waiting()
     rows = scan(spark, stores, "commitlog", _COLUMNS, (), **options)
-    everything = _groups(rows).persist()
+    # What is kept stays in as many parts as a shuffle has, 200 by default, and each of them would
+    # open as many files again in every job after it.
+    everything = _groups(rows).coalesce(4 * parallelism(spark)).persist()
     try:
         few = _few(everything)
         last: Row
