@@ -51,6 +51,13 @@ _KILLS_A_DRIVER = 7
 #: So many changes of a stream's files come between its start and a kill, at most.
 _CHANGES = 8
 
+#: What an earlier kill may do to a later stream: of an idle Python process that has died Spark
+#: tells the one that had forked it, and where that was killed too, its
+#: ``PythonWorkerFactory#create`` fails instead of beginning another one.
+_LATE = "java.io.IOException: Stream closed"
+#: Streams in a row that this may happen to: one for each idle process, of which there are few.
+_MOST_LATE = 5
+
 #: Runs a stream to its end for each line, and says how that was.
 _DRIVER = """
 import json, sys
@@ -91,9 +98,11 @@ WAYS: dict[str, tuple[dict[str, str], Callable[[int], bool]]] = {
 
 
 class Driver(Run):
-    """A process with a session, in which streams run until it is killed."""
+    """A process with a session, in which streams run until it is killed. ``was_hit``: some of its
+    Python processes were."""
 
     def __init__(self, directory: Path) -> None:
+        self.was_hit = False
         directory.mkdir()
         super().__init__(directory, "-c", _DRIVER)
 
@@ -179,17 +188,20 @@ class Stream(NamedTuple):
 
 
 def is_killed(driver: Driver, stream: Stream, chance: random.Random, whole: bool) -> bool:
-    """Kills a process of a stream, and says whether that was its end."""
+    """Kills a process of a stream, and says whether that was its end. One that an earlier kill has
+    ended does not count."""
     if whole:
         return driver.is_killed(signal.SIGKILL)
     kinds = driver.workers()
     if kinds and not driver.has_answered():
+        driver.was_hit = True
         for pid in chance.choice(kinds):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return bool(driver.answer())
     reason = driver.answer()
-    assert not reason, "nobody was killed"
+    is_late = driver.was_hit and _LATE in reason
+    assert not reason or is_late, f"nobody was killed: {reason}"
     return False
 
 
@@ -218,7 +230,11 @@ def test_each_message_comes_once_over_kills(
         killed += is_killed(driver, stream, chance, killed % _KILLS_A_DRIVER == _KILLS_A_DRIVER - 1)
         put(MORE)
     driver = drivers()
-    stream.begin(driver)
-    assert driver.answer() == ""
+    for _ in range(_MOST_LATE):
+        stream.begin(driver)
+        reason = driver.answer()
+        if not (driver.was_hit and _LATE in reason):
+            break
+    assert reason == ""
     found = [int(row["body"].split()[0]) for row in engine_rows("commitlog", stream.new, CONFIG)]
     assert found == [number for number in range(next(numbers)) if is_wanted(number)]
