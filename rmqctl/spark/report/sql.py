@@ -149,7 +149,8 @@ def _local_queues(spark: SparkSession, stores: list[str], settings: ReadSettings
         kinds = (ARROW_TYPES[column.rpartition(" ")[2]] for column in _QUEUES.split(", "))
         schema = pyarrow.schema(list(zip(_Queue._fields, kinds, strict=True)))
         for row in rows_of(batches):
-            yield from arrow_batches(_queue_rows(*shares[row["id"]], settings), schema)
+            store, first, step = shares[int(row["id"])]
+            yield from arrow_batches(_queue_rows(store, first, step, settings), schema)
 
     return spark.range(0, len(shares), 1, max(len(shares), 1)).mapInArrow(told, _QUEUES)
 
