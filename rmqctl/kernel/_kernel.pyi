@@ -29,6 +29,12 @@ Taken = tuple[
 
 class Runs: ...
 
+class Memory:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class SlotBytes:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
 #: A part's plain records: start and end, thread, new topics, numbers of records and units, newest
 #: store time and the last one's offset, units, and three columns of keys.
 PlainPart = tuple[
@@ -37,9 +43,9 @@ PlainPart = tuple[
     list[bytes],
     tuple[int, int, int, int],
     Runs,
-    bytearray,
-    bytearray,
-    bytearray,
+    Memory,
+    Memory,
+    Memory,
 ]
 
 class Scanner:
@@ -128,7 +134,7 @@ class Slots:
         first: int,
         begin_timestamp: int,
         first_diff: int | None,
-    ) -> bytearray: ...
+    ) -> Memory: ...
     def wrong_links(self, items: object, first: int) -> tuple[bytearray, bytearray]: ...
     def prove(
         self,
@@ -140,7 +146,7 @@ class Slots:
         first: int,
         begin_timestamp: int,
     ) -> int: ...
-    def stored(self, start: int, count: int) -> bytearray | None: ...
+    def stored(self, start: int, count: int) -> SlotBytes | None: ...
     def wrong_slots(self, stored: object) -> tuple[bytearray, bytearray]: ...
 
 def unit_lines(
@@ -214,7 +220,7 @@ class Appender:
 
 def join_runs(
     parts: list[tuple[Runs, object]],
-) -> tuple[list[tuple[int, int, int, int]], bytearray]: ...
+) -> tuple[list[tuple[int, int, int, int]], Memory]: ...
 
 #: A key hash, the first and the last store time, and whether the file is growing.
 WantedItems = tuple[int, int, int, bool]

@@ -243,6 +243,22 @@ def seen_slots(slots: NewSlots, count: int) -> tuple[Any, ...]:
     return slots.used, array.tolist(), wrong.tolist()
 
 
+def test_slots_do_not_change_while_somebody_looks_at_them() -> None:
+    slots = CompiledSlots(compiled_module().Slots(5))
+    keys = KeyBatch(np.array([3], np.int32), np.array([100]), np.array([1000]))
+    slots.pack(keys, 1, 0, None)
+    stored = slots.stored(0, 5)
+    assert stored is not None and stored.readonly
+    with pytest.raises(BufferError, match="somebody looks at the slots"):
+        slots.pack(keys, 2, 0, None)
+    assert bytes(stored) == bytes(3 * 4) + (1).to_bytes(4) + bytes(4)
+    with pytest.raises(TypeError):
+        stored[0] = 1
+    del stored
+    slots.pack(keys, 2, 0, None)
+    assert bytes(slots.stored(3, 1) or b"") == (2).to_bytes(4)
+
+
 @settings(logs.quick)
 @given(
     st.lists(keys, max_size=60),

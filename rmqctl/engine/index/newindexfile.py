@@ -73,7 +73,7 @@ class NewIndexFile(IndexFile):
         )
         return end
 
-    def _store_items(self, position: int, items: bytes | bytearray) -> None:
+    def _store_items(self, position: int, items: bytes | memoryview) -> None:
         """Stores items behind those that there are; the disk gets them while others are made."""
         self.mapped.write_aside(position, items)
         end = position + len(items)

@@ -32,7 +32,7 @@ class NewSlots(Protocol):
 
     def pack(
         self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
-    ) -> bytes | bytearray:
+    ) -> bytes | memoryview:
         """The items of keys as they are stored, numbered from ``first`` on. Times count from
         ``begin_timestamp`` (ms), but that of the first item, where ``first_diff`` (seconds) is
         given."""
@@ -51,8 +51,9 @@ class NewSlots(Protocol):
         just what is stored for its key; how many. The pure engine does not say it so fast, and
         takes none."""
 
-    def stored(self, start: int, count: int) -> bytes | bytearray | None:
-        """Some of the slots as they are stored; None when none of them has an item."""
+    def stored(self, start: int, count: int) -> bytes | memoryview | None:
+        """Some of the slots as they are stored; None when none of them has an item. While somebody
+        has them no item can be hung on any."""
 
     def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Of an index file's slots those that do not have their newest item (int64, ascending)
@@ -133,12 +134,13 @@ class CompiledSlots:
 
     def pack(
         self, keys: KeyBatch, first: int, begin_timestamp: int, first_diff: int | None
-    ) -> bytearray:
+    ) -> memoryview:
         """See :class:`NewSlots`."""
         columns = (np.ascontiguousarray(column).view(np.uint8) for column in keys)
-        return self._slots.pack(
+        items = self._slots.pack(
             *columns, first=first, begin_timestamp=begin_timestamp, first_diff=first_diff
         )
+        return memoryview(items)
 
     def wrong_links(
         self, items: NDArray[np.void], first: int
@@ -155,9 +157,10 @@ class CompiledSlots:
         columns = (np.ascontiguousarray(column).view(np.uint8) for column in (items, *keys))
         return self._slots.prove(*columns, first=first, begin_timestamp=begin_timestamp)
 
-    def stored(self, start: int, count: int) -> bytearray | None:
+    def stored(self, start: int, count: int) -> memoryview | None:
         """See :class:`NewSlots`."""
-        return self._slots.stored(start, count)
+        slots = self._slots.stored(start, count)
+        return None if slots is None else memoryview(slots)
 
     def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """See :class:`NewSlots`: int64 slots, int32 numbers."""

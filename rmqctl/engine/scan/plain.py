@@ -13,7 +13,7 @@ store time that a clock may have shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -78,3 +78,8 @@ class Plain:
             key_timestamp=np.frombuffer(stamps, np.int64),
             new_topics=(thread, new),
         )
+
+    def without_keys(self) -> Plain:
+        """The same for who waits for more units: the memory of its keys is for the next part's."""
+        none = np.empty(0, np.int64)
+        return replace(self, key_hash=np.empty(0, np.int32), key_offset=none, key_timestamp=none)

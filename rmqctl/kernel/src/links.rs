@@ -4,7 +4,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A table from a key to the place of its first use, a power of two wide and never full. Its hash is
+/// A table from a key to the place of its first use, a power of two wide and never more than half
+/// full. Its hash is
 /// another one each time, so that no store can be made whose keys are all in each other's way.
 pub struct Places {
     factor: u64,
@@ -15,8 +16,9 @@ pub struct Places {
 }
 
 impl Places {
-    pub fn new(most: usize) -> Self {
-        let width = (2 * most.max(4)).next_power_of_two();
+    /// With room for so many keys, which grows.
+    pub fn new(room: usize) -> Self {
+        let width = (2 * room.max(4)).next_power_of_two();
         let factor = RandomState::new().hash_one(0) | 1;
         Places { factor, keys: Vec::new(), places: vec![0; width], mask: width - 1 }
     }
@@ -24,19 +26,41 @@ impl Places {
     /// The place of a key among those seen, and whether it is new.
     #[inline]
     pub fn place_of(&mut self, key: (i64, i64)) -> (usize, bool) {
-        let mixed = (key.0 as u64).wrapping_mul(self.factor) ^ (key.1 as u64);
-        let mut at = (mixed.wrapping_mul(self.factor) >> 32) as usize & self.mask;
+        let mut at = self.first_look(key);
         loop {
             let place = self.places[at] as usize;
             if place == 0 {
                 self.keys.push(key);
                 self.places[at] = self.keys.len() as u32;
+                if 2 * self.keys.len() > self.places.len() {
+                    self.grow();
+                }
                 return (self.keys.len() - 1, true);
             }
             if self.keys[place - 1] == key {
                 return (place - 1, false);
             }
             at = (at + 1) & self.mask;
+        }
+    }
+
+    /// Where a key is looked for first.
+    #[inline]
+    fn first_look(&self, key: (i64, i64)) -> usize {
+        let mixed = (key.0 as u64).wrapping_mul(self.factor) ^ (key.1 as u64);
+        (mixed.wrapping_mul(self.factor) >> 32) as usize & self.mask
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let width = 2 * self.places.len();
+        (self.places, self.mask) = (vec![0; width], width - 1);
+        for place in 0..self.keys.len() {
+            let mut at = self.first_look(self.keys[place]);
+            while self.places[at] != 0 {
+                at = (at + 1) & self.mask;
+            }
+            self.places[at] = place as u32 + 1;
         }
     }
 

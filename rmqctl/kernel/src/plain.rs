@@ -7,11 +7,12 @@ use std::ops::Range;
 use crate::fetch;
 use crate::keyhash::hash_code;
 use crate::layouts::{
-    COMPRESSED_FLAG, EARLIEST_STORE_TIME, END_OF_STORE_TIMES, MIN_RECORD_SIZE, QUEUE_UNIT_BYTES,
+    COMPRESSED_FLAG, EARLIEST_STORE_TIME, END_OF_STORE_TIMES, QUEUE_UNIT_BYTES,
     QUEUE_UNIT_PHYSICAL_OFFSET, QUEUE_UNIT_SIZE, QUEUE_UNIT_TAGS_CODE, TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE, TRANSACTION_TYPE_MASK,
 };
 use crate::links::Places;
+use crate::memory::take;
 use crate::parts::{believed, spread, windows_of};
 use crate::properties::{self, Properties};
 use crate::record::{self, Found, Record};
@@ -24,6 +25,11 @@ const MAX_QUEUE_OFFSET: i64 = i64::MAX / QUEUE_UNIT_BYTES as i64 - 1;
 /// Bytes that a record's size differs from that of the one before, where the next ones may be taken
 /// for as large.
 const LIKE: usize = 32;
+
+/// Queues of a part, and bytes of log of one index key, for which there is room at first: more of
+/// either costs no more than to make room for them.
+const QUEUES: usize = 64;
+const BYTES_OF_KEY: usize = 128;
 
 /// What is made of plain records.
 #[derive(Debug, Default, Clone, Copy)]
@@ -126,7 +132,9 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(data: &'a [u8], window: Window, asked: Asked) -> Self {
         let bytes = window.limit.saturating_sub(window.position);
-        let most = if asked.units { bytes / MIN_RECORD_SIZE + 1 } else { 0 };
+        let room = if asked.keys { bytes / BYTES_OF_KEY } else { 0 };
+        let keys =
+            Keys { key_hash: take(room), physical_offset: take(room), store_timestamp: take(room) };
         let part = Part {
             thread: 0,
             new_topics: 0..0,
@@ -135,11 +143,11 @@ impl<'a> Reader<'a> {
             newest_timestamp: 0,
             last_offset: 0,
             runs: Vec::new(),
-            keys: Keys::default(),
+            keys,
             start: window.position,
             reached: window.position,
         };
-        Reader { data, window, asked, queues: Places::new(most), newest: Vec::new(), part }
+        Reader { data, window, asked, queues: Places::new(QUEUES), newest: Vec::new(), part }
     }
 
     fn read(mut self, thread: usize, topics: &mut Topics) -> Part {
@@ -295,17 +303,21 @@ pub fn sorted<'a>(parts: impl Iterator<Item = (&'a [Run], &'a [i64])>) -> Sorted
 }
 
 impl Sorted<'_> {
-    /// Stores all units into `stored`, of as many bytes; what goes on in a queue is one.
-    pub fn join(&self, stored: &mut [u8]) -> Vec<Joined> {
-        let (mut joined, mut next, mut at): (Vec<Joined>, _, _) = (Vec::new(), None, 0);
+    /// Adds all units to `stored`; what goes on in a queue is one.
+    pub fn join(&self, stored: &mut Vec<u8>) -> Vec<Joined> {
+        let (mut joined, mut next): (Vec<Joined>, _) = (Vec::new(), None);
         for &(topic, queue, _, run) in &self.runs {
             let queue_offset = run.queue_offset;
             if next != Some((topic, queue, queue_offset)) {
-                joined.push(Joined { topic, queue, queue_offset, start: at / QUEUE_UNIT_BYTES });
+                joined.push(Joined {
+                    topic,
+                    queue,
+                    queue_offset,
+                    start: stored.len() / QUEUE_UNIT_BYTES,
+                });
             }
-            let end = at + run.units.len();
-            stored[at..end].copy_from_slice(&run.units);
-            (at, next) = (end, Some((topic, queue, run.next_offset())));
+            stored.extend_from_slice(&run.units);
+            next = Some((topic, queue, run.next_offset()));
         }
         joined
     }

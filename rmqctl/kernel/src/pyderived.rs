@@ -2,10 +2,13 @@
 //! interpreter's lock.
 
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyTuple};
 
 use crate::layouts::INDEX_ITEM_BYTES;
+use crate::memory::take;
+use crate::pymemory::{Memory, SlotBytes};
 use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
 use crate::slots::{Items, Slots};
 use crate::units::{self, Unit};
@@ -32,28 +35,29 @@ impl PySlots {
     #[expect(clippy::too_many_arguments, reason = "three columns, and what they begin with")]
     #[pyo3(signature = (key_hash, physical_offset, store_timestamp, *, first, begin_timestamp,
         first_diff))]
-    fn pack<'py>(
+    fn pack(
         &mut self,
-        py: Python<'py>,
+        py: Python<'_>,
         key_hash: PyBuffer<u8>,
         physical_offset: PyBuffer<u8>,
         store_timestamp: PyBuffer<u8>,
         first: i32,
         begin_timestamp: i64,
         first_diff: Option<i32>,
-    ) -> PyResult<Bound<'py, PyByteArray>> {
-        let (hashes, slots) = (bytes_of(&key_hash), &mut self.0);
+    ) -> PyResult<Memory> {
+        let (hashes, slots) = (bytes_of(&key_hash), self.changing()?);
         let (offsets, stamps) = (bytes_of(&physical_offset), bytes_of(&store_timestamp));
         let items = Items { first, begin_timestamp, first_diff };
         let hashes = hashes.chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
         let keys = hashes.zip(numbers(offsets)).zip(numbers(stamps));
         let keys = keys.map(|((hash, at), time)| (hash, at, time));
-        PyByteArray::new_with(py, keys.len() * INDEX_ITEM_BYTES, |stored| {
-            py.detach(|| {
-                guarded(|| {
-                    slots.pack(keys, items, stored);
-                    Ok(())
-                })
+        py.detach(|| {
+            guarded(|| {
+                let size = keys.len() * INDEX_ITEM_BYTES;
+                let mut stored = take(size);
+                stored.resize(size, 0);
+                slots.pack(keys, items, &mut stored);
+                Ok(Memory::Bytes(stored))
             })
         })
     }
@@ -66,7 +70,7 @@ impl PySlots {
         items: PyBuffer<u8>,
         first: i32,
     ) -> PyResult<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)> {
-        let (stored, slots) = (bytes_of(&items), &mut self.0);
+        let (stored, slots) = (bytes_of(&items), self.changing()?);
         let (rows, previous) = py.detach(|| guarded(|| Ok(slots.wrong_links(stored, first))))?;
         Ok((longs(py, &rows)?, numbers_of(py, &previous, i32::to_ne_bytes)?))
     }
@@ -85,7 +89,7 @@ impl PySlots {
         first: i32,
         begin_timestamp: i64,
     ) -> PyResult<usize> {
-        let (stored, hashes, slots) = (bytes_of(&items), bytes_of(&key_hash), &mut self.0);
+        let (stored, hashes, slots) = (bytes_of(&items), bytes_of(&key_hash), self.changing()?);
         let (offsets, stamps) = (bytes_of(&physical_offset), bytes_of(&store_timestamp));
         let items = Items { first, begin_timestamp, first_diff: None };
         let hashes = hashes.chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
@@ -94,24 +98,10 @@ impl PySlots {
         py.detach(|| guarded(|| Ok(slots.prove(stored, keys, items))))
     }
 
-    /// Slots as they are stored, `count` from `start` on; None when none of them has an item.
-    fn stored<'py>(
-        &self,
-        py: Python<'py>,
-        start: usize,
-        count: usize,
-    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
-        let slots = start..start + count;
-        if self.0.are_empty(slots.clone()) {
-            return Ok(None);
-        }
-        let array = PyByteArray::new_with(py, 4 * count, |array| {
-            for (place, slot) in array.chunks_exact_mut(4).zip(self.0.stored(slots)) {
-                place.copy_from_slice(&slot);
-            }
-            Ok(())
-        })?;
-        Ok(Some(array))
+    /// Slots as they are stored, `count` from `start` on, which change no more while they are looked
+    /// at; None when none of them has an item.
+    fn stored(&self, start: usize, count: usize) -> PyResult<Option<SlotBytes>> {
+        guarded(|| Ok(self.0.stored(start..start + count).map(SlotBytes)))
     }
 
     /// The slots that stand otherwise in a file, in 64 bits, and their newest items, in 32.
@@ -123,6 +113,16 @@ impl PySlots {
         let (stored, slots) = (bytes_of(&stored), &self.0);
         let (rows, newest) = py.detach(|| guarded(|| Ok(slots.wrong_slots(stored))))?;
         Ok((longs(py, &rows)?, numbers_of(py, &newest, i32::to_ne_bytes)?))
+    }
+}
+
+impl PySlots {
+    /// The slots, for items to be hung on.
+    fn changing(&mut self) -> PyResult<&mut Slots> {
+        if self.0.is_lent() {
+            return Err(PyBufferError::new_err("somebody looks at the slots as they are"));
+        }
+        Ok(&mut self.0)
     }
 }
 

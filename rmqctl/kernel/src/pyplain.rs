@@ -3,10 +3,12 @@
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyTuple};
 
+use crate::memory::take;
 use crate::plain::{self, Part, Run};
-use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+use crate::pymemory::Memory;
+use crate::python::{array_of, bytes_of, guarded};
 use crate::topics::Topics;
 
 /// The units of a part.
@@ -26,9 +28,9 @@ pub fn taken<'py>(
         new.map(|topic| PyBytes::new(py, topic)).collect::<Vec<_>>(),
         (part.records, part.units, part.newest_timestamp, part.last_offset),
         Runs(part.runs),
-        numbers_of(py, &part.keys.key_hash, i32::to_ne_bytes)?,
-        longs(py, &part.keys.physical_offset)?,
-        longs(py, &part.keys.store_timestamp)?,
+        Memory::Ints(part.keys.key_hash),
+        Memory::Longs(part.keys.physical_offset),
+        Memory::Longs(part.keys.store_timestamp),
     )
         .into_pyobject(py)
 }
@@ -48,12 +50,13 @@ pub fn join_runs<'py>(
     let parts: Vec<_> = parts.iter().map(|(runs, buffer)| (runs.get(), numbers(buffer))).collect();
     let parts = parts.iter().map(|(runs, numbers)| (&runs.0[..], &numbers[..]));
     let sorted = guarded(|| Ok(plain::sorted(parts)))?;
-    let mut queues = Vec::new();
-    let stored = PyByteArray::new_with(py, sorted.bytes, |stored| {
-        queues = py.detach(|| guarded(|| Ok(sorted.join(stored))))?;
-        Ok(())
+    let (queues, stored) = py.detach(|| {
+        guarded(|| {
+            let mut stored = take(sorted.bytes);
+            Ok((sorted.join(&mut stored), stored))
+        })
     })?;
     let queues: Vec<_> =
         queues.iter().map(|q| (q.topic, q.queue, q.queue_offset, q.start)).collect();
-    (queues, stored).into_pyobject(py)
+    (queues, Memory::Bytes(stored)).into_pyobject(py)
 }

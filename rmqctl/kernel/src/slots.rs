@@ -2,6 +2,7 @@
 //! hang on them. What `NewSlots` (`rmqctl/engine/index/newslots.py`) does with arrays.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use memmap2::{Advice, MmapMut};
 
@@ -14,8 +15,8 @@ use crate::layouts::{
 
 /// The newest item of each slot; 0 where there is none.
 pub struct Slots {
-    /// Of each slot the number, in this machine's order of bytes.
-    newest: Memory,
+    /// Of each slot the number as it is stored.
+    newest: Arc<Memory>,
     count: u32,
     /// How many slots have an item.
     pub used: usize,
@@ -60,6 +61,19 @@ impl Memory {
     }
 }
 
+/// Some of the slots as they are stored. While there is one, no item is hung on any of them.
+pub struct Lent {
+    newest: Arc<Memory>,
+    slots: Range<usize>,
+}
+
+impl Lent {
+    /// Numbers in big-endian order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.newest.bytes()[self.slots.start * SLOT_BYTES..self.slots.end * SLOT_BYTES]
+    }
+}
+
 /// What the items of a batch have in common.
 #[derive(Debug, Clone, Copy)]
 pub struct Items {
@@ -74,7 +88,8 @@ pub struct Items {
 impl Slots {
     /// So many empty ones.
     pub fn new(count: usize) -> Self {
-        Slots { newest: Memory::new(count * SLOT_BYTES), used: 0, count: count as u32 }
+        let newest = Arc::new(Memory::new(count * SLOT_BYTES));
+        Slots { newest, used: 0, count: count as u32 }
     }
 
     /// Consecutive items as they are stored: of `(key hash, physical offset, store time)`.
@@ -144,31 +159,30 @@ impl Slots {
         (rows, previous)
     }
 
-    /// Some of the slots as they are stored, of numbers in big-endian order.
-    pub fn stored(&self, slots: Range<usize>) -> impl ExactSizeIterator<Item = [u8; 4]> {
-        self.numbers(slots).map(i32::to_be_bytes)
+    /// Some of the slots, none beyond the last; None when none of them has an item.
+    pub fn stored(&self, slots: Range<usize>) -> Option<Lent> {
+        let lent = Lent { newest: Arc::clone(&self.newest), slots };
+        let is_used = lent.bytes().iter().any(|&byte| byte != 0);
+        is_used.then_some(lent)
     }
 
-    /// Whether none of some slots has an item.
-    pub fn are_empty(&self, slots: Range<usize>) -> bool {
-        self.numbers(slots).all(|number| number == 0)
+    /// Whether somebody looks at slots as they are: no item can be hung on any.
+    pub fn is_lent(&self) -> bool {
+        Arc::strong_count(&self.newest) > 1
     }
 
     /// The slots that stand otherwise in a file, and their newest items.
     pub fn wrong_slots(&self, stored: &[u8]) -> (Vec<i64>, Vec<i32>) {
-        let newest = self.numbers(0..self.count as usize);
+        let newest = &self.newest.bytes()[..self.count as usize * SLOT_BYTES];
+        let newest = newest.chunks_exact(SLOT_BYTES);
         let slots = stored.chunks_exact(SLOT_BYTES).zip(newest).enumerate();
-        let wrong = slots.filter(|(_, (slot, newest))| int_at(slot, 0) != *newest);
-        wrong.map(|(slot, (_, newest))| (slot as i64, newest)).unzip()
-    }
-
-    fn numbers(&self, slots: Range<usize>) -> impl ExactSizeIterator<Item = i32> {
-        let bytes = &self.newest.bytes()[slots.start * SLOT_BYTES..slots.end * SLOT_BYTES];
-        bytes.chunks_exact(SLOT_BYTES).map(|slot| i32::from_ne_bytes(array_of(slot)))
+        let wrong = slots.filter(|(_, (slot, newest))| slot != newest);
+        wrong.map(|(slot, (_, newest))| (slot as i64, int_at(newest, 0))).unzip()
     }
 
     fn hooks(&mut self) -> Hooks<'_> {
-        Hooks { newest: self.newest.bytes_mut(), count: self.count, used: &mut self.used }
+        let newest = Arc::get_mut(&mut self.newest).expect("nobody looks at the slots");
+        Hooks { newest: newest.bytes_mut(), count: self.count, used: &mut self.used }
     }
 }
 
@@ -184,8 +198,8 @@ impl Hooks<'_> {
     #[inline]
     fn hang(&mut self, key_hash: i32, number: i32) -> i32 {
         let slot = self.slot(key_hash);
-        let previous = i32::from_ne_bytes(array_of(slot));
-        slot.copy_from_slice(&number.to_ne_bytes());
+        let previous = int_at(slot, 0);
+        slot.copy_from_slice(&number.to_be_bytes());
         *self.used += usize::from(previous == 0);
         previous
     }
@@ -194,9 +208,9 @@ impl Hooks<'_> {
     #[inline]
     fn hang_behind(&mut self, key_hash: i32, number: i32, previous: i32) -> bool {
         let slot = self.slot(key_hash);
-        let is_behind = i32::from_ne_bytes(array_of(slot)) == previous;
+        let is_behind = int_at(slot, 0) == previous;
         if is_behind {
-            slot.copy_from_slice(&number.to_ne_bytes());
+            slot.copy_from_slice(&number.to_be_bytes());
             *self.used += usize::from(previous == 0);
         }
         is_behind
@@ -219,13 +233,6 @@ impl Hooks<'_> {
     fn place(&self, key_hash: i32) -> usize {
         (key_hash.max(0) as u32 % self.count) as usize * SLOT_BYTES
     }
-}
-
-#[inline]
-fn array_of(bytes: &[u8]) -> [u8; SLOT_BYTES] {
-    let mut array = [0; SLOT_BYTES];
-    array.copy_from_slice(bytes);
-    array
 }
 
 #[inline]

@@ -5,6 +5,7 @@ use crate::columns::{INT_COLUMNS, Ints, ROW_BYTES};
 use crate::items::time_diff_seconds;
 use crate::keyhash::{hash_code, index_hash};
 use crate::layouts::{EARLIEST_STORE_TIME, PREFIXES, VERSIONS};
+use crate::links::Places;
 use crate::parts::{self, Part};
 use crate::properties;
 use crate::record::{Found, read};
@@ -235,6 +236,18 @@ fn hashes_are_those_of_java() {
 }
 
 #[test]
+fn a_table_of_places_grows() {
+    let mut places = Places::new(1);
+    let key = |number: i64| (number % 7, -number);
+    for round in 0..2 {
+        for number in 0..1000 {
+            assert_eq!(places.place_of(key(number)), (number as usize, round == 0));
+        }
+    }
+    assert!(places.into_keys().into_iter().eq((0..1000).map(key)));
+}
+
+#[test]
 fn items_hang_on_their_slots() {
     let items = Items { first: 1, begin_timestamp: 1000, first_diff: Some(7) };
     let keys = [(5, 10, 1000), (15, 20, 3999), (6, 30, 0), (i32::MAX, i64::MIN, i64::MAX)];
@@ -250,13 +263,19 @@ fn items_hang_on_their_slots() {
     assert_eq!(slots.used, 3);
     let mut again = Slots::new(10);
     assert_eq!(again.wrong_links(&stored, 1), (vec![], vec![]));
-    assert!(again.stored(0..10).eq(slots.stored(0..10)));
+    let newest = |slots: &Slots| slots.stored(0..10).map(|slots| slots.bytes().to_vec());
+    assert_eq!(newest(&again), newest(&slots));
     let mut proven = Slots::new(10);
     let later = Items { first_diff: None, ..items };
     assert_eq!(proven.prove(&stored, keys.into_iter(), later), 0);
     stored[12..16].fill(0);
     assert_eq!(proven.prove(&stored, keys.into_iter(), later), 4);
-    assert!(proven.stored(0..10).eq(slots.stored(0..10)) && proven.are_empty(0..5));
+    assert!(newest(&proven) == newest(&slots) && proven.stored(0..5).is_none());
+    let lent = proven.stored(5..6);
+    assert_eq!(lent.as_ref().map(|slot| slot.bytes()), Some(&[0, 0, 0, 2][..]));
+    assert!(proven.is_lent());
+    drop(lent);
+    assert!(!proven.is_lent());
     assert_eq!(proven.wrong_slots(&[0; 40]), (vec![5, 6, 7], vec![2, 3, 4]));
     stored[39] = 9;
     assert_eq!(Slots::new(10).wrong_links(&stored, 1), (vec![1], vec![1]));

@@ -337,11 +337,11 @@ class _Builder:
         from rmqctl.engine.dispatch.batches import key_batch
 
         self._summary.records += plain.records
-        if self._queues is not None:
-            self._pending.append(plain)
-            self._note_pending(plain.units, scanner)
         if self._index is not None:
             self._put_keys(key_batch(plain), plain.last_offset)
+        if self._queues is not None:
+            self._pending.append(plain.without_keys())
+            self._note_pending(plain.units, scanner)
 
     def _note_pending(self, count: int, scanner: Scanner) -> None:
         """So many more units are to be put, which they are when there are enough of them."""

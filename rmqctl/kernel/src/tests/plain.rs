@@ -39,7 +39,7 @@ fn units_and_keys_are_noted() {
         assert_eq!(parts.iter().map(|part| part.records).sum::<usize>(), 400);
         assert_eq!(parts.iter().map(|part| part.keys.key_hash.len()).sum::<usize>(), 1200);
         let sorted = plain::sorted(parts.iter().map(|part| (&part.runs[..], &[5][..])));
-        let mut stored = vec![0; sorted.bytes];
+        let mut stored = Vec::new();
         let queues = sorted.join(&mut stored);
         assert_eq!((queues.len(), queues[0].topic, queues[0].queue_offset), (1, 5, 0));
         assert_eq!(stored.len(), 400 * QUEUE_UNIT_BYTES);
