@@ -73,9 +73,9 @@ class Plain:
             last_offset=last_offset,
             runs=runs,
             numbers=np.empty(0, np.int64),
-            key_hash=np.frombuffer(key_hash, np.int32),
-            key_offset=np.frombuffer(offsets, np.int64),
-            key_timestamp=np.frombuffer(stamps, np.int64),
+            key_hash=np.frombuffer(memoryview(key_hash), np.int32),
+            key_offset=np.frombuffer(memoryview(offsets), np.int64),
+            key_timestamp=np.frombuffer(memoryview(stamps), np.int64),
             new_topics=(thread, new),
         )
 
