@@ -66,6 +66,24 @@ def test_holes_are_left_out(tmp_path: Path) -> None:
     mapped.close()
 
 
+def test_what_stands_among_zeros_occurs(tmp_path: Path) -> None:
+    piece, path = 1 << 20, tmp_path / "file"
+    places = [0, piece - 1, piece + 3, 3 * piece - 2, 5 * piece - 3]
+    data = bytearray(5 * piece)
+    for at in places:
+        data[at : at + 3] = b"\x01\x00\x02"
+    path.write_bytes(data)
+    mapped = MappedFile.open(path)
+    assert list(mapped.occurrences(b"\x01\x00\x02", 0, len(data))) == places
+    assert list(mapped.occurrences(b"\x01\x00\x02", 1, len(data) - 1)) == places[1:-1]
+    # One that begins with zeros stands where a piece that is all zeros ends, too.
+    assert list(mapped.occurrences(b"\x00\x00\x01", piece, len(data))) == [
+        at - 2 for at in places if at > 2 * piece
+    ]
+    assert len(list(mapped.occurrences(b"\x00" * 3, piece, 3 * piece))) > piece
+    mapped.close()
+
+
 def test_a_new_file_is_whole_sparse_and_not_there_twice(tmp_path: Path) -> None:
     path = tmp_path / "dir" / "file"
     mapped = MappedFile.create(tmp_path, path, 1 << 30)
