@@ -193,6 +193,7 @@ class Appender:
         enough: int,
         born_timestamp: int,
         store_timestamp: int,
+        descriptor: int = -1,
     ) -> tuple[int, int, int, int, int]: ...
     def append_messages(
         self,
@@ -206,6 +207,7 @@ class Appender:
         most: int,
         enough: int,
         clock: Callable[[], int] | None,
+        descriptor: int = -1,
     ) -> tuple[int, Any, int, int]: ...
     def put(
         self,

@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqctl.engine.files.extents import holes
 from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
-from rmqctl.engine.files.mappedfile import MappedFile, reserved_chunk
+from rmqctl.engine.files.mappedfile import PAGE, MappedFile, reserved_chunk
 from rmqctl.engine.files.pagelock import mlock, munlock
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
@@ -253,6 +254,44 @@ def test_nothing_is_read_ahead_in_a_new_file(tmp_path: Path) -> None:
         unnamed.give_name(tmp_path, b"", False)
         assert not is_read_ahead(unnamed)
         unnamed.close()
+
+
+@pytest.mark.parametrize("is_on_a_device", [True, False])
+def test_what_is_touched_stays_what_it_is(
+    is_on_a_device: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.major", lambda number: int(is_on_a_device))
+    size = 64 * PAGE
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", size)
+    mapped.reserve(0, size)
+    # Through the map, not yet on disk: it is known to nobody but the system's cache.
+    for at in (3 * PAGE + 5, 20 * PAGE - 1, 40 * PAGE):
+        mapped.write(at, b"unit")
+    before = bytes(mapped.buffer)
+    mapped.touch(PAGE + 1, 50 * PAGE + 1)
+    assert mapped.read(0, size) == bytes(mapped.buffer) == before
+    if is_on_a_device:
+        assert not list(holes(mapped.descriptor, PAGE, 51 * PAGE))
+    mapped.write(10 * PAGE, b"unit")
+    mapped.flush()
+    mapped.close()
+    assert (tmp_path / "file").read_bytes()[10 * PAGE :][:4] == b"unit"
+
+
+def test_a_disk_that_refuses_pages_refuses_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, data: object, position: int) -> int:
+        raise OSError(errno.EIO, "no")
+
+    mapped = MappedFile.create(tmp_path, tmp_path / "file", FILE)
+    mapped.reserve(0, FILE)
+    monkeypatch.setattr("os.major", lambda number: 1)
+    monkeypatch.setattr("os.pwrite", refuse)
+    mapped.touch(0, FILE)
+    mapped.write(0, b"unit")
+    assert mapped.read(0, 5) == b"unit\0"
+    mapped.close()
 
 
 def test_a_file_that_is_followed_by_another_is_read_ahead(tmp_path: Path) -> None:

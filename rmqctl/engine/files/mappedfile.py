@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
+from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data
 from rmqctl.engine.files.paths import (
     create_file,
     create_unnamed,
@@ -26,20 +27,18 @@ from rmqctl.engine.files.paths import (
 )
 from rmqctl.errors import CannotRead
 
-_PAGE = mmap.PAGESIZE
+PAGE = mmap.PAGESIZE
 #: Bytes that are allocated at once, at most.
 _RESERVE_CHUNK = 1 << 18
 #: Bytes behind what is being stored that are let go of at once.
 _FORGOTTEN_AT_ONCE = 1 << 20
-_ZEROS = bytes(1 << 20)
-_STRIPPED = 1 << 10
 
 
 def reserved_chunk(position: int) -> tuple[int, int]:
     """The range, from its start to its end, that is allocated with a position of a file: as much as
     stands before it, but a page at least and 256 KiB at most. A queue of a few units takes a page,
     and a hundred thousand of them some hundred MiB."""
-    size = min(max(1 << position.bit_length() >> 1, _PAGE), _RESERVE_CHUNK)
+    size = min(max(1 << position.bit_length() >> 1, PAGE), _RESERVE_CHUNK)
     start = position // size * size
     return start, start + size
 
@@ -72,7 +71,7 @@ class MappedFile:
         self.file_from_offset = file_from_offset
         self.descriptor = descriptor
         self._reserved: set[int] = set()
-        self._allocated = (0, 0)  # The last chunk of them.
+        self._allocated = (0, 0)  # The last of them that were asked for together.
         self._forgotten = 0
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
         self._dirty = self._unsynced.get(path) or DirtyRange()
@@ -169,11 +168,11 @@ class MappedFile:
         Not by the map's own ``find``: before Python 3.11.4 that reads beyond the map (gh-105235).
         Nor through the map (:meth:`read_aside`).
         """
-        for low in range(start, end, len(_ZEROS)):
-            size = min(low + len(_ZEROS) + len(needle) - 1, end) - low
+        for low in range(start, end, len(ZEROS)):
+            size = min(low + len(ZEROS) + len(needle) - 1, end) - low
             piece = self.read_aside(low, size)
             # Behind a log's end that is all, and to see it takes a tenth of what to search it does.
-            is_empty = piece.startswith(_ZEROS) or _ZEROS.startswith(piece)
+            is_empty = piece.startswith(ZEROS) or ZEROS.startswith(piece)
             if is_empty and needle[0]:
                 continue
             at = piece.find(needle)
@@ -194,6 +193,13 @@ class MappedFile:
             start, at = reserved_chunk(at)
             if start in self._reserved:
                 continue
+            chunks = [start]
+            while at < position + size:
+                following, behind = reserved_chunk(at)
+                if following in self._reserved:
+                    break
+                chunks.append(following)
+                at = behind
             try:
                 os.posix_fallocate(self.descriptor, start, min(at, self.size) - start)
             except OSError as error:
@@ -201,11 +207,11 @@ class MappedFile:
                     raise
                 # Not the whole chunk fits: what is really needed still may. That is whole pages,
                 # for a page is stored with all of its blocks, however small these are.
-                low = position // _PAGE * _PAGE
-                high = min(-(-(position + size) // _PAGE) * _PAGE, self.size)
+                low = position // PAGE * PAGE
+                high = min(-(-(position + size) // PAGE) * PAGE, self.size)
                 os.posix_fallocate(self.descriptor, low, high - low)
                 return
-            self._reserved.add(start)
+            self._reserved.update(chunks)
         self._allocated = start, at
 
     def room_behind(self, position: int) -> int:
@@ -276,7 +282,7 @@ class MappedFile:
         """Says that a range will not be looked at again soon: its pages no longer count as this
         process's memory. They stay in the system's cache and come back when they are touched.
         Those that are locked in memory stay there."""
-        first, last = -(-start // _PAGE) * _PAGE, end // _PAGE * _PAGE
+        first, last = -(-start // PAGE) * PAGE, end // PAGE * PAGE
         if isinstance(self.buffer, mmap.mmap) and last > first:
             try:
                 self.buffer.madvise(mmap.MADV_DONTNEED, first, last - first)
@@ -286,10 +292,10 @@ class MappedFile:
 
     def touch(self, start: int, end: int) -> None:
         """Says that all of a range, which is reserved, will be stored into soon: its pages come at
-        once, which takes a third of the time off that each takes by itself."""
-        first, last = start // _PAGE * _PAGE, min(-(-end // _PAGE) * _PAGE, self.size)
-        if isinstance(self.buffer, mmap.mmap) and last > first:
-            want_all(self.buffer, first, last)
+        once, which takes less time than each by itself. Of less than a page nothing comes."""
+        first, last = start // PAGE * PAGE, min(-(-end // PAGE) * PAGE, self.size)
+        if isinstance(self.buffer, mmap.mmap) and end - start >= PAGE:
+            want_all(self.buffer, self.descriptor, first, last)
 
     def forget_behind(self, position: int, start: int = 0) -> None:
         """:meth:`forget` of what was stored from ``start`` on up to a position, where that is worth
@@ -297,7 +303,7 @@ class MappedFile:
         low = max(self._forgotten, start)
         if position - low >= _FORGOTTEN_AT_ONCE:
             self.forget(low, position)
-            self._forgotten = position // _PAGE * _PAGE
+            self._forgotten = position // PAGE * PAGE
 
     @property
     def is_dirty(self) -> bool:
@@ -319,19 +325,7 @@ class MappedFile:
 
     def extents(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of a range that hold data, in order; holes (all zeros) are left out."""
-        position = start
-        while position < end:
-            try:
-                data = os.lseek(self.descriptor, position, os.SEEK_DATA)
-                hole = os.lseek(self.descriptor, data, os.SEEK_HOLE)
-            except OSError as error:
-                if error.errno == errno.ENXIO:
-                    return
-                data, hole = position, end
-            if data >= end:
-                return
-            yield max(data, position), min(hole, end)
-            position = hole
+        return extents(self.descriptor, start, end)
 
     def end_of_first_data(self) -> int:
         """:func:`end_of_first_data` of the file."""
@@ -340,19 +334,19 @@ class MappedFile:
     def first_nonzero(self, start: int, end: int) -> int:
         """Position of the first byte in the range that is not zero; ``end`` when all are."""
         for low, high in self.extents(start, min(end, self.size)):
-            for at in range(low, high, len(_ZEROS)):
-                piece = self.read_aside(at, min(len(_ZEROS), high - at))
-                if piece != _ZEROS[: len(piece)]:
+            for at in range(low, high, len(ZEROS)):
+                piece = self.read_aside(at, min(len(ZEROS), high - at))
+                if piece != ZEROS[: len(piece)]:
                     return at + len(piece) - len(piece.lstrip(b"\0"))
         return end
 
     def end_of_data(self, start: int) -> int:
         """Position after the last byte from ``start`` on that is not zero; ``start`` without."""
         for low, high in reversed(list(self.extents(start, self.size))):
-            for end in range(high, low, -len(_ZEROS)):
-                first = max(end - len(_ZEROS), low)
+            for end in range(high, low, -len(ZEROS)):
+                first = max(end - len(ZEROS), low)
                 # Not through the map: what was allocated ahead would take its pages one by one.
-                length = _length_of_data(self.read_aside(first, end - first))
+                length = length_of_data(self.read_aside(first, end - first))
                 if length:
                     return first + length
         return start
@@ -368,35 +362,8 @@ class MappedFile:
         """
         ranges = [*self.extents(start, self.size), (start, min(start + 2, self.size))]
         for low, high in reversed(ranges):
-            for at in reversed(range(low, high, len(_ZEROS))):
-                zeros = _ZEROS[: min(len(_ZEROS), high - at)]
+            for at in reversed(range(low, high, len(ZEROS))):
+                zeros = ZEROS[: min(len(ZEROS), high - at)]
                 if self.read_aside(at, len(zeros)) != zeros:
                     self.reserve(at, len(zeros))
                     self.write(at, zeros)
-
-
-def end_of_first_data(descriptor: int) -> int:
-    """Position before which all data of a file stands, from its first byte on; its size when data
-    stands behind a hole, too. No page of a hole is touched."""
-    end = 0
-    try:
-        end = os.lseek(descriptor, 0, os.SEEK_HOLE)
-        os.lseek(descriptor, end, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno != errno.ENXIO:
-            raise
-        return end
-    return os.fstat(descriptor).st_size
-
-
-def _length_of_data(piece: bytes) -> int:
-    """How long a piece is up to its last byte that is not zero; by halves, for to strip zeros takes
-    fifty times longer than to compare them."""
-    length = len(piece)
-    while length > _STRIPPED:
-        half = length // 2
-        if piece[half:length] != _ZEROS[: length - half]:
-            tail = _length_of_data(piece[half:length])
-            return half + tail
-        length = half
-    return len(piece[:length].rstrip(b"\0"))

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from formats.geometry import Geometry
-from rmqctl.engine.files.mappedfile import MappedFile
+from rmqctl.engine.files.mappedfile import PAGE, MappedFile
 from rmqctl.engine.index.header import (
     HEADER,
     ITEM,
@@ -223,9 +223,8 @@ class IndexFile:
             return start
 
         def store(run: NewItems) -> int:
-            columns = keys, start, end - start
             fresh: int = kernel.store_item_run(
-                *self._places(run), *columns, run.begin_timestamp, run.first_diff
+                *self._places(run), keys, start, end - start, run.begin_timestamp, run.first_diff
             )
             return fresh
 
@@ -260,7 +259,10 @@ class IndexFile:
         if not self._has_slots:
             mapped.reserve(0, items)
             self._has_slots = True
+            if run.added * PAGE >= items:  # Most of their pages get one of these.
+                mapped.touch(0, items)
         mapped.reserve(position, size)
+        mapped.touch(position, position + size)
         # First, for an interrupt must not leave something that no flush knows of.
         mapped.mark_dirty(0, position + size)
         slot_count = header.hash_slot_count + store(run)

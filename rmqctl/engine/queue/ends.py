@@ -11,8 +11,8 @@ import os
 from stat import S_ISREG
 from typing import NamedTuple
 
+from rmqctl.engine.files.extents import end_of_first_data
 from rmqctl.engine.files.filequeue import is_offset_name
-from rmqctl.engine.files.mappedfile import end_of_first_data
 from rmqctl.engine.queue.consumequeue import UNIT, UNIT_SIZE, Unit, count_written
 
 

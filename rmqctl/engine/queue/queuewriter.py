@@ -322,6 +322,7 @@ class ConsumeQueueWriter(ConsumeQueue):
             piece = data[: mapped.size - position]
             if self.files.is_durable:
                 mapped.reserve(position, len(piece))
+                mapped.touch(position, position + len(piece))
                 store_units(mapped, position, bytes(piece))
                 mapped.forget_behind(position)
             else:  # Nobody looks at it yet.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: What a bulk has at most: it takes no longer than a smaller one without the kernel.
 _BULK_RECORDS, _BULK_BYTES = 1 << 15, 16 << 20
+#: Bytes of log that disk space is asked for at once.
+_RESERVE = 4 << 20
 #: A host as the kernel takes it.
 KernelHost = tuple[list[int], int]
 
@@ -63,12 +65,13 @@ def appender_of(putter: MessagePutter, messages: Iterable[Message | None]) -> Bu
 
 
 class Place:
-    """The file at the log's end: its buffer, the physical offset at which it begins, and positions
-    in it: where the next record goes, up to where there is disk space, and before which records
-    end."""
+    """The file at the log's end: its buffer, its descriptor where that is its map (else -1), the
+    physical offset at which it begins, and positions in it: where the next record goes, up to where
+    there is disk space, and before which records end."""
 
     def __init__(self, mapped: MappedFile, buffer: Any, base: int, end: int, start: int) -> None:
         self.mapped, self.buffer, self.base = mapped, buffer, base
+        self.descriptor = mapped.descriptor if buffer is mapped.buffer else -1
         self.position = self.reserved = start - base
         self.end = end - base
 
@@ -87,11 +90,6 @@ class CompiledAppender(BulkAppender):
         super().__init__(putter, source)
         self._most_records, self._most_bytes = _BULK_RECORDS, _BULK_BYTES
         self._kernel = kernel_appender(putter, kernel, hosts)
-        #: Whether disk space for records was asked for.
-        self._has_begun = False
-        #: Whether its pages come faster when they are asked for before: not where another thread
-        #: than this one stores into them.
-        self._wants_pages = True
         #: The queues that the kernel knows now, by their numbers.
         self._queues: list[tuple[str, int]] = []
         #: Those of this bulk, with the queue offsets before which their units have disk space.
@@ -147,9 +145,8 @@ class CompiledAppender(BulkAppender):
         if stop != Stop.ROOM or needed > place.end:
             return False
         start = place.base + place.position
-        goes_on, self._has_begun = self._has_begun, True
-        goes_on = goes_on and self._wants_pages
-        reserved = reserve_room(place.mapped, start, needed - place.position, goes_on=goes_on)
+        size = max(needed - place.position, _RESERVE)
+        reserved = reserve_room(place.mapped, start, min(size, place.end - place.position))
         # Behind the last record there is a blank's place.
         place.reserved = max(min(reserved - place.base, place.end), place.position)
         return bool(reserved)

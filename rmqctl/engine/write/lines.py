@@ -104,6 +104,7 @@ class LineAppender(CompiledAppender):
                     enough=limit - place.base,
                     born_timestamp=born,
                     store_timestamp=timestamp,
+                    descriptor=place.descriptor,
                 )
                 lines.taken(at, count)
                 if stop != Stop.END and not self._can_go_on(place, stop, needed):

@@ -28,7 +28,6 @@ class MessageAppender(CompiledAppender):
         self, putter: MessagePutter, source: Iterator[Message | None], kernel: ModuleType
     ) -> None:
         super().__init__(putter, source, kernel)
-        self._wants_pages = not kernel.stores_behind()
         #: None: the kernel looks at the same one itself.
         self._clock = None if putter.clock is system_clock else putter.clock
         #: Messages that are taken one by one before the kernel is asked again.
@@ -74,6 +73,7 @@ class MessageAppender(CompiledAppender):
                     most=self._most_records - len(stored),
                     enough=limit - place.base,
                     clock=self._clock,
+                    descriptor=place.descriptor,
                 )
                 if stop == Stop.FAILED:
                     raise held

@@ -6,9 +6,11 @@
 //! stops, and says why: the answers to those are Python's.
 
 use std::collections::HashMap;
+use std::mem;
 
 use memchr::memchr;
 
+use crate::behind::{Behind, Work, store_behind};
 use crate::derived::{self, Keys};
 use crate::hashmap;
 use crate::jsonline::{self, Line};
@@ -110,7 +112,7 @@ pub struct Maker {
     queues: Vec<Queue>,
     /// The queue of the message at which it stopped, as `numbers` has it.
     pub wanted: Vec<u8>,
-    /// The record that was made last.
+    /// The record that was made last by itself ([`Self::encode`]).
     pub record: Vec<u8>,
     /// How many were made for queues that were admitted, since what was stored of them was taken.
     made: usize,
@@ -162,10 +164,12 @@ impl Maker {
         self.made >= place.most || position >= place.enough
     }
 
-    /// Makes the record of a message for `position`; what is known of it, or why there is none.
-    /// `clock` is asked for its store time (ms) when nothing else can go wrong any more.
+    /// Makes the record of a message for `position`, behind what is in `records`; what is known of it,
+    /// or why there is none. `clock` is asked for its store time (ms) when nothing else can go wrong
+    /// any more.
     pub fn make<E>(
         &mut self,
+        records: &mut Vec<u8>,
         place: Place,
         position: usize,
         message: &mut Message<'_>,
@@ -178,10 +182,15 @@ impl Maker {
         if queue_offset >= queue.limit {
             return Err(Refused::Stopped(Stop::Queue, 0));
         }
-        let (size, start, found) = self
-            .lay(place, position, message, queue_offset)
-            .map_err(|(stop, needed)| Refused::Stopped(stop, needed))?;
-        let store_timestamp = clock().map_err(Refused::NoTime)?;
+        let before = records.len();
+        let laid = self.lay(records, place, position, message, queue_offset);
+        let made = laid
+            .map_err(|(stop, needed)| Refused::Stopped(stop, needed))
+            .and_then(|laid| Ok((laid, clock().map_err(Refused::NoTime)?)));
+        if made.is_err() {
+            records.truncate(before);
+        }
+        let ((size, start, found), store_timestamp) = made?;
         self.queues[number as usize].next += 1;
         self.made += 1;
         let row = Row { queue: number, position, size, queue_offset, store_timestamp };
@@ -198,37 +207,41 @@ impl Maker {
         message: &mut Message<'_>,
         queue_offset: i64,
     ) -> Result<(usize, Properties), (Stop, usize)> {
-        let (size, start, found) = self.lay(place, position, message, queue_offset)?;
+        let mut record = mem::take(&mut self.record);
+        record.clear();
+        let laid = self.lay(&mut record, place, position, message, queue_offset);
+        self.record = record;
+        let (size, start, found) = laid?;
         Ok((size, found.unwrap_or_else(|| properties::read(&self.record, start, size))))
     }
 
-    /// The same: the record's size, where its properties begin, and where they were read, what they
-    /// are.
+    /// The same, behind what is in `records`, where an error may leave a part: the record's size, where
+    /// its properties begin, and where they were read, what they are.
     fn lay(
-        &mut self,
+        &self,
+        records: &mut Vec<u8>,
         place: Place,
         position: usize,
         message: &mut Message<'_>,
         queue_offset: i64,
     ) -> Result<(usize, usize, Option<Properties>), (Stop, usize)> {
-        let (topic, body) = (message.topic.as_bytes(), message.body);
-        let record = &mut self.record;
-        record.clear();
-        record.extend_from_slice(&self.template);
+        let (topic, body, before) = (message.topic.as_bytes(), message.body, records.len());
+        records.extend_from_slice(&self.template);
         if let Some(origin) = &message.origin {
-            origin.put(record);
+            origin.put(&mut records[before..]);
         }
-        record.extend_from_slice(body);
+        records.extend_from_slice(body);
         let longest = VERSIONS[0].topic_length.limit;
         let length = u8::try_from(topic.len()).ok().filter(|_| topic.len() <= longest);
-        record.push(length.ok_or(UNSURE)?);
-        record.extend_from_slice(topic);
-        let start = record.len();
-        record.extend_from_slice(&[0; 2]);
+        records.push(length.ok_or(UNSURE)?);
+        records.extend_from_slice(topic);
+        let start = records.len() - before;
+        records.extend_from_slice(&[0; 2]);
         match &mut message.properties {
-            Texts::Stored(stored) => record.extend_from_slice(stored),
-            Texts::Entries(entries) => extend_properties(record, entries).ok_or(UNSURE)?,
+            Texts::Stored(stored) => records.extend_from_slice(stored),
+            Texts::Entries(entries) => extend_properties(records, entries).ok_or(UNSURE)?,
         }
+        let record = &mut records[before..];
         let (size, length) = (record.len(), record.len() - start - 2);
         let longest = VERSIONS[0].properties_length.limit;
         if length < self.shortest_properties || length > longest || size > self.largest_record {
@@ -301,28 +314,50 @@ impl Appender {
         self.storing.forget();
     }
 
-    /// Stores the messages of `lines` from the place `at` on, until one is not to be taken.
+    /// Stores the messages of `lines` from the place `at` on, until one is not to be taken; the first
+    /// `alone` bytes by this thread.
     pub fn append(
         &mut self,
-        room: &mut Room<'_>,
+        room: Room<'_>,
+        alone: usize,
         place: Place,
         lines: &[u8],
         at: usize,
         times: Times,
     ) -> Taken {
-        put(&mut self.maker.template, PREFIX.born_timestamp, times.born.to_be_bytes());
+        let Appender { maker, storing } = self;
+        let work = Work { storing, room, file_from_offset: place.file_from_offset };
+        store_behind(work, alone, |behind| maker.take_lines(place, lines, at, times, behind))
+    }
+}
+
+impl Maker {
+    /// Makes the records of the messages of `lines` from the place `at` on.
+    fn take_lines(
+        &mut self,
+        place: Place,
+        lines: &[u8],
+        at: usize,
+        times: Times,
+        behind: &mut Behind<'_, '_>,
+    ) -> Taken {
+        put(&mut self.template, PREFIX.born_timestamp, times.born.to_be_bytes());
         let mut taken =
             Taken { position: place.position, at, lines: 0, stop: Stop::Lines, needed: 0 };
         while taken.at < lines.len() {
             let rest = &lines[taken.at..];
             let line = &rest[..memchr(b'\n', rest).unwrap_or(rest.len())];
             if !line.iter().all(|byte| b" \t\r".contains(byte)) {
-                if self.maker.is_full(place, taken.position) {
+                if self.is_full(place, taken.position) {
                     taken.stop = Stop::Full;
                     return taken;
                 }
-                match self.take(room, place, taken.position, line, times.stored) {
-                    Ok(size) => taken.position += size,
+                let records = behind.records();
+                match self.take_line(records, place, taken.position, line, times.stored) {
+                    Ok(made) => {
+                        behind.add(made);
+                        taken.position += made.row.size;
+                    }
                     Err((stop, needed)) => {
                         taken.stop = stop;
                         taken.needed = needed;
@@ -336,28 +371,27 @@ impl Appender {
         taken
     }
 
-    /// Stores the message of one line at `position`, or says why not.
-    fn take(
+    /// Makes the record of the message of one line for `position`, behind what is in `records`, or
+    /// says why not.
+    fn take_line(
         &mut self,
-        room: &mut Room<'_>,
+        records: &mut Vec<u8>,
         place: Place,
         position: usize,
         line: &[u8],
         timestamp: i64,
-    ) -> Result<usize, (Stop, usize)> {
+    ) -> Result<Made, (Stop, usize)> {
         let line = jsonline::read(line).ok_or(UNSURE)?;
         let entries = entries_of(&line).ok_or(UNSURE)?;
         let queue_id = i32::try_from(line.queue_id).map_err(|_| UNSURE)?;
         let (topic, body) = (&*line.topic, line.body.as_bytes());
         let properties = Texts::Entries(entries);
         let mut message = Message { topic, queue_id, body, properties, origin: None };
-        let made = self.maker.make(place, position, &mut message, || Ok(timestamp));
-        let made = made.map_err(|stop| match stop {
+        let made = self.make(records, place, position, &mut message, || Ok(timestamp));
+        made.map_err(|stop| match stop {
             Refused::Stopped(stop, needed) => (stop, needed),
             Refused::NoTime(()) => UNSURE,
-        })?;
-        self.storing.store(room, place.file_from_offset, &made, &mut self.maker.record);
-        Ok(made.row.size)
+        })
     }
 }
 

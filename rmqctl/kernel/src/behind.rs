@@ -77,10 +77,14 @@ pub fn store_behind<'env, T>(
 }
 
 impl Behind<'_, '_> {
-    /// Takes a record, as `Maker::make` has made it.
+    /// Where `Maker::make` makes the next record.
+    pub fn records(&mut self) -> &mut Vec<u8> {
+        &mut self.chunk.records
+    }
+
+    /// Takes the record that was made there.
     #[inline]
-    pub fn add(&mut self, record: &[u8], made: Made) {
-        self.chunk.records.extend_from_slice(record);
+    pub fn add(&mut self, made: Made) {
         self.chunk.made.push(made);
         if self.chunk.records.len() >= CHUNK_BYTES {
             self.hand_on();
@@ -145,13 +149,10 @@ impl Behind<'_, '_> {
 
 impl Work<'_> {
     fn store(&mut self, chunk: &mut Chunk) {
-        let mut rest = &mut chunk.records[..];
-        for made in chunk.made.drain(..) {
-            let (record, behind) = mem::take(&mut rest).split_at_mut(made.row.size);
-            self.storing.store(&mut self.room, self.file_from_offset, &made, record);
-            rest = behind;
-        }
-        chunk.records.clear();
+        let Chunk { records, made } = chunk;
+        self.storing.store(&mut self.room, self.file_from_offset, made, records);
+        records.clear();
+        made.clear();
     }
 }
 
@@ -195,9 +196,10 @@ mod tests {
                 let (topic, queue_id) = ("t", (number % 3) as i32);
                 let mut message =
                     Message { topic, queue_id, body: &body, properties, origin: None };
-                let made = maker.make(place, position, &mut message, || Ok::<_, ()>(number as i64));
+                let clock = || Ok::<_, ()>(number as i64);
+                let made = maker.make(behind.records(), place, position, &mut message, clock);
                 let Ok(made) = made else { panic!("message {number} is refused") };
-                behind.add(&maker.record, made);
+                behind.add(made);
                 position += made.row.size;
                 let begun = position.saturating_sub(CHUNK_BYTES) >= alone;
                 assert!(begun || behind.other.is_none());
@@ -240,9 +242,10 @@ mod tests {
                         properties: Texts::Stored(b""),
                         origin: None,
                     };
-                    let made = maker.make(place, position, &mut message, || Ok::<_, ()>(1));
+                    let clock = || Ok::<_, ()>(1);
+                    let made = maker.make(behind.records(), place, position, &mut message, clock);
                     let Ok(made) = made else { panic!("it is refused") };
-                    behind.add(&maker.record, made);
+                    behind.add(made);
                     position += made.row.size;
                 }
             })

@@ -157,7 +157,7 @@ fn append(data: &[u8], choice: &[u8; 8]) {
     let most = usize::from(choice[6]) % 8;
     let place = Place { position: start, end, file_from_offset: FILE, most, enough: end };
     let times = Times { born: 1, stored: 2 };
-    let taken = appender.append(&mut Room::of(&mut file), place, &lines, 0, times);
+    let taken = appender.append(Room::of(&mut file), usize::MAX, place, &lines, 0, times);
     assert!(taken.position <= end && taken.at <= lines.len() + 1);
     assert!(taken.stop != Stop::Lines || taken.at >= lines.len());
     let (rows, totals, keys) = appender.taken();

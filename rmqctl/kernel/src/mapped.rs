@@ -4,10 +4,17 @@
 //! the buffer is held its bytes are neither freed nor moved, and only who holds the put lock stores
 //! into files. Others read the same pages meanwhile, in this process and in others, so there is never a
 //! reference to them: bytes go through a pointer, and every place is checked before.
+//!
+//! A page that is stored into through a map for the first time costs a fault, and on a disk's file
+//! system several times what it costs to write it: so where many records are stored together their
+//! bytes go to the file, and only their heads through the map.
 
 #![allow(unsafe_code)]
 
+use std::fs::File;
+use std::io;
 use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -16,10 +23,14 @@ use crate::fetch;
 /// What is stored last of a record: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
 
-/// Bytes that records are stored into.
+/// Bytes of records that are worth a write of their own.
+const WRITTEN_AT_ONCE: usize = 1 << 14;
+
+/// Bytes that records are stored into; `file` is where they lie, if it is known.
 pub struct Room<'a> {
     start: *mut u8,
     length: usize,
+    file: Option<&'a File>,
     held: PhantomData<&'a mut [u8]>,
 }
 
@@ -30,7 +41,7 @@ impl<'a> Room<'a> {
     /// Bytes of our own.
     #[cfg(any(test, feature = "hostile"))]
     pub fn of(bytes: &'a mut [u8]) -> Self {
-        Room { start: bytes.as_mut_ptr(), length: bytes.len(), held: PhantomData }
+        Room { start: bytes.as_mut_ptr(), length: bytes.len(), file: None, held: PhantomData }
     }
 
     /// The bytes of a buffer of Python's.
@@ -39,12 +50,68 @@ impl<'a> Room<'a> {
     ///
     /// From `start` on so many bytes can be written to for all of 'a.
     pub unsafe fn at(start: *mut u8, length: usize) -> Self {
-        Room { start, length, held: PhantomData }
+        Room { start, length, file: None, held: PhantomData }
+    }
+
+    /// The same bytes, which are those of a file that was opened to be written to.
+    pub fn in_file(self, file: Option<&'a File>) -> Self {
+        Room { file, ..self }
     }
 
     /// The same bytes for another thread, which stores into other places than this one.
     pub fn twin(&mut self) -> Room<'a> {
-        Room { start: self.start, length: self.length, held: PhantomData }
+        Room { start: self.start, length: self.length, file: self.file, held: PhantomData }
+    }
+
+    /// Stores records of these sizes, one behind the other from `position` on, each as [`Self::store`]
+    /// does: what has a head is whole, and so is all before it.
+    pub fn store_all(
+        &mut self,
+        position: usize,
+        records: &mut [u8],
+        sizes: impl Iterator<Item = usize> + Clone,
+    ) {
+        let end = position.checked_add(records.len());
+        assert!(end.is_some_and(|end| end <= self.length));
+        let is_aside = self.write_aside(position, records, sizes.clone()).is_ok();
+        let mut at = 0;
+        for size in sizes {
+            let record = &records[at..at + size];
+            if is_aside {
+                self.store_head(position + at, record);
+            } else {
+                self.store(position + at, record);
+            }
+            at += size;
+        }
+    }
+
+    /// Writes records into the file, zeros for their heads. What has failed may have written a part,
+    /// which without heads is nothing.
+    fn write_aside(
+        &self,
+        position: usize,
+        records: &mut [u8],
+        sizes: impl Iterator<Item = usize> + Clone,
+    ) -> io::Result<()> {
+        let Some(file) = self.file.filter(|_| records.len() >= WRITTEN_AT_ONCE) else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut heads = Vec::new();
+        let mut at = 0;
+        for size in sizes.clone() {
+            let mut head = [0; RECORD_HEAD];
+            head.swap_with_slice(&mut records[at..at + RECORD_HEAD]);
+            heads.push(head);
+            at += size;
+        }
+        let written = file.write_all_at(records, position as u64);
+        at = 0;
+        for (head, size) in heads.iter().zip(sizes) {
+            records[at..at + RECORD_HEAD].copy_from_slice(head);
+            at += size;
+        }
+        written
     }
 
     /// Stores a record, size and magic code last and in one store of eight bytes: a kill leaves a
@@ -53,15 +120,21 @@ impl<'a> Room<'a> {
     pub fn store(&mut self, position: usize, record: &[u8]) {
         let end = position.checked_add(record.len());
         assert!(record.len() > RECORD_HEAD && end.is_some_and(|end| end <= self.length));
+        self.write(position + RECORD_HEAD, &record[RECORD_HEAD..]);
+        self.store_head(position, record);
+    }
+
+    /// Stores the head of a record whose other bytes are there.
+    #[inline]
+    fn store_head(&mut self, position: usize, record: &[u8]) {
+        assert!(position.checked_add(RECORD_HEAD).is_some_and(|end| end <= self.length));
         let mut head = [0; RECORD_HEAD];
         head.copy_from_slice(&record[..RECORD_HEAD]);
-        let rest = &record[RECORD_HEAD..];
-        // SAFETY: all of the record lies in the room, which was checked; `record` is another's.
+        fence(Ordering::Release);
+        // SAFETY: it lies in the room, which was checked.
         unsafe {
-            let place = self.start.add(position);
-            ptr::copy_nonoverlapping(rest.as_ptr(), place.add(RECORD_HEAD), rest.len());
-            fence(Ordering::Release);
-            place.cast::<u64>().write_unaligned(u64::from_ne_bytes(head));
+            let place = self.start.add(position).cast::<u64>();
+            place.write_unaligned(u64::from_ne_bytes(head));
         }
     }
 
@@ -112,5 +185,79 @@ impl<'a> Room<'a> {
         unsafe {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(position), bytes.len());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RECORD_HEAD, Room, WRITTEN_AT_ONCE};
+    use std::fs::{File, OpenOptions};
+    use std::io;
+    use std::os::unix::fs::FileExt;
+
+    use memmap2::MmapMut;
+
+    const FILE: usize = 1 << 17;
+    const START: usize = 4090;
+    const SIZES: [usize; 5] = [9, 4096, 5000, 250, WRITTEN_AT_ONCE];
+
+    fn records() -> Vec<u8> {
+        SIZES.iter().zip(1..).flat_map(|(&size, byte)| vec![byte; size]).collect()
+    }
+
+    /// A file without a name, open to be read and written to.
+    fn sparse() -> io::Result<File> {
+        let path = std::env::temp_dir().join(format!("room-{:?}", std::thread::current().id()));
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path)?;
+        std::fs::remove_file(path)?;
+        file.set_len(FILE as u64)?;
+        Ok(file)
+    }
+
+    fn content(file: &File) -> io::Result<Vec<u8>> {
+        let mut content = vec![0; FILE];
+        file.read_exact_at(&mut content, 0)?;
+        Ok(content)
+    }
+
+    #[test]
+    fn bytes_that_go_to_the_file_are_those_that_go_to_the_map() -> io::Result<()> {
+        let mut expected = vec![0; FILE];
+        Room::of(&mut expected).store_all(START, &mut records(), SIZES.into_iter());
+        assert_eq!(expected[START..][..records().len()], records());
+        let (file, refusing) = (sparse()?, File::open("/dev/null")?);
+        // SAFETY: nobody else has the file.
+        let mut map = unsafe { MmapMut::map_mut(&file) }?;
+        for file_of_room in [&file, &refusing] {
+            map.fill(0);
+            let mut given = records();
+            let mut room = Room::of(&mut map).in_file(Some(file_of_room));
+            room.store_all(START, &mut given, SIZES.into_iter());
+            assert_eq!(given, records());
+            assert!(content(&file)? == expected);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_written_has_no_head_before_all_of_it_is_there() -> io::Result<()> {
+        let file = sparse()?;
+        let mut none = vec![0; FILE];
+        let room = Room::of(&mut none).in_file(Some(&file));
+        room.write_aside(START, &mut records(), SIZES.into_iter())?;
+        let mut expected = records();
+        let mut at = 0;
+        for size in SIZES {
+            expected[at..at + RECORD_HEAD].fill(0);
+            at += size;
+        }
+        assert!(content(&file)?[START..][..expected.len()] == expected);
+        // Few are stored through the map.
+        let mut few = records();
+        let size = WRITTEN_AT_ONCE - 1;
+        few.truncate(size);
+        assert!(room.write_aside(START, &mut few, [size].into_iter()).is_err());
+        Ok(())
     }
 }

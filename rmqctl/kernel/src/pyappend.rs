@@ -1,6 +1,8 @@
 //! What Python sees of the append: messages and lines become records right in the map of a log file,
 //! many in one call; lines without the interpreter's lock.
 
+use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pyo3::buffer::PyBuffer;
@@ -158,10 +160,10 @@ impl Appender {
 
     /// Stores the messages of `lines` from the place `at` on into the buffer from `position` on, no
     /// record beyond `end`, until `most` are stored since they were taken, or one ends at `enough` or
-    /// behind it.
+    /// behind it. `descriptor` is that of the file whose map the buffer is, where it is one.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, lines, at, *, position, end, file_from_offset, most, enough,
-        born_timestamp, store_timestamp))]
+        born_timestamp, store_timestamp, descriptor=-1))]
     fn append<'py>(
         &mut self,
         py: Python<'py>,
@@ -175,12 +177,16 @@ impl Appender {
         enough: usize,
         born_timestamp: i64,
         store_timestamp: i64,
+        descriptor: i32,
     ) -> PyResult<OfLines> {
         let place = Place { position, end, file_from_offset, most, enough };
         let times = Times { born: born_timestamp, stored: store_timestamp };
-        let (lines, own, mut room) = (lines.as_bytes(), &mut self.records, room_of(&buffer)?);
-        let work = || guarded(|| Ok(own.append(&mut room, place, lines, at, times)));
+        let (file, alone) = (file_of(descriptor), self.alone());
+        let room = room_of(&buffer)?.in_file(file.as_ref());
+        let (lines, own) = (lines.as_bytes(), &mut self.records);
+        let work = || guarded(|| Ok(own.append(room, alone, place, lines, at, times)));
         let taken = py.detach(work)?;
+        self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
         Ok((taken.position, taken.at, taken.lines, taken.stop as u8, taken.needed))
     }
 
@@ -189,7 +195,7 @@ impl Appender {
     /// times (ms); None: the system's.
     #[expect(clippy::too_many_arguments, reason = "where from, where to, and when")]
     #[pyo3(signature = (buffer, source, first, *, position, end, file_from_offset, most, enough,
-        clock))]
+        clock, descriptor=-1))]
     fn append_messages<'py>(
         &mut self,
         buffer: PyBuffer<u8>,
@@ -201,15 +207,15 @@ impl Appender {
         most: usize,
         enough: usize,
         clock: Option<Bound<'py, PyAny>>,
+        descriptor: i32,
     ) -> PyResult<OfMessages<'py>> {
         let place = Place { position, end, file_from_offset, most, enough };
+        let (file, alone) = (file_of(descriptor), self.alone());
         let (own, reader) = (&mut self.records, reader_of(&mut self.reader)?);
-        let (room, host) = (room_of(&buffer)?, &mut self.host);
+        let (room, host) = (room_of(&buffer)?.in_file(file.as_ref()), &mut self.host);
         let (maker, storing) = (&mut own.maker, &mut own.storing);
         let mut messages = Messages { place, maker, reader, clock, host };
         let mut taken = Taken { position, held: first };
-        let left = ALONE_BYTES.saturating_sub(self.bytes);
-        let alone = if has_processors() { left } else { usize::MAX };
         let (stop, needed) = guarded(|| {
             let work = Work { storing, room, file_from_offset };
             let take = |behind: &mut Behind<'_, '_>| messages.take(source, &mut taken, behind);
@@ -217,6 +223,13 @@ impl Appender {
         })?;
         self.bytes = self.bytes.saturating_add(taken.position.saturating_sub(position));
         Ok((taken.position, taken.held, stop as u8, needed))
+    }
+}
+
+impl Appender {
+    /// The bytes of records that the thread that makes them stores itself, before there is another.
+    fn alone(&self) -> usize {
+        if has_processors() { ALONE_BYTES.saturating_sub(self.bytes) } else { usize::MAX }
     }
 }
 
@@ -292,8 +305,9 @@ impl<'py> Messages<'_, 'py> {
             Some(clock) => clock.call0()?.extract(),
             None => system_clock(),
         };
-        let made = self.maker.make(self.place, position, &mut message, clock)?;
-        behind.add(&self.maker.record, made);
+        let records = behind.records();
+        let made = self.maker.make(records, self.place, position, &mut message, clock)?;
+        behind.add(made);
         Ok(made.row.size)
     }
 }
@@ -389,6 +403,15 @@ pub fn store_units(buffer: PyBuffer<u8>, position: usize, stored: PyBuffer<u8>) 
         newunits::store_all(&mut room, position, units);
         Ok(())
     })
+}
+
+/// A file that Python has open, or none (-1), opened once more; none where the system has no more of
+/// them, either.
+#[allow(unsafe_code)]
+fn file_of(descriptor: i32) -> Option<File> {
+    // SAFETY: Python holds it open as long as the buffer, which is its map.
+    let held = (descriptor >= 0).then(|| unsafe { BorrowedFd::borrow_raw(descriptor) });
+    held.and_then(|held| held.try_clone_to_owned().ok()).map(File::from)
 }
 
 /// The bytes of a buffer that records are stored into, while it is held.

@@ -67,18 +67,33 @@ impl Storing {
         self.queues.clear();
     }
 
-    /// Stores a record that was made for a place of the file that begins at this offset.
-    #[inline]
+    /// Stores records that were made, one behind the other as they lie in `records`, in the file that
+    /// begins at this offset.
     pub fn store(
         &mut self,
         room: &mut Room<'_>,
         file_from_offset: i64,
-        made: &Made,
-        record: &mut [u8],
+        made: &[Made],
+        records: &mut [u8],
     ) {
+        let Some(first) = made.first() else { return };
+        let mut at = 0;
+        for Made { row, .. } in made {
+            seal(&mut records[at..at + row.size], row.store_timestamp);
+            at += row.size;
+        }
+        room.store_all(first.row.position, records, made.iter().map(|made| made.row.size));
+        at = 0;
+        for made in made {
+            self.note(file_from_offset, made, &records[at..at + made.row.size]);
+            at += made.row.size;
+        }
+    }
+
+    /// Keeps what dispatch makes of a record that is stored.
+    #[inline]
+    fn note(&mut self, file_from_offset: i64, made: &Made, record: &[u8]) {
         let row = made.row;
-        seal(record, row.store_timestamp);
-        room.store(row.position, record);
         let read = || properties::read(record, made.start, row.size);
         let found = &made.found.unwrap_or_else(read);
         let physical_offset = file_from_offset + row.position as i64;
