@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import mmap
+import tempfile
+
+import pytest
 
 from rmqctl.engine.files import advice
 
 
-def test_a_system_that_takes_no_advice_is_asked_for_none() -> None:
+def test_a_system_that_takes_no_advice_is_asked_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing(mmap.mmap):
         def madvise(self, *_: int, **__: int) -> None:
             raise OSError(22, "Invalid argument")
@@ -15,5 +18,7 @@ def test_a_system_that_takes_no_advice_is_asked_for_none() -> None:
     memory = Refusing(-1, 1 << 16)
     advice.expect_zeros(memory)
     advice.expect_readers(memory)
-    advice.want_all(memory, 0, 1 << 16)
+    monkeypatch.setattr("os.major", lambda number: 0)
+    with tempfile.TemporaryFile() as file:
+        advice.want_all(memory, file.fileno(), 0, 1 << 16)
     assert memory[:8] == bytes(8)
