@@ -25,13 +25,15 @@ from rmqctl.engine.write.flags import NO_FLAG
 from rmqctl.engine.write.stats import PUT_TIME_CLASSES
 
 if TYPE_CHECKING:
+    from rmqctl.engine.index.indexfile import IndexFile
     from rmqctl.engine.record.form import RecordForm
     from rmqctl.engine.write.context import WriteContext
     from rmqctl.engine.write.put import MessagePutter
     from rmqctl.engine.write.storewriter import StoreWriter
 
-#: Items of the index for which disk space is made sure of at once.
-_ITEMS_AHEAD = 1 << 13
+#: Items of the index for which disk space is made sure of at once, and of a file that was not put
+#: to before.
+_ITEMS_AHEAD, _FIRST_ITEMS = 1 << 13, 1 << 10
 #: What one message may need, and again at the end of a file.
 _MOST_STEPS = 4
 
@@ -92,6 +94,8 @@ class OneCallPutter:
         #: The form of which is known that the kernel writes it.
         self._form: RecordForm | None = None
         self._reserved = (-1, -1)
+        #: The one that was put to last.
+        self._index_file: IndexFile | None = None
 
     def put_message(self, message: MessageExtBrokerInner, flush: bool) -> PutMessageResult:
         """``MessageStore.put_message``: in one call, where there is nothing unusual about the
@@ -198,7 +202,11 @@ class OneCallPutter:
         if file is None or file.is_full:
             return False
         geometry, header, mapped = file.geometry, file.header, file.mapped
-        limit = file.room_for(_ITEMS_AHEAD)
+        goes_on, self._index_file = file is self._index_file, file
+        limit = file.room_for(_ITEMS_AHEAD if goes_on else _FIRST_ITEMS)
+        if goes_on:
+            # Slots lie all over their pages: who puts more than a few comes to most of them.
+            mapped.touch(0, geometry.item_position(limit))
         file.live = self._kernel.set_index(
             mapped,
             mapped.dirty,
