@@ -44,8 +44,8 @@ def is_own(root: Path, config: MessageStoreConfig, doubt: Doubt) -> Dialogue[boo
 class Copy:
     """A copy below ``root``, whose lock is held; made when there is none.
 
-    ``end`` is up to where it has the log, ``stored`` up to where that is on disk; by ``config`` its
-    files are made.
+    ``end`` is up to where it has the log, ``stored`` up to where that is on disk, unless it
+    :attr:`is_in_doubt`; by ``config`` its files are made.
 
     :param is_own: whether the master has what proves that this is a copy of it: asked before
         anything is taken away that stands behind a hole.
@@ -110,6 +110,11 @@ class Copy:
     @property
     def stored(self) -> int:
         return self.store.commit_log.flushed_where
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether its end may be what a loss of power has left, until it has joined its master."""
+        return self._doubt is not None
 
     @property
     def is_empty(self) -> bool:
