@@ -1,4 +1,4 @@
-//! What Python sees of the append: messages and lines become records right in the map of a log file,
+//! What Python sees of the append: messages and lines become records of a log file,
 //! many in one call; lines without the interpreter's lock.
 
 use std::fs::File;
