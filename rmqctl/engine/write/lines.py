@@ -1,6 +1,6 @@
 """The append of a stream that comes as lines of NDJSON: most of them by the compiled kernel.
 
-The kernel makes records of lines right in the map of the log, many in one call, as
+The kernel makes records of lines, many in one call, as
 :mod:`rmqctl.engine.write.compiled` says.
 """
 

@@ -1,5 +1,5 @@
-//! What Python sees of the append: messages and lines become records of a log file,
-//! many in one call; lines without the interpreter's lock.
+//! What Python sees of the append: messages and lines become records of a log file, many in one call;
+//! lines without the interpreter's lock.
 
 use std::fs::File;
 use std::os::fd::BorrowedFd;
