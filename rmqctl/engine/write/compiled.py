@@ -1,7 +1,7 @@
 """The append of a stream by the compiled kernel: what lines and messages have in common.
 
-The kernel makes records and stores them into the log, many in one call, and of each record what
-dispatch makes of it: so nothing has to be read back. It takes only what it is sure of: whatever is
+The kernel makes records and stores them into the log, many in one call, and makes of each what
+dispatch does: so nothing has to be read back. It takes only what it is sure of: whatever is
 special about a message, a field, a line or the room for it goes the way of
 :mod:`rmqctl.engine.write.bulk`, one message at a time, and that one decides about errors too. So
 the answers, and all bytes, are the same with and without a kernel.
