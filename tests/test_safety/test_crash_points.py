@@ -144,9 +144,6 @@ RUNS: dict[str, tuple[Work, MessageStoreConfig]] = {
     "units": (put_bulk_big_units, small_config(log=1 << 18, queue=12000, slots=50, items=1000)),
 }
 HOWS = ("none", "half", "all but one", "head last", "middle", "whole")
-#: What is left of every second store, and else of the others; every night all of each. Before one
-#: is after the one before it: "none" and "whole" of every second one have nearly all of both.
-OF_OTHERS = ("half", "head last")
 
 
 def run(
@@ -216,19 +213,12 @@ def assert_readable(store: MessageStore, result: Any) -> None:
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_kill_at_any_store_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-    fast_path: Path,
-    chance: random.Random,
-    is_deep: bool,
-    name: str,
-    how: str,
+    monkeypatch: pytest.MonkeyPatch, fast_path: Path, chance: random.Random, name: str, how: str
 ) -> None:
     total = count_stores(monkeypatch, fast_path / "count", name)
     places = list(range(1, total + 1))
     if total > 60:
         places = sorted(chance.sample(places, 15))
-    if not is_deep:
-        places = places[how in OF_OTHERS :: 2]
     wrong = []
     for at in places:
         root = fast_path / f"{at}"
