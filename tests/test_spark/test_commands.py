@@ -403,6 +403,22 @@ def test_sql_opens_queues_in_tasks(
     assert sorted(map(tuple, found)) == sorted([*wanted, ("a\ufffd", 7, 0, 0)])
 
 
+def test_tasks_share_queues_whatever_comes_meanwhile(golden: Golden, tmp_path: Path) -> None:
+    """Tasks begin at different times, and a broker makes queues."""
+    from rmqctl.spark.report import sql
+    from rmqctl.spark.source.split import ReadSettings
+
+    root = golden_data.copy_tree(golden("basic"), tmp_path / "store")
+    with MessageStore(root) as opened:
+        wanted = sorted(where[:2] for where in opened.queues.directories())
+    settings = ReadSettings("queue", [str(root)], MessageStoreConfig())
+    found = list(sql._queue_rows(str(root), 0, 2, settings))
+    (root / "consumequeue/ 0/0").mkdir(parents=True)
+    found += sql._queue_rows(str(root), 1, 2, settings)
+    assert sorted(row[:2] for row in found if row.topic != " 0") == wanted
+    assert len(wanted) > 2
+
+
 def test_sql_rows_hold_every_type(
     spark: SparkSession, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,7 +173,7 @@ class MappedFile:
             piece = self.read_aside(low, size)
             # Behind a log's end that is all, and to see it takes a tenth of what to search it does.
             is_empty = piece.startswith(ZEROS) or ZEROS.startswith(piece)
-            if is_empty and needle[0]:
+            if is_empty and needle[:1] > b"\0":
                 continue
             at = piece.find(needle)
             while at >= 0:
@@ -293,8 +293,9 @@ class MappedFile:
     def touch(self, start: int, end: int) -> None:
         """Says that all of a range, which is reserved, will be stored into soon: its pages come at
         once, which takes less time than each by itself. Of less than a page nothing comes."""
-        first, last = start // PAGE * PAGE, min(-(-end // PAGE) * PAGE, self.size)
-        if isinstance(self.buffer, mmap.mmap) and end - start >= PAGE:
+        # A page that was stored into is there.
+        first, last = -(-start // PAGE) * PAGE, min(-(-end // PAGE) * PAGE, self.size)
+        if isinstance(self.buffer, mmap.mmap) and last - first >= PAGE:
             want_all(self.buffer, self.descriptor, first, last)
 
     def forget_behind(self, position: int, start: int = 0) -> None:

@@ -145,8 +145,12 @@ class CompiledAppender(BulkAppender):
         if stop != Stop.ROOM or needed > place.end:
             return False
         start = place.base + place.position
-        size = max(needed - place.position, _RESERVE)
-        reserved = reserve_room(place.mapped, start, min(size, place.end - place.position))
+        size = needed - place.position
+        ahead = min(max(size, _RESERVE), place.end - place.position)
+        # A disk that has not so much left may have enough.
+        reserved = reserve_room(place.mapped, start, ahead) or reserve_room(
+            place.mapped, start, size
+        )
         # Behind the last record there is a blank's place.
         place.reserved = max(min(reserved - place.base, place.end), place.position)
         return bool(reserved)

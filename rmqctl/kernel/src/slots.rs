@@ -162,7 +162,7 @@ impl Slots {
     /// Some of the slots, none beyond the last; None when none of them has an item.
     pub fn stored(&self, slots: Range<usize>) -> Option<Lent> {
         let lent = Lent { newest: Arc::clone(&self.newest), slots };
-        let is_used = lent.bytes().iter().any(|&byte| byte != 0);
+        let is_used = lent.bytes().chunks_exact(SLOT_BYTES).any(|slot| slot != [0; SLOT_BYTES]);
         is_used.then_some(lent)
     }
 

@@ -6,12 +6,13 @@ planned once over everything and then run over views of the columns that it name
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.errors import UsageError
@@ -135,7 +136,8 @@ def _queues(spark: SparkSession, stores: list[str], options: dict[str, str]) -> 
 
 
 def _local_queues(spark: SparkSession, stores: list[str], settings: ReadSettings) -> DataFrame:
-    """Those of stores in files: each task takes every n-th queue of one store."""
+    """Those of stores in files: each task takes those of one store whose names make its number,
+    whichever others come or go meanwhile."""
     from rmqctl.spark.mend.facts import arrow_batches, rows_of
 
     tasks = parallelism(spark)
@@ -159,7 +161,9 @@ def _queue_rows(root: str, first: int, step: int, settings: ReadSettings) -> Ite
     from rmqctl.spark.mend.facts import text_of
 
     with MessageStore(Path(root), settings.config) as store:
-        for where in islice(store.queues.directories(), first, None, step):
+        for where in store.queues.directories():
+            if crc32(os.fsencode(f"{where.topic}/{where.queue_id}")) % step != first:
+                continue
             queue = store.consume_queue(where.topic, where.queue_id)
             if queue is None:
                 continue
