@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from formats.constants import RMQ_SYS_SCHEDULE_TOPIC
 from rmqctl.engine.messagestore import WritableStore
+from rmqctl.engine.services.schedule import queue_id_of
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.errors import CannotWrite, RmqctlError
+from rmqctl.operations.change.schedule import Delivery as Deliver
+from rmqctl.operations.change.schedule import DeliveryRun, Skip
 from rmqctl.serve.broker import Append, Broker, Close, Event, Job, Persist, Send, Trouble
 from rmqctl.serve.events import Upkeep, Upkept
 from rmqctl.serve.ha.holding import Held, Holding
@@ -34,6 +39,9 @@ CONFIG = MessageStoreConfig(
     max_index_num=4,
     max_message_size=1024,
 )
+
+
+_STANDING = re.compile("level ([0-9]+) stands still at queue offset ([0-9]+)")
 
 
 class _Peer(End):
@@ -94,10 +102,14 @@ class Server(Machine):
         disk.on_synced.append(self._synced)
         #: Told of each store that was opened.
         self.on_start: list[Callable[[], None]] = []
+        #: Told of the place in the log of each delayed message at which delivery stands still.
+        self.on_standing: list[Callable[[int], None]] = []
+        self._standing: list[Skip] = []
 
     def begin(self) -> None:
         self.store = opened(self, self.config, partial(WritableStore, create=True))
         try:
+            self._pass_over()
             served = Served.of(
                 self.store,
                 broker_name="b",
@@ -119,6 +131,25 @@ class Server(Machine):
         self.after(50, self._save)
         if self.answers_first:
             self.after(100, self._flush_log)
+
+    def _stands(self, level: int, queue_offset: int) -> None:
+        """Delivery has met a message that is none: who runs it stops it, and passes over that."""
+        queue = self.store.consume_queue(RMQ_SYS_SCHEDULE_TOPIC, queue_id_of(level))
+        unit = None if queue is None else queue.unit(queue_offset)
+        assert unit is not None
+        for tell in self.on_standing:
+            tell(unit.physical_offset)
+        self._standing.append(Skip(level, queue_offset, queue_offset))
+        self.after(0, lambda: self.crash(power=False))
+
+    def _pass_over(self) -> None:
+        """``rmqctl schedule deliver --skip``."""
+        now = self.store.clock()
+        for skip in self._standing:
+            wanted = Deliver(now, now, levels=frozenset({skip.level}), skip=(skip,))
+            for _ in DeliveryRun(self.store, wanted).rows():
+                pass
+        self._standing = []
 
     def _synced(self, path: Path) -> None:
         ondisk.check(self.disk, path, self.config.mapped_file_size_consume_queue)
@@ -219,6 +250,8 @@ class Server(Machine):
                 self._works.append(event)
             elif isinstance(event, Trouble):
                 self.world.tell(f"server: {event.text}")
+                if standing := _STANDING.search(event.text):
+                    self._stands(*map(int, standing.groups()))
 
     def _look(self, job: Job) -> None:
         answer: Any

@@ -49,6 +49,7 @@ class Simulation:
             answers_first=self.answers_first,
         )
         self.server.on_power_loss.append(self._lost_power)
+        self.server.on_standing.append(self._stands)
         self.replica = Replica(self.world, roots[1], self.disks[1], self.server)
         self.machines: list[Machine] = [self.server]
         if self.has_slave:
@@ -152,6 +153,12 @@ class Simulation:
                 producer.forget(self.server.safe_to)
             for consumer in self.consumers:
                 consumer.forget(self.server.safe_to)
+
+    def _stands(self, physical_offset: int) -> None:
+        """A record that has lost its last sector with the power, as :data:`TORN` says, may be that
+        of a delayed message that goes nowhere; none that was acknowledged is."""
+        for producer in self.producers:
+            assert physical_offset not in producer.delayed.values()
 
     # --- what must be true ---------------------------------------------------------------
 
