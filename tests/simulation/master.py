@@ -41,7 +41,7 @@ CONFIG = MessageStoreConfig(
 )
 
 
-_STANDING = re.compile("level ([0-9]+) stands still at queue offset ([0-9]+)")
+_STANDING = re.compile("level ([0-9]+) stands still at queue offset ([0-9]+).* --skip")
 
 
 class _Peer(End):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ from formats.remotingcodes import CommandFlag, RequestCode, ResponseCode
 from rmqctl.engine.files import filequeue
 from rmqctl.engine.log import logwriter
 from rmqctl.engine.messagestore import MessageStore, WritableStore
+from rmqctl.engine.record.message import PutMessageResult
 from rmqctl.engine.record.record import Record
+from rmqctl.engine.record.status import PutMessageStatus
 from rmqctl.engine.services import schedule
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
 from rmqctl.engine.write import storeflusher
@@ -616,6 +620,26 @@ def test_a_disk_that_fails_is_told_once_and_tried_again(
         patch.setattr(WritableStore, "put_message", fails)
         dialogue.wait(3000)
         assert len(dialogue.troubles) == 1
+    dialogue.wait(1000)
+    assert [one.topic for one in stored(dialogue)].count("orders") == 1
+
+
+def test_nobody_is_told_to_pass_over_what_waits_for_the_disk(
+    delaying: tuple[Dialogue, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dialogue, clock = delaying
+    send(dialogue.client(), b"x", properties="DELAY\1" + "1\2")
+
+    def is_full(*arguments: Any, **named: Any) -> PutMessageResult:
+        reason = os.strerror(errno.ENOSPC)
+        return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, None, reason=reason)
+
+    clock.now += 1000
+    with monkeypatch.context() as patch:
+        patch.setattr(WritableStore, "put_message", is_full)
+        dialogue.wait(3000)
+        (told,) = dialogue.troubles
+        assert "No space left on device. It is tried again" in told and "--skip" not in told
     dialogue.wait(1000)
     assert [one.topic for one in stored(dialogue)].count("orders") == 1
 

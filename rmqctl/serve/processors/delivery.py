@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Messages of a level that are delivered before others have their turn, and producers theirs.
 _MOST_AT_ONCE = 256
+#: What becomes of a message that was not delivered: nothing is wrong with it, or something is.
+_AGAIN = "It is tried again until the store takes it"
+_SKIP = "`rmqctl schedule deliver --skip` passes over it"
 
 
 class Delivery:
@@ -70,22 +73,23 @@ class Delivery:
             found = schedule.message_of_unit(store, unit, self._encode)
             if isinstance(found, Undeliverable):
                 if not found.passes:
-                    self._stand(level, queue_offset, f"{found.reason}: {found.detail}", kept)
+                    self._stand(level, queue_offset, f"{found.reason}: {found.detail}", _SKIP, kept)
                     return
             else:
                 result = store.put_message(found[1], flush=False)
                 if result.stored is None:
-                    self._stand(level, queue_offset, _reason(result), kept)
+                    step = _AGAIN if result.status.is_of_store else _SKIP
+                    self._stand(level, queue_offset, _reason(result), step, kept)
                     return
                 kept.stored.append(result)
             self._table[level] = queue_offset + 1
 
-    def _stand(self, level: int, queue_offset: int, reason: str, kept: Upkept) -> None:
+    def _stand(self, level: int, queue_offset: int, reason: str, step: str, kept: Upkept) -> None:
         """A level goes no further than a message, which is told once."""
         text = f"level {level} stands still at queue offset {queue_offset}: {reason}"
         if self._standing.get(level) != text:
             self._standing[level] = text
-            kept.troubles.append(f"{text}. `rmqctl schedule deliver --skip` passes over it")
+            kept.troubles.append(f"{text}. {step}")
 
 
 def _reason(result: PutMessageResult) -> str:
