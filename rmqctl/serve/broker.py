@@ -177,33 +177,35 @@ class Broker:
             events.append(Trouble(f"request {command.code} of {request.channel.peer}: {error}"))
             remark = f"the store cannot answer: {type(error).__name__}"
             outcome = command.answer(ResponseCode.SYSTEM_ERROR, remark)
-        if isinstance(outcome, Call):
-            self._call(request, outcome, events)
-        elif isinstance(outcome, Later | Put):
-            work: Job | Append
-            if isinstance(outcome, Put):
-                work = Append(request, outcome)
-                if not self._sends.take(work):
-                    return self._take(request, lambda: busy(self.served, request), events, now)
-            else:
-                work = Job(request, *outcome)
-            connection = self._connections.get(request.channel.number)
-            if connection is not None:
-                connection.waiting.append(work)
-            else:
-                # Nobody waits for the answer, and what was begun is still to be ended.
-                events.append(work)
-        elif outcome is not None:
+        if isinstance(outcome, RemotingCommand):
             self._account(request, outcome, events, now)
             if not command.is_oneway:
                 events.append(Send(request.channel.number, encode_frame(outcome)))
+        elif isinstance(outcome, Later):
+            self._begin(Job(request, *outcome), events)
+        elif isinstance(outcome, Put):
+            work = Append(request, outcome)
+            if not self._sends.take(work):
+                return self._take(request, lambda: busy(self.served, request), events, now)
+            self._begin(work, events)
+        elif outcome is not None:
+            self._call(request, outcome, events)
+
+    def _begin(self, work: Job | Append, events: list[Event]) -> None:
+        """Has work wait until its connection may have more under way."""
+        connection = self._connections.get(work.request.channel.number)
+        if connection is not None:
+            connection.waiting.append(work)
+        else:
+            # Nobody waits for the answer, and what was begun is still to be ended.
+            events.append(work)
 
     def _account(
         self, request: Request, answer: RemotingCommand | None, events: list[Event], now: int
     ) -> None:
         """Counts what was answered. Codes that nobody knows are one: anybody may send any, and a
         client that was asked may answer any."""
-        command, code = request.command, None if answer is None else int(answer.code)
+        command, code = request.command, None if answer is None else answer.code
         asked = command.code if command.code in KNOWN else -1
         self.answers[asked, code if code is None or code in _ANSWERS else -1] += 1
         if self._tells_access:
@@ -387,9 +389,11 @@ class Broker:
     def _with_outgoing(self, events: list[Event]) -> list[Event]:
         """The events with what came up meanwhile: files that have to be there first, and requests
         to clients."""
-        events[:0] = [Persist(*file) for file in self.served.files]
-        self.served.files.clear()
-        outgoing = self.served.outgoing
-        events += [Send(channel.number, encode_frame(command)) for channel, command in outgoing]
-        self.served.outgoing.clear()
+        files, outgoing = self.served.files, self.served.outgoing
+        if files:
+            events[:0] = [Persist(*file) for file in files]
+            files.clear()
+        if outgoing:
+            events += [Send(channel.number, encode_frame(command)) for channel, command in outgoing]
+            outgoing.clear()
         return events

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from rmqctl.serve.events import Append, Event, Job, Reading
 from rmqctl.serve.state.clients import Channel
@@ -45,18 +44,23 @@ class Connection:
             return "a frame takes too long"
         return None
 
-    def next_events(self) -> Iterator[Event]:
+    def next_events(self) -> list[Event]:
         """The jobs that can begin now, and whether to read on."""
+        if not self.waiting and self.takes_answers and self.is_read:
+            # As most of the time.
+            return []
+        events: list[Event] = []
         while self.waiting and self.takes_answers:
             is_append = isinstance(self.waiting[0], Append)
             if self.jobs >= (MAX_APPENDS if is_append else MAX_JOBS):
                 break
             self.jobs += 1
-            yield self.waiting.popleft()
+            events.append(self.waiting.popleft())
         goes_on = self.takes_answers and not self.waiting
         if goes_on is not self.is_read:
             self.is_read = goes_on
-            yield Reading(self.channel.number, goes_on)
+            events.append(Reading(self.channel.number, goes_on))
+        return events
 
 
 class SendsUnderWay:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from rmqctl.serve.events import Job
 
@@ -15,12 +17,16 @@ _READERS = 4
 #: have the event loop take the next ones. The first that is not has others wait once.
 QUICK_SECONDS = 0.001
 QUICK_ONES = 16
+#: After so many the event loop sees to the sockets, whoever else waits for a look: as many as one
+#: connection may have under way.
+AT_ONCE = 16
 
 
 class Readers:
     """Looks at the store beside the event loop. Of what is in memory a brief one, which a pull is,
     takes less time than to hand it over to a thread: the loop takes those itself as long as they
-    are quick. A disk that has to be asked shows at once, and then threads do."""
+    are quick, at once, without another turn. A disk that has to be asked shows at once, and then
+    threads do."""
 
     def __init__(
         self,
@@ -34,15 +40,34 @@ class Readers:
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(_READERS, "rmqctl-reader")
         self._under_way = self._quick_ones = 0
+        #: What the event loop itself looks at, and whether it is at it, or will be.
+        self._brief: deque[Job] = deque()
+        self._is_looking = False
 
-    def take(self, job: Job) -> None:
-        self._under_way += 1
-        if job.is_brief and self._quick_ones >= QUICK_ONES:
-            # Not at once: who has sent many would have them done one within the other.
-            self._loop.call_soon(self._look, job)
-            return
-        future = self._loop.run_in_executor(self._pool, self._timed, job)
-        future.add_done_callback(lambda ended: self._looked(job, ended))
+    def take(self, *jobs: Job) -> None:
+        """Some looks, of which quick ones are done before this returns, unless they are many."""
+        self._under_way += len(jobs)
+        for job in jobs:
+            if job.is_brief and self._quick_ones >= QUICK_ONES:
+                self._brief.append(job)
+                continue
+            future = self._loop.run_in_executor(self._pool, self._timed, job)
+            future.add_done_callback(partial(self._looked, job))
+        # Who has sent many would have them done one within the other, else.
+        if self._brief and not self._is_looking:
+            self._is_looking = True
+            self._look()
+
+    def _look(self) -> None:
+        """Takes the brief looks that wait, but not all of many at once."""
+        try:
+            for _ in range(min(len(self._brief), AT_ONCE)):
+                job = self._brief.popleft()
+                self._tell(job, *self._timed(job))
+        finally:
+            self._is_looking = bool(self._brief)
+            if self._is_looking:
+                self._loop.call_soon(self._look)
 
     async def drain(self, seconds: float) -> None:
         """Returns when nothing is under way, or so many seconds are over."""
@@ -63,9 +88,6 @@ class Readers:
         except Exception as error:  # Told, or a bug: where the answer is given.
             result = error
         return result, self._clock() - begin
-
-    def _look(self, job: Job) -> None:
-        self._tell(job, *self._timed(job))
 
     def _looked(self, job: Job, future: asyncio.Future[tuple[object, float]]) -> None:
         if future.cancelled():

@@ -251,17 +251,23 @@ class Server:
         self.do(events)
 
     def do(self, events: list[Event]) -> None:
+        jobs: list[Job] = []
         for event in events:
-            if isinstance(event, Trouble):
-                self.trouble(event.text)
-            elif isinstance(event, Job):
-                self._readers.take(event)
-            elif isinstance(event, Append | Persist | Upkeep):
+            if isinstance(event, Job):
+                jobs.append(event)
+            elif isinstance(event, (Send, Close, Reading)):
+                peer = self._peers.get(event.channel)
+                if peer is not None:
+                    peer.do(event)
+            elif isinstance(event, (Append, Persist, Upkeep)):
                 self._writer.put(event)
             elif isinstance(event, Accessed):
                 self.accessed(event)
-            elif (peer := self._peers.get(event.channel)) is not None:
-                peer.do(event)
+            else:
+                self.trouble(event.text)
+        if jobs:
+            # When all else is done: some are over at once, and what they give comes after these.
+            self._readers.take(*jobs)
 
     def written(self, work: Work, answer: object) -> None:
         """What became of something that was to be written."""

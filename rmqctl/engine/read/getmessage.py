@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 from formats.constants import INT_MIN
@@ -59,8 +60,10 @@ class GetMessageResult:
     passed_over: int = 0
 
 
+@cache
 def total_physical_memory_size() -> int:
-    """Bytes of memory of this machine (``StoreUtil#getTotalPhysicalMemorySize``)."""
+    """Bytes of memory of this machine; asked for once, as a broker does
+    (``StoreUtil.TOTAL_PHYSICAL_MEMORY_SIZE``)."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from formats.constants import MESSAGE_MAGIC_CODE
@@ -75,13 +76,53 @@ class _Refused(Exception):
         self.code = code
 
 
+#: Fields that each pull of a queue by a consumer has alike.
+_HEAD_FIELDS = (
+    "consumerGroup",
+    "sysFlag",
+    "topic",
+    "queueId",
+    "maxMsgNums",
+    "suspendTimeoutMillis",
+)
+#: Heads that are kept: names and numbers of at most some hundred characters each.
+_MAX_HEADS = 4096
+
+
+class _Head(NamedTuple):
+    """What a consumer says anew in each pull of a queue, and what comes of it."""
+
+    group: str
+    flags: int
+    topic: str
+    queue_id: int
+    max_msg_nums: int
+    suspends_for: int
+
+
+@lru_cache(_MAX_HEADS)
+def _head(texts: tuple[str | None, ...]) -> _Head:
+    """The values of :data:`_HEAD_FIELDS`. To read them, and check the names, takes longer than
+    everything else that a pull says: of what was sound it is not done again.
+
+    :raises BadRequest: one is missing, or none of its type.
+    """
+    fields = Fields(
+        {name: text for name, text in zip(_HEAD_FIELDS, texts, strict=True) if text is not None}
+    )
+    group, flags = fields.name("consumerGroup"), fields.int32("sysFlag")
+    topic, queue_id = fields.name("topic"), fields.int32("queueId")
+    most, suspension = fields.int32("maxMsgNums"), fields.int64("suspendTimeoutMillis")
+    waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
+    return _Head(group, flags, topic, queue_id, most, waits)
+
+
 def pull_message(served: Served, request: Request) -> Outcome:
     """``processRequest``. A pull that a check refuses commits no offset."""
     fields = request.fields
-    group, flags = fields.name("consumerGroup"), fields.int32("sysFlag")
-    topic, queue_id = fields.name("topic"), fields.int32("queueId")
-    offset, most = fields.int64("queueOffset"), fields.int32("maxMsgNums")
-    suspension, committed = fields.int64("suspendTimeoutMillis"), fields.int64("commitOffset")
+    head = _head(tuple(map(request.command.ext_fields.get, _HEAD_FIELDS)))
+    group, flags, topic, queue_id, most, waits = head
+    offset, committed = fields.int64("queueOffset"), fields.int64("commitOffset")
     try:
         _check_place(served, group, topic, queue_id)
         if flags & _SUBSCRIPTION:
@@ -93,7 +134,6 @@ def pull_message(served: Served, request: Request) -> Outcome:
         return request.command.answer(refused.code, str(refused))
     if flags & _COMMIT_OFFSET and committed >= 0:
         served.offsets.commit(topic, group, queue_id, committed)
-    waits = min(max(suspension, 0), _LONGEST_SUSPENSION) if flags & _SUSPEND else 0
     asked = Pull(request, group, topic, queue_id, offset, most, message_filter, waits)
     return _ask(served, asked, waits)
 
@@ -109,6 +149,8 @@ def _ask(served: Served, asked: Pull, waits: int) -> Later:
 
     def answer(found: Pulled, now: int) -> Outcome:
         served.statistics.count_pull(asked.group, asked.topic, found.messages, len(found.body))
+        if found.status is GetMessageStatus.FOUND:
+            return _answer(asked.request.command, ResponseCode.SUCCESS, found)
         code = _CODES.get(found.status)
         if code is None:
             # A queue that is not there, or has nothing.
@@ -215,10 +257,10 @@ def _answer(command: RemotingCommand, code: ResponseCode, found: Pulled) -> Remo
     if found.problem:
         return command.answer(ResponseCode.SYSTEM_ERROR, found.problem)
     fields = {
-        "maxOffset": found.max_offset,
-        "minOffset": found.min_offset,
-        "nextBeginOffset": found.next_begin_offset,
-        "suggestWhichBrokerId": 0,
+        "maxOffset": str(found.max_offset),
+        "minOffset": str(found.min_offset),
+        "nextBeginOffset": str(found.next_begin_offset),
+        "suggestWhichBrokerId": "0",
     }
     return command.answer(code, found.status.value, fields, found.body)
 

@@ -48,11 +48,16 @@ class RemotingCommand(NamedTuple):
         """The answer to this request, with a header of the same form. Values of ``ext_fields`` are
         written as Java writes them."""
         return RemotingCommand(
-            code,
+            int(code),
             self.opaque,
-            CommandFlag.RESPONSE,
+            _RESPONSE,
             remark=remark,
-            ext_fields={name: java_text(value) for name, value in (ext_fields or {}).items()},
+            ext_fields={
+                name: value if type(value) is str else java_text(value)
+                for name, value in ext_fields.items()
+            }
+            if ext_fields
+            else _NO_FIELDS,
             body=body,
             serialize_type=self.serialize_type,
         )

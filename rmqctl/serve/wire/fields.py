@@ -14,8 +14,8 @@ from formats.constants import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
 #: What ``Long.parseLong`` takes, with a bound on the digits: Python refuses to read thousands.
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
-#: Digits of a number that every type has are fewer.
-_SHORT = 10
+#: Digits of numbers without a sign that the type has all of are fewer.
+_INT_DIGITS, _LONG_DIGITS = 10, 19
 #: ``Validators``: what topics and groups of clients are made of, and how long they are.
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
 
@@ -51,9 +51,15 @@ class Fields:
         return checked_name(name, value) if value else None
 
     def int32(self, name: str) -> int:
+        text = self._values.get(name)
+        if text is not None and len(text) < _INT_DIGITS and text.isdecimal() and text.isascii():
+            return int(text)
         return self._whole(name, INT_MIN, INT_MAX)
 
     def int64(self, name: str) -> int:
+        text = self._values.get(name)
+        if text is not None and len(text) < _LONG_DIGITS and text.isdecimal() and text.isascii():
+            return int(text)
         return self._whole(name, LONG_MIN, LONG_MAX)
 
     def boolean(self, name: str) -> bool:
@@ -62,9 +68,6 @@ class Fields:
 
     def _whole(self, name: str, low: int, high: int) -> int:
         text = self.text(name)
-        if len(text) < _SHORT and text.isdecimal() and text.isascii():
-            # Of any type, without a sign.
-            return int(text)
         value = int(text) if _WHOLE.fullmatch(text) else None
         if value is None or not low <= value <= high:
             raise BadRequest(f"the field {name} is no whole number of Java: {text[:40]!r}")

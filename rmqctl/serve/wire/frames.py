@@ -15,6 +15,7 @@ from rmqctl.serve.wire.command import RemotingCommand
 from rmqctl.serve.wire.header import FrameError, decode_header, encode_header
 
 PREFIX = Struct(layouts.REMOTING_FRAME.format)
+_PREFIX_SIZE = PREFIX.size
 #: Of the length, which does not count itself.
 _LENGTH_SIZE = layouts.REMOTING_FRAME.fields[0].size
 _HEADER_BITS = 24
@@ -52,14 +53,13 @@ class FrameReader:
         """
         if self._failure is not None:
             raise FrameError(self._failure)
-        self._buffer += data
         try:
-            while (end := self._end_of_frame()) is not None:
-                if end == len(data) == len(self._buffer):
-                    # One frame, which most bytes that come are.
-                    self._buffer.clear()
-                    yield decode_frame(data)
-                    return
+            if not self._buffer and self._end_of_frame(data) == len(data):
+                # One frame, which most bytes that come are.
+                yield decode_frame(data)
+                return
+            self._buffer += data
+            while (end := self._end_of_frame(self._buffer)) is not None:
                 frame = bytes(memoryview(self._buffer)[:end])
                 del self._buffer[:end]
                 yield decode_frame(frame)
@@ -72,36 +72,36 @@ class FrameReader:
         self._failure = reason
         self._buffer.clear()
 
-    def _end_of_frame(self) -> int | None:
+    def _end_of_frame(self, data: bytes | bytearray) -> int | None:
         """Where the first frame ends, when all of it is here. What its first eight bytes say is
         judged as soon as they are: nobody waits for 16 MiB that cannot be a frame."""
-        if len(self._buffer) < PREFIX.size:
+        if len(data) < _PREFIX_SIZE:
             return None
-        length, word = PREFIX.unpack_from(self._buffer)
+        length, word = PREFIX.unpack_from(data)
         end = length + _LENGTH_SIZE
-        if self._buffer[0] == _TLS_HANDSHAKE:
+        if data[0] == _TLS_HANDSHAKE:
             raise FrameError("it speaks TLS, which is not served")
-        if not PREFIX.size <= end <= self._max_length:
+        if not _PREFIX_SIZE <= end <= self._max_length:
             raise FrameError(f"a frame of {end} bytes, of which at most {self._max_length} may be")
         header_length = word & _HEADER_MASK
-        if header_length > min(end - PREFIX.size, MAX_HEADER_LENGTH):
+        if header_length > end - _PREFIX_SIZE or header_length > MAX_HEADER_LENGTH:
             raise FrameError(f"a header of {header_length} bytes in a frame of {end}")
         if word >> _HEADER_BITS not in _SERIALIZE_TYPES:
             raise FrameError(f"there is no header of type {word >> _HEADER_BITS}")
-        return end if len(self._buffer) >= end else None
+        return end if len(data) >= end else None
 
 
 def decode_frame(frame: bytes) -> RemotingCommand:
     """The command of one whole frame, whose prefix is sound. :raises FrameError: its header is
     not."""
     _, word = PREFIX.unpack_from(frame)
-    body_at = PREFIX.size + (word & _HEADER_MASK)
-    return decode_header(word >> _HEADER_BITS, frame[PREFIX.size : body_at], frame[body_at:])
+    body_at = _PREFIX_SIZE + (word & _HEADER_MASK)
+    return decode_header(word >> _HEADER_BITS, frame[_PREFIX_SIZE:body_at], frame[body_at:])
 
 
 def encode_frame(command: RemotingCommand) -> bytes:
     """The bytes of a command."""
     header = encode_header(command)
     word = command.serialize_type << _HEADER_BITS | len(header)
-    length = PREFIX.size - _LENGTH_SIZE + len(header) + len(command.body)
+    length = _PREFIX_SIZE - _LENGTH_SIZE + len(header) + len(command.body)
     return b"".join((PREFIX.pack(length, word), header, command.body))
