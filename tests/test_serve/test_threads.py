@@ -24,6 +24,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.seconds = self.now = 0.0
+        self.reads = 0
         self.writes: list[tuple[str, list[Any]]] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -123,9 +124,12 @@ def test_files_and_what_comes_behind_them_are_the_threads(tmp_path: Path, disk: 
 # --- readers ---------------------------------------------------------------------------------
 
 
-def look(disk: Disk, seconds: float, *, is_brief: bool = True, fails: bool = False) -> Job:
+def look(
+    disk: Disk, seconds: float, *, is_brief: bool = True, fails: bool = False, reads: int = 0
+) -> Job:
     def work() -> str:
         disk.now += seconds
+        disk.reads += reads
         if fails:
             raise OSError("the disk")
         return threading.current_thread().name.partition("_")[0]
@@ -138,7 +142,9 @@ def looked(disk: Disk, *jobs: Job) -> list[Any]:
     told: list[Any] = []
 
     async def run() -> None:
-        one = readers.Readers(lambda job, result: told.append(result), lambda: disk.now)
+        one = readers.Readers(
+            lambda job, result: told.append(result), lambda: disk.now, lambda: disk.reads
+        )
         for job in jobs:
             one.take(job)
             await one.drain(60)
@@ -158,6 +164,55 @@ def test_the_loop_looks_when_looks_are_quick() -> None:
     threads = ["rmqctl-reader"] * len(first)
     assert told[:-3] == [*threads, "MainThread", "rmqctl-reader", "MainThread"]
     assert isinstance(told[-3], OSError) and told[-2:] == ["MainThread", "rmqctl-reader"]
+
+
+def test_a_look_that_waits_for_a_processor_is_spared_and_one_that_waits_for_a_disk_is_not() -> None:
+    disk = Disk()
+    quick, slow, reading = look(disk, 0), look(disk, 1), look(disk, 1, reads=1)
+    many = [quick] * 2 * readers.QUICK_ONES
+    # One is, and the next one only when as many as before were quick.
+    told = looked(disk, *many, slow, quick, slow, quick)
+    assert told[-5:] == [*["MainThread"] * 4, "rmqctl-reader"]
+    told = looked(disk, *many, slow, *many, slow, quick)
+    assert set(told[readers.QUICK_ONES :]) == {"MainThread"}
+    assert looked(disk, *many, reading, quick)[-2:] == ["MainThread", "rmqctl-reader"]
+
+
+def test_what_threads_wait_for_that_is_no_disk_says_nothing() -> None:
+    disk = Disk()
+    quick, slow, reading = look(disk, 0), look(disk, 1), look(disk, 1, reads=1)
+    half = [quick] * (readers.QUICK_ONES // 2)
+    assert looked(disk, *half, slow, *half, quick)[-1] == "MainThread"
+    assert looked(disk, *half, reading, *half, quick)[-1] == "rmqctl-reader"
+
+
+def test_of_many_looks_some_are_taken_before_the_sockets_are_asked() -> None:
+    """And none by the event loop behind one that the disk was asked for."""
+    disk = Disk()
+    first = [look(disk, 0)] * readers.QUICK_ONES
+    many = [look(disk, 0)] * (2 * readers.AT_ONCE + 1)
+    told: list[Any] = []
+
+    async def run() -> None:
+        one = readers.Readers(
+            lambda job, result: told.append(result), lambda: disk.now, lambda: disk.reads
+        )
+        for job in first:
+            one.take(job)
+            await one.drain(60)
+        del told[:]
+        one.take(*many)
+        assert len(told) == readers.AT_ONCE
+        await one.drain(60)
+        assert told == ["MainThread"] * len(many)
+        del told[:]
+        one.take(look(disk, 1, reads=1), *many)
+        assert told == ["MainThread"]
+        await one.drain(60)
+        assert told == ["MainThread", *["rmqctl-reader"] * len(many)]
+        one.end()
+
+    asyncio.run(run())
 
 
 def test_looks_of_one_peer_are_not_taken_one_within_the_other() -> None:
