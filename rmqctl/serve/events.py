@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rmqctl.serve.processors.put import Put, Upkept
 from rmqctl.serve.processors.request import Outcome, Request
@@ -21,6 +22,7 @@ __all__ = [
     "Trouble",
     "Upkeep",
     "Upkept",
+    "joined",
 ]
 
 if TYPE_CHECKING:
@@ -103,3 +105,31 @@ class Upkeep(NamedTuple):
 
 
 Event = Send | Close | Job | Append | Persist | Upkeep | Reading | Trouble | Accessed
+
+#: Bytes of answers that are sent together; a longer one goes alone.
+_MOST_JOINED = 64 << 10
+
+
+def joined(events: list[Event]) -> list[Event]:
+    """The events, in which answers for one connection that follow each other are one, unless they
+    are long: a peer that has asked much at once is woken once, and takes them together."""
+    found: list[Event] = []
+    for channel, run in groupby(events, _told):
+        if channel is None:
+            found += run
+            continue
+        pieces: list[bytes] = []
+        size = 0
+        for event in cast("Iterator[Send]", run):
+            if pieces and size + len(event.data) > _MOST_JOINED:
+                found.append(Send(channel, b"".join(pieces)))
+                pieces, size = [], 0
+            pieces.append(event.data)
+            size += len(event.data)
+        found.append(Send(channel, b"".join(pieces)))
+    return found
+
+
+def _told(event: Event) -> int | None:
+    """The connection that gets bytes; None: it is another event."""
+    return event.channel if isinstance(event, Send) else None

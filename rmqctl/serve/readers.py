@@ -45,11 +45,11 @@ class Readers:
 
     def __init__(
         self,
-        done: Callable[[Job, object], None],
+        done: Callable[[list[tuple[Job, object]]], None],
         clock: Callable[[], float] = time.perf_counter,
         reads: Callable[[], int] = disk_reads,
     ) -> None:
-        """:param done: is told what a look gave, or has raised, where the event loop runs.
+        """:param done: is told what some looks gave, or have raised, where the event loop runs.
         :param clock: seconds, by which a look is quick or not.
         :param reads: what the thread that asks has had a disk read so far."""
         self._done = done
@@ -83,15 +83,17 @@ class Readers:
     def _look(self) -> None:
         """Takes the brief looks that wait, but not all of many at once, and none behind one that
         has asked the disk."""
+        looked: list[tuple[Job, object]] = []
+        for _ in range(min(len(self._brief), AT_ONCE)):
+            job = self._brief.popleft()
+            if self._quick_ones < QUICK_ONES:
+                self._hand_over(job)
+                continue
+            result, is_quick = self._timed(job)
+            self._judge(is_quick or self._is_spared())
+            looked.append((job, result))
         try:
-            for _ in range(min(len(self._brief), AT_ONCE)):
-                job = self._brief.popleft()
-                if self._quick_ones < QUICK_ONES:
-                    self._hand_over(job)
-                    continue
-                result, is_quick = self._timed(job)
-                self._judge(is_quick or self._is_spared())
-                self._tell(job, result)
+            self._tell(looked)
         finally:
             self._is_looking = bool(self._brief)
             if self._is_looking:
@@ -118,7 +120,7 @@ class Readers:
         return result, self._clock() - begin < QUICK_SECONDS
 
     def _timed_beside(self, job: Job) -> tuple[object, bool | None]:
-        """:meth:`_timed` for a thread of the pool; None: it was not quick, and no disk was asked."""
+        """:meth:`_timed` for a thread of the pool; None: not quick, though no disk was asked."""
         before = self._reads()
         result, is_quick = self._timed(job)
         return result, is_quick or (None if self._reads() == before else False)
@@ -130,7 +132,7 @@ class Readers:
         result, is_quick = future.result()
         if job.is_brief and is_quick is not None:
             self._judge(is_quick)
-        self._tell(job, result)
+        self._tell([(job, result)])
 
     def _judge(self, is_quick: bool) -> None:
         self._quick_ones = min(self._quick_ones + 1, _MOST_QUICK_ONES) if is_quick else 0
@@ -143,6 +145,6 @@ class Readers:
         self._quick_ones = QUICK_ONES
         return True
 
-    def _tell(self, job: Job, result: object) -> None:
-        self._under_way -= 1
-        self._done(job, result)
+    def _tell(self, looked: list[tuple[Job, object]]) -> None:
+        self._under_way -= len(looked)
+        self._done(looked)

@@ -13,6 +13,7 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from rmqctl.serve.broker import Broker
@@ -26,9 +27,9 @@ from rmqctl.serve.events import (
     Persist,
     Reading,
     Send,
-    Trouble,
     Upkeep,
     Upkept,
+    joined,
 )
 from rmqctl.serve.readers import Readers
 from rmqctl.serve.tls import Handshakes
@@ -235,24 +236,27 @@ class Server:
         """What a peer has sent. Nothing is begun any more once the server stops: those who go on
         sending would keep it from its end."""
         if not self._stopped.is_set():
-            self.take(number, lambda: self.broker.received(number, data, now()))
+            self.take(number, partial(self.broker.received, number, data, now()))
 
     def take(self, number: int, ask: Callable[[], list[Event]]) -> None:
-        """Does what the broker says to something of one connection. A bug ends that connection, is
-        told, and harms no other."""
+        """Does what the broker says to something of one connection."""
+        self.do(self._events(number, ask))
+
+    def _events(self, number: int, ask: Callable[[], list[Event]]) -> list[Event]:
+        """What the broker says to something of one connection. A bug ends that connection, is told,
+        and harms no other."""
         try:
-            events = ask()
+            return ask()
         except Exception as error:
             self.trouble(f"a bug in rmqctl: {type(error).__name__}: {error}")
             peer = self._peers.get(number)
             if peer is not None:
                 peer.cut()
-            return
-        self.do(events)
+            return []
 
     def do(self, events: list[Event]) -> None:
         jobs: list[Job] = []
-        for event in events:
+        for event in joined(events) if len(events) > 1 else events:
             if isinstance(event, Job):
                 jobs.append(event)
             elif isinstance(event, (Send, Close, Reading)):
@@ -292,9 +296,13 @@ class Server:
             self._unwritten[name] = text
             self.trouble(text)
 
-    def _looked(self, job: Job, result: object) -> None:
-        number = job.request.channel.number
-        self.take(number, lambda: self.broker.finished(job, result, now()))
+    def _looked(self, looked: list[tuple[Job, object]]) -> None:
+        events: list[Event] = []
+        for job, result in looked:
+            events += self._events(
+                job.request.channel.number, partial(self.broker.finished, job, result, now())
+            )
+        self.do(events)
 
 
 class _Peer(asyncio.Protocol):

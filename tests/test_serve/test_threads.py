@@ -143,7 +143,9 @@ def looked(disk: Disk, *jobs: Job) -> list[Any]:
 
     async def run() -> None:
         one = readers.Readers(
-            lambda job, result: told.append(result), lambda: disk.now, lambda: disk.reads
+            lambda looked: told.extend(result for _, result in looked),
+            lambda: disk.now,
+            lambda: disk.reads,
         )
         for job in jobs:
             one.take(job)
@@ -195,7 +197,9 @@ def test_of_many_looks_some_are_taken_before_the_sockets_are_asked() -> None:
 
     async def run() -> None:
         one = readers.Readers(
-            lambda job, result: told.append(result), lambda: disk.now, lambda: disk.reads
+            lambda looked: told.extend(result for _, result in looked),
+            lambda: disk.now,
+            lambda: disk.reads,
         )
         for job in first:
             one.take(job)
@@ -222,9 +226,10 @@ def test_looks_of_one_peer_are_not_taken_one_within_the_other() -> None:
     left = iter(range(count))
 
     async def run() -> None:
-        def told(job: Job, result: object) -> None:
-            if next(left, None) is not None:
-                one.take(job)
+        def told(looked: list[tuple[Job, object]]) -> None:
+            for job, _ in looked:
+                if next(left, None) is not None:
+                    one.take(job)
 
         one = readers.Readers(told, lambda: disk.now)
         one.take(look(disk, 0))

@@ -158,11 +158,14 @@ class MappedFileQueue:
     def find(self, offset: int) -> MappedFile | None:
         """The file that holds ``offset`` (``MappedFileQueue#findMappedFileByOffset``)."""
         entries = self.entries
-        number = self._index_in(entries, offset)
+        # As _index_in does: every pull asks twice.
+        number = bisect_right(self._offsets, offset) - 1
         if number < 0:
             return None
-        entry = entries[number]
-        return self._open.get(entry.file_from_offset) or self._opened(entry)
+        first, _, size = entry = entries[number]
+        if offset >= first + size:
+            return None
+        return self._open.get(first) or self._opened(entry)
 
     def _opened(self, entry: FileEntry) -> MappedFile:
         return self._open.get(entry.file_from_offset, lambda: self._map(entry))

@@ -231,7 +231,8 @@ class ConsumeQueue:
         if mapped is None:
             return b""
         count = min(count, self.units_from(start, mapped))
-        return mapped.read(start * UNIT_SIZE - mapped.file_from_offset, count * UNIT_SIZE)
+        position = start * UNIT_SIZE - mapped.file_from_offset
+        return mapped.read_aside(position, count * UNIT_SIZE) if count > 0 else b""
 
     def close(self) -> None:
         self.files.close()

@@ -89,11 +89,8 @@ class TransferLimits:
             config.max_transfer_bytes_on_message_in_disk,
             config.max_transfer_count_on_message_in_disk,
         )
-
-    @property
-    def units(self) -> int:
-        """How many units one answer looks at."""
-        return max(_SCANNED_BYTES, self.max_msg_nums * UNIT_SIZE) // UNIT_SIZE
+        #: How many units one answer looks at.
+        self.units = max(_SCANNED_BYTES, max_msg_nums * UNIT_SIZE) // UNIT_SIZE
 
     def told(self, log_end: int) -> tuple[int, int, int, tuple[int, int], tuple[int, int], int]:
         """These limits, and where the log ends, as the kernel takes them."""
@@ -214,8 +211,10 @@ def held_units(
     if log.compiled is None or min(counts) < 1:
         return None
     end = min(end, offset + limits.units)
-    # With one more any answer is full.
-    most = end - offset if is_filtered else min(end - offset, max(counts) + 1)
+    most = end - offset
+    if not is_filtered:
+        # With one more any answer is full.
+        most = min(most, max(counts) + 1)
     units = queue.stored(offset, most)
     if len(units) < UNIT_SIZE:
         return None

@@ -158,8 +158,9 @@ class Statistics:
             return
         self.found.total += 1
         self.transferred.total += messages
-        self._add(GROUP_GET_NUMS, f"{topic}@{group}", messages)
-        self._add(GROUP_GET_SIZE, f"{topic}@{group}", size)
+        key = f"{topic}@{group}"
+        self._add(GROUP_GET_NUMS, key, messages)
+        self._add(GROUP_GET_SIZE, key, size)
         self._add(BROKER_GET_NUMS, self._cluster, messages)
 
     def _add(self, name: str, key: str, value: int) -> None:
@@ -168,7 +169,8 @@ class Statistics:
             if len(self._items) >= MAX_ITEMS:
                 return
             item = self._items[name, key] = StatsItem()
-        item.add(value)
+        item.value += value
+        item.times += 1
 
     def find(self, name: str, key: str) -> StatsItem | None:
         return self._items.get((name, key))

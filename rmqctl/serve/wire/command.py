@@ -13,6 +13,7 @@ _RESPONSE, _ONEWAY = int(CommandFlag.RESPONSE), int(CommandFlag.ONEWAY)
 
 
 _NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+_LANGUAGE = "JAVA"
 
 
 class RemotingCommand(NamedTuple):
@@ -23,7 +24,7 @@ class RemotingCommand(NamedTuple):
     code: int
     opaque: int = 0
     flag: int = 0
-    language: str = "JAVA"
+    language: str = _LANGUAGE
     version: int = VERSION_4_9_3
     remark: str | None = None
     ext_fields: Mapping[str, str] = _NO_FIELDS
@@ -47,19 +48,23 @@ class RemotingCommand(NamedTuple):
     ) -> RemotingCommand:
         """The answer to this request, with a header of the same form. Values of ``ext_fields`` are
         written as Java writes them."""
+        fields = _NO_FIELDS
+        if ext_fields:
+            fields = {
+                name: value if type(value) is str else java_text(value)
+                for name, value in ext_fields.items()
+            }
+        # By place: each answer comes here, and names cost as much again.
         return RemotingCommand(
             int(code),
             self.opaque,
             _RESPONSE,
-            remark=remark,
-            ext_fields={
-                name: value if type(value) is str else java_text(value)
-                for name, value in ext_fields.items()
-            }
-            if ext_fields
-            else _NO_FIELDS,
-            body=body,
-            serialize_type=self.serialize_type,
+            _LANGUAGE,
+            VERSION_4_9_3,
+            remark,
+            fields,
+            body,
+            self.serialize_type,
         )
 
 
