@@ -40,7 +40,6 @@ from rmqctl.serve.processors.request import (
     Later,
     NoAnswer,
     Outcome,
-    Processor,
     Request,
     Served,
 )
@@ -154,10 +153,8 @@ class Broker:
     def _process(self, request: Request) -> Outcome:
         accounts = self.served.accounts
         refused = refusal(accounts, request) if accounts is not None else None
-        return refused or self._processor(request)(self.served, request)
-
-    def _processor(self, request: Request) -> Processor:
-        return processor_of(request.command.code, writes=self.served.store.writable)
+        processor = processor_of(request.command.code, writes=self.served.store.writable)
+        return refused or processor(self.served, request)
 
     def _take(
         self, request: Request, ask: Callable[[], Outcome], events: list[Event], now: int
@@ -192,13 +189,13 @@ class Broker:
             self._call(request, outcome, events)
 
     def _begin(self, work: Job | Append, events: list[Event]) -> None:
-        """Has work wait until its connection may have more under way."""
+        """Begins work, or has it wait until its connection may have more under way."""
         connection = self._connections.get(work.request.channel.number)
-        if connection is not None:
-            connection.waiting.append(work)
-        else:
-            # Nobody waits for the answer, and what was begun is still to be ended.
+        if connection is None or connection.begins(work):
+            # Without one nobody waits for the answer, and what was begun is still to be ended.
             events.append(work)
+        else:
+            connection.waiting.append(work)
 
     def _account(
         self, request: Request, answer: RemotingCommand | None, events: list[Event], now: int

@@ -44,6 +44,14 @@ class Connection:
             return "a frame takes too long"
         return None
 
+    def begins(self, work: Job | Append) -> bool:
+        """Whether work can begin now, which counts it; else it has to wait."""
+        most = MAX_APPENDS if isinstance(work, Append) else MAX_JOBS
+        if self.waiting or not self.takes_answers or self.jobs >= most:
+            return False
+        self.jobs += 1
+        return True
+
     def next_events(self) -> list[Event]:
         """The jobs that can begin now, and whether to read on."""
         if not self.waiting and self.takes_answers and self.is_read:

@@ -85,7 +85,8 @@ _HEAD_FIELDS = (
     "maxMsgNums",
     "suspendTimeoutMillis",
 )
-#: Heads that are kept: names and numbers of at most some hundred characters each.
+#: Heads that are kept. Each has two names and four numbers, which are kept only when they are that:
+#: at most 127 characters, and 21. A field that anybody may fill at will has no place in it.
 _MAX_HEADS = 4096
 
 

@@ -43,6 +43,9 @@ class CodeFilter:
         return True
 
 
+_ALL_CODES = CodeFilter(None)
+
+
 class Subscription(NamedTuple):
     """One topic of a group. ``codes`` are those of its tags; None: all messages."""
 
@@ -73,7 +76,7 @@ class Subscription(NamedTuple):
     def message_filter(self) -> MessageFilter:
         """:raises FilterSyntaxError: the SQL92 expression is none."""
         if self.is_by_tags:
-            return CodeFilter(self.codes)
+            return CodeFilter(self.codes) if self.codes is not None else _ALL_CODES
         if self.expression_type != SQL92:
             raise FilterSyntaxError(position=1, reason="only TAG and SQL92 are known")
         if len(self.text) > MAX_EXPRESSION:
