@@ -21,6 +21,7 @@ from rmqctl.errors import CannotRead
 from rmqctl.serve.broker import Broker, Job
 from rmqctl.serve.connection import MAX_JOBS
 from rmqctl.serve.events import Reading
+from rmqctl.serve.processors import pull
 from rmqctl.serve.processors.request import Served
 from rmqctl.serve.processors.table import PROCESSORS
 from rmqctl.serve.state.locks import LOCK_MAX_LIVE_TIME
@@ -181,6 +182,24 @@ def test_pulls_that_a_check_ends(dialogue: Dialogue, more: dict[str, Any], code:
 def test_a_missing_field_is_named(dialogue: Dialogue) -> None:
     answer = dialogue.client().ask(RequestCode.PULL_MESSAGE, consumerGroup="g")
     assert (answer.code, answer.remark) == (1, "the field sysFlag is missing")
+
+
+@pytest.mark.parametrize("name", pull._HEAD_FIELDS)
+def test_of_what_pulls_have_alike_only_what_is_sound_is_kept(dialogue: Dialogue, name: str) -> None:
+    """It is kept as it came: anybody may send a megabyte of it."""
+    client = dialogue.client()
+    pull._head.cache_clear()
+    for offset in (3, 4):
+        found = client.pull("orders", 0, offset)
+        assert found is not None and found.ext_fields["nextBeginOffset"] == str(offset + 32)
+    for value in ("1" * 10_000, ""):
+        fields = {"topic": "orders", "queue_id": 0, "offset": 0}
+        given = {"topic": "topic", "queueId": "queue_id"}.get(name, name)
+        found = client.pull(**fields | {given: value})
+        assert found is not None and found.code == ResponseCode.SYSTEM_ERROR
+        assert found.remark is not None and name in found.remark and len(found.remark) < 200
+    assert client.pull("orders", 0, 0, subVersion="1" * 10_000) is not None
+    assert pull._head.cache_info().currsize == 1
 
 
 # --- waiting ---------------------------------------------------------------------------------

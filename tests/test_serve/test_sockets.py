@@ -19,7 +19,7 @@ import pytest
 from formats.remotingcodes import RequestCode, ResponseCode
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
-from rmqctl.serve import sockets
+from rmqctl.serve import readers, sockets
 from rmqctl.serve.broker import Broker
 from rmqctl.serve.errors import CannotListen, TlsUnusable
 from rmqctl.serve.events import Persist
@@ -197,6 +197,29 @@ def test_a_bug_ends_one_connection_and_is_told(
             assert await good.ask(RequestCode.GET_BROKER_CLUSTER_INFO) is not None
 
     assert run(dialogue) == ["a bug in rmqctl: ZeroDivisionError: oops"]
+
+
+def test_who_asks_much_at_once_gets_all_answers(run: Callable[[Test], list[str]]) -> None:
+    """More than one connection may have under way, and than the event loop looks at at once."""
+
+    async def dialogue(server: Server, host: str, port: int) -> None:
+        fields = {name: str(value) for name, value in PULL.items()} | {"sysFlag": "4"}
+        async with peer(host, port) as one:
+            for count in (readers.QUICK_ONES, 5 * readers.AT_ONCE + 1):
+                asked = [
+                    RemotingCommand(
+                        RequestCode.PULL_MESSAGE, n, ext_fields=fields | {"queueOffset": str(n)}
+                    )
+                    for n in range(count)
+                ]
+                one.writer.write(b"".join(map(encode_frame, asked)))
+                # The first ones are taken by threads, in any order.
+                found = [answer for _ in asked if (answer := await one.answer()) is not None]
+                assert {
+                    answer.opaque: answer.ext_fields["nextBeginOffset"] for answer in found
+                } == {n: str(min(n + 32, 124)) for n in range(count)}
+
+    assert run(dialogue) == []
 
 
 def test_who_takes_no_answers_is_read_no_more(run: Callable[[Test], list[str]]) -> None:

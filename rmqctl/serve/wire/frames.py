@@ -39,11 +39,8 @@ class FrameReader:
         self._max_length = max_length
         self._buffer = bytearray()
         self._failure: str | None = None
-
-    @property
-    def pending(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._buffer)
+        #: Bytes of a frame that is not whole yet, when all that came has been read.
+        self.pending = 0
 
     def feed(self, data: bytes) -> Iterator[RemotingCommand]:
         """The commands that are whole with these bytes, in order. Nothing but the iterator takes
@@ -63,6 +60,7 @@ class FrameReader:
                 frame = bytes(memoryview(self._buffer)[:end])
                 del self._buffer[:end]
                 yield decode_frame(frame)
+            self.pending = len(self._buffer)
         except FrameError as error:
             self.give_up(str(error))
             raise
@@ -71,6 +69,7 @@ class FrameReader:
         """Nothing more is read, and what has come is forgotten."""
         self._failure = reason
         self._buffer.clear()
+        self.pending = 0
 
     def _end_of_frame(self, data: bytes | bytearray) -> int | None:
         """Where the first frame ends, when all of it is here. What its first eight bytes say is
