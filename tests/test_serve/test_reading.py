@@ -193,7 +193,7 @@ def test_of_what_pulls_have_alike_only_what_is_sound_is_kept(dialogue: Dialogue,
         found = client.pull("orders", 0, offset)
         assert found is not None and found.ext_fields["nextBeginOffset"] == str(offset + 32)
     for value in ("1" * 10_000, ""):
-        fields = {"topic": "orders", "queue_id": 0, "offset": 0}
+        fields: dict[str, Any] = {"topic": "orders", "queue_id": 0, "offset": 0}
         given = {"topic": "topic", "queueId": "queue_id"}.get(name, name)
         found = client.pull(**fields | {given: value})
         assert found is not None and found.code == ResponseCode.SYSTEM_ERROR
