@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.cli.output import FORMATS
 from rmqctl.engine.files.unfinished import BESIDE
-from rmqctl.operations.mend import rebuild
+from rmqctl.operations.mend import onepass
 from rmqctl.rows.field import fields_of
 from rmqctl.rows.structures import MessageRow
 from tests.test_cli.conftest import BORN, Cli, state
@@ -400,7 +400,7 @@ def test_an_interrupted_rebuild_leaves_nothing_that_looks_whole(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild._Builder, "_finish", interrupt)
+        patch.setattr(onepass._Builder, "_finish", interrupt)
         assert cli("rebuild", "all", "--output", output, store=store).code == 130
     assert "consumequeue" in seen and not list(tmp_path.glob("out*"))
     assert cli("rebuild", "all", "--output", output, store=store).code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +104,7 @@ def test_a_disk_that_fails_at_the_end_is_told(
 ) -> None:
     """Queues, index and names are forced to disk at once; the error of each comes out."""
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError(errno.EIO, "the disk failed")
 
     before = sorted(store.parent.iterdir())
@@ -116,24 +118,39 @@ def test_a_disk_that_fails_at_the_end_is_told(
 def test_names_are_forced_to_disk_when_all_files_have_theirs(
     jobs: int, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sync, named = paths.sync_directories, []
+    """Each directory is, after its last one came; with several threads the first bulk's names are
+    while the log is read."""
+    monkeypatch.setattr(writer, "_FIRST_UNITS", 1)
+    sync, on_disk, calls = os.fsync, {}, 0
 
-    def noted(root: Path) -> None:
-        named.append(sorted(path.relative_to(root) for path in root.rglob("*")))
-        sync(root)
+    def noted(descriptor: int) -> None:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            on_disk[status.st_ino] = sorted(os.listdir(descriptor))
+        sync(descriptor)
 
-    monkeypatch.setattr(paths, "sync_directories", noted)
+    def counted(*given: Any) -> None:
+        nonlocal calls
+        calls += 1
+        sync_directories(*given)
+
+    sync_directories = paths.sync_directories
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(paths, "sync_directories", counted)
     output = store.parent / "new"
     rebuild(store, output, jobs=jobs)
-    assert named == [sorted(path.relative_to(output) for path in output.rglob("*"))]
-    assert any("index" in path.parts for path in named[0]) and len(named[0]) > 4
+    directories = [output, *(path for path in output.rglob("*") if path.is_dir())]
+    for directory in directories:
+        assert on_disk[directory.stat().st_ino] == sorted(os.listdir(directory))
+    assert calls == jobs and output / "index" in directories and len(directories) > 4
 
 
 @pytest.mark.parametrize("has_call", [True, False])
 def test_items_are_on_their_way_to_disk_before_the_end(
     has_call: bool, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each byte of them once; where the system has no such call nothing else changes."""
+    """Each byte of them once, and of the slots; where the system has no such call nothing else
+    changes."""
     begun: list[tuple[int, int]] = []
 
     def noted(descriptor: int, start: int, end: int) -> None:
@@ -150,8 +167,11 @@ def test_items_are_on_their_way_to_disk_before_the_end(
     assert index_contents(output / "index") == index_contents(store / "index")
     first = CONFIG.index_geometry.item_position(0)
     files = len(list((output / "index").iterdir()))
-    assert begun[0][0] == first and [start for start, _ in begun].count(first) == files
-    assert all(start in (end, first) for (_, end), (start, _) in pairwise(begun))
+    items = [(start, end) for start, end in begun if start >= first]
+    assert items[0][0] == first and [start for start, _ in items].count(first) == files
+    assert all(start in (end, first) for (_, end), (start, _) in pairwise(items))
+    slots = [(start, end) for start, end in begun if start < first]
+    assert slots == [(CONFIG.index_geometry.slot_position(0), first)] * files
 
 
 @pytest.mark.parametrize(("slots", "messages"), [(20, 60), (200_000, 300), (200_000, 3000)])
@@ -288,6 +308,10 @@ def test_a_bulk_grows_with_the_queues(many: Path, monkeypatch: pytest.MonkeyPatc
         1_048_576,
         1 << 20,
     ]
+    # Who makes queues while the log is read puts few units soon, and then as many as there are.
+    units = (0, 100_000, 10**6)
+    assert [writer.bulk_units(16, put) for put in units] == [1 << 15, 100_000, 1 << 18]
+    assert [writer.bulk_units(10_000, put) for put in units] == [1_048_576] * 3
     monkeypatch.setattr(writer, "_BULK_UNITS", (2 * QUEUES, 1 << 20))
     opened = 0
     original = mappedfile.MappedFile.open

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
+#: The first bulk of who makes queues anew; from the second on as many units as there are.
+_FIRST_UNITS = 1 << 15
 
 
 class PlainRecord(NamedTuple):
@@ -256,10 +258,16 @@ class DerivedWriter:
             self.index.close()
 
 
-def bulk_units(queues: int) -> int:
+def bulk_units(queues: int, put: int | None = None) -> int:
     """How many units to gather before they are put, or looked at, queue by queue, when there are so
-    many queues: each is opened once for a bulk, so this should have some units of it."""
+    many queues: each is opened once for a bulk, so this should have some units of it.
+
+    :param put: units that were put so far, by who makes queues while the log is read: what is left
+        at its end keeps everyone waiting, so that few units are put soon.
+    """
     least, most = _BULK_UNITS
+    if put is not None:
+        least = min(max(put, _FIRST_UNITS), least)
     return min(max(queues * _UNITS_OF_QUEUE, least), most)
 
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from formats import layouts
-from formats.derive import dtype_of
+from formats.derive import dtype_of, struct_of
 from rmqctl.engine.dispatch.batches import UnitBatch
 from rmqctl.engine.scan.plain import Plain
 from rmqctl.engine.scan.sorting import stable_order
 from rmqctl.kernel import module as compiled
 
-_SIZE = layouts.QUEUE_UNIT.size
+_SIZE, _UNIT = layouts.QUEUE_UNIT.size, struct_of(layouts.QUEUE_UNIT)
 
 
 class UnitsOfQueue:
@@ -72,8 +72,7 @@ class UnitRun:
     @property
     def first(self) -> tuple[int, int]:
         """Queue offset and physical offset of the first unit."""
-        units = np.frombuffer(self.stored, dtype_of(layouts.QUEUE_UNIT), 1)
-        return self.queue_offset, int(units["physical_offset"][0])
+        return self.queue_offset, _UNIT.unpack_from(self.stored)[0]
 
     def columns(self) -> UnitBatch:
         """The units as columns, of shape ``(len(self),)``."""

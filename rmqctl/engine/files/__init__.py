@@ -12,6 +12,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.lock`
 - :mod:`~rmqctl.engine.files.mappedfile`
 - :mod:`~rmqctl.engine.files.newdirectory`
+- :mod:`~rmqctl.engine.files.newnames`
 - :mod:`~rmqctl.engine.files.opencache`
 - :mod:`~rmqctl.engine.files.owndirectory`
 - :mod:`~rmqctl.engine.files.pagelock`

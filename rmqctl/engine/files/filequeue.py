@@ -188,8 +188,8 @@ def _not_overlapping(entries: list[FileEntry]) -> Iterator[FileEntry]:
         yield entry if end is None or entry.size <= end else entry._replace(size=end)
 
 
-#: Files that are forced to disk at a time, when there are many.
-_SYNCED_AT_ONCE = 16
+#: Files that are forced to disk at a time, when there are many, and those that are worth a thread.
+_SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
 
 
 def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
@@ -200,7 +200,8 @@ def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
     :raises OSError: the disk failed.
     """
     files = list(paths)
-    if len(files) < _SYNCED_AT_ONCE:
+    threads = min(len(files) // _SYNCED_BY_ONE, _SYNCED_AT_ONCE)
+    if threads < 2:
         for path in files:
             _sync_file(path, may_be_gone)
         return
@@ -210,9 +211,9 @@ def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
         for path in part:
             _sync_file(path, may_be_gone)
 
-    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         # What failed is raised when all have ended.
-        list(pool.map(sync, (files[at::_SYNCED_AT_ONCE] for at in range(_SYNCED_AT_ONCE))))
+        list(pool.map(sync, (files[at::threads] for at in range(threads))))
 
 
 def _sync_file(path: Path, may_be_gone: bool) -> None:

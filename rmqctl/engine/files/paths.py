@@ -274,14 +274,23 @@ def _name(descriptor: int, name: str, directory: int, durable: bool) -> None:
         raise
 
 
-def sync_directories(root: Path) -> None:
-    """Forces the names of what is below a directory to disk. :raises OSError: the disk failed."""
-    for directory, _, _ in os.walk(root):
+def sync_directories(root: Path, on_disk: dict[str, list[str]] | None = None) -> None:
+    """Forces the names of what is below a directory to disk. :raises OSError: the disk failed.
+
+    :param on_disk: of directories, by their paths, the names that are on disk already, which this
+        adds to: one that has no others is left out.
+    """
+    on_disk = {} if on_disk is None else on_disk
+    for directory, directories, files in os.walk(root):
+        names = [*directories, *files]
+        if on_disk.get(directory) == names:
+            continue
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        on_disk[directory] = names
 
 
 def remove_file(root: Path, path: Path) -> None:

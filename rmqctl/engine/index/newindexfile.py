@@ -90,6 +90,8 @@ class NewIndexFile(IndexFile):
         for slot in range(0, slots, size):
             piece = self._slots.stored(slot, min(size, slots - slot))
             if piece is not None:
-                self.mapped.write_aside(self.geometry.slot_position(slot), piece)
+                position = self.geometry.slot_position(slot)
+                self.mapped.write_aside(position, piece)
+                begin_writing(self.mapped.descriptor, position, position + len(piece))
         self.mapped.write_aside(0, self.header.pack())
         self.mapped.flush()

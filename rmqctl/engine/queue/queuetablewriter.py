@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.opencache import OpenCache
+from rmqctl.engine.files.paths import check_topic_directory
 from rmqctl.engine.queue.queuetable import KEEP, ConsumeQueueTable, LogRange
 from rmqctl.engine.queue.queuewriter import ConsumeQueueWriter
 
@@ -54,6 +55,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         self._ext_file_size = ext_file_size
         self._is_new = is_new
         self._closed: dict[tuple[str, int], ConsumeQueueWriter] = {}
+        #: Whether some that were closed are looked for where they lie.
+        self._has_forgotten = False
         self._open: OpenCache[tuple[str, int], ConsumeQueueWriter] = OpenCache(KEEP, self._let_go)
         #: Those that made room for units to come, and would lose it.
         self._waiting: dict[tuple[str, int], ConsumeQueueWriter] = {}
@@ -79,6 +82,9 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         closed = self._closed.pop((topic, queue_id), None)
         if closed is not None:
             return closed
+        if self._is_new and not self._has_forgotten:
+            check_topic_directory(topic)
+            return None
         where = self._directory_of(topic, queue_id)
         return None if where is None else self._open_queue(topic, queue_id)
 
@@ -118,6 +124,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
         queue.close()
         if self._is_new and len(self._closed) < _REMEMBERED:
             self._closed[key] = queue
+        else:
+            self._has_forgotten = True
 
     def clear_from(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Takes away the units of a queue from ``queue_offset`` on: zeros stand there then.

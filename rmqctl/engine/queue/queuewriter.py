@@ -10,6 +10,7 @@ from formats import constants
 from rmqctl.engine.files.dirty import Unsynced
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
+from rmqctl.engine.files.writeback import begin_writing
 from rmqctl.engine.queue.consumequeue import (
     KEEP,
     MAX_ROWS_COPIED,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.engine.queue.extension import ConsumeQueueExt, ConsumeQueueExtWriter
 
 PRE_BLANK = UNIT.pack(*constants.PRE_BLANK_UNIT)
+#: Bytes of units that the disk is told of before they are forced to it.
+_WORTH_BEGINNING = 1 << 16
 #: A store time that no message has: the unit's tags code stays out of the extension.
 NO_EXT = constants.LONG_MIN
 
@@ -202,10 +205,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self.ext is not None:
             return False
         if not self.files.entries:
-            unit = Unit._make(UNIT.unpack(stored[:UNIT_SIZE]))
-            self.put_message_position_info(
-                unit.physical_offset, unit.size, unit.tags_code, queue_offset
-            )
+            self.put_message_position_info(*UNIT.unpack(stored[:UNIT_SIZE]), queue_offset)
             stored, queue_offset = stored[UNIT_SIZE:], queue_offset + 1
             if not stored:
                 return True
@@ -214,9 +214,12 @@ class ConsumeQueueWriter(ConsumeQueue):
         if goes_on:
             try:
                 self._append(stored)
-            finally:
+            except BaseException:
                 # A full disk may have cut it off at a file's end.
                 self.max_physical_offset = self._max_physical_offset()
+                raise
+            last = Unit._make(UNIT.unpack(stored[-UNIT_SIZE:]))
+            self.max_physical_offset = last.physical_offset + last.size
         return goes_on
 
     def _put_row(self, row: tuple[int, ...], max_gap: int) -> None:
@@ -327,6 +330,8 @@ class ConsumeQueueWriter(ConsumeQueue):
                 mapped.forget_behind(position)
             else:  # Nobody looks at it yet.
                 mapped.write_aside(position, piece)
+                if len(piece) >= _WORTH_BEGINNING:
+                    begin_writing(mapped.descriptor, position, position + len(piece))
             self._wrote += len(piece)
             data = data[len(piece) :]
 

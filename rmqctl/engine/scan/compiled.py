@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _PART_BYTES, _MOST_PARTS = 1 << 22, 4
 #: The same where records are only passed over, and records of a part where their units or keys are
 #: noted: who takes a part has some work with each.
-_PASSED_BYTES, _MOST_PASSED, _NOTED_RECORDS = 1 << 20, 64, 1 << 12
+_PASSED_BYTES, _MOST_PASSED, _NOTED_RECORDS = 1 << 20, 64, 1 << 14
 #: Bytes that are read in full behind a record that is not plain, at least.
 _CLOSELY = 1 << 18
 

@@ -20,8 +20,8 @@ pub struct PySlots(Slots);
 #[pymethods]
 impl PySlots {
     #[new]
-    fn new(count: usize) -> Self {
-        PySlots(Slots::new(count))
+    fn new(py: Python<'_>, count: usize) -> Self {
+        PySlots(py.detach(|| Slots::new(count)))
     }
 
     /// How many slots have an item.

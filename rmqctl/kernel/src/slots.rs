@@ -1,8 +1,8 @@
 //! An index file that is filled, or looked at, from its first item on: its slots, and how its items
 //! hang on them. What `NewSlots` (`rmqctl/engine/index/newslots.py`) does with arrays.
 
-use std::ops::Range;
-use std::sync::Arc;
+use std::ops::{Range, RangeInclusive};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use memmap2::{Advice, MmapMut};
 
@@ -29,34 +29,60 @@ const SLOT_BYTES: usize = size_of::<i32>();
 
 /// Zeros. Slots are touched in no order, 20 MB of them by default: in pages as large as the system
 /// gives, each of which it has to find only once.
-enum Memory {
-    Mapped(MmapMut),
-    Owned(Vec<u8>),
+struct Memory {
+    mapped: Option<MmapMut>,
+    /// Where the system has no map to give.
+    owned: Vec<u8>,
+}
+
+/// What a table takes, in bytes, whose memory is kept for the next one of its size; one of the
+/// default geometry takes 20 MB.
+const KEPT_BYTES: RangeInclusive<usize> = 1 << 20..=32 << 20;
+
+/// The memory of the last such table: for the system to give pages anew takes four times as long as
+/// to empty them.
+static KEPT: Mutex<Option<MmapMut>> = Mutex::new(None);
+
+/// None where another thread is at it: nobody waits, as for a [`crate::memory::Shelf`].
+fn kept() -> Option<MutexGuard<'static, Option<MmapMut>>> {
+    match KEPT.try_lock() {
+        Ok(kept) => Some(kept),
+        Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 impl Memory {
     fn new(size: usize) -> Self {
+        let again = kept().and_then(|mut kept| kept.take_if(|map| map.len() == size));
+        if let Some(mut map) = again {
+            map.fill(0);
+            return Memory { mapped: Some(map), owned: Vec::new() };
+        }
         match MmapMut::map_anon(size.max(1)) {
             Ok(map) => {
                 // It may have none, and goes on with small ones.
                 let _ = map.advise(Advice::HugePage);
-                Memory::Mapped(map)
+                Memory { mapped: Some(map), owned: Vec::new() }
             }
-            Err(_) => Memory::Owned(vec![0; size]),
+            Err(_) => Memory { mapped: None, owned: vec![0; size] },
         }
     }
 
     fn bytes(&self) -> &[u8] {
-        match self {
-            Memory::Mapped(map) => map,
-            Memory::Owned(bytes) => bytes,
-        }
+        self.mapped.as_deref().unwrap_or(&self.owned)
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Memory::Mapped(map) => map,
-            Memory::Owned(bytes) => bytes,
+        self.mapped.as_deref_mut().unwrap_or(&mut self.owned)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let map = self.mapped.take().filter(|map| KEPT_BYTES.contains(&map.len()));
+        if let (Some(map), Some(mut kept)) = (map, kept()) {
+            *kept = Some(map);
         }
     }
 }

@@ -282,6 +282,25 @@ fn items_hang_on_their_slots() {
 }
 
 #[test]
+fn slots_whose_memory_was_used_before_are_empty() {
+    const COUNT: usize = 1 << 18;
+    let item = |number: u8| [&[0, 0, 0, number][..], &[0; 16]].concat();
+    for number in 1..4 {
+        let mut slots = Slots::new(COUNT);
+        assert!(slots.stored(0..COUNT).is_none());
+        assert_eq!(slots.wrong_links(&item(number), i32::from(number)), (vec![], vec![]));
+        assert_eq!(slots.used, 1);
+        let lent = slots.stored(0..COUNT);
+        drop(slots);
+        // What somebody still looks at is nobody else's.
+        Slots::new(COUNT).wrong_links(&item(9), 9);
+        let bytes =
+            lent.as_ref().map(|lent| lent.bytes().iter().map(|&byte| usize::from(byte)).sum());
+        assert_eq!(bytes, Some(usize::from(number)));
+    }
+}
+
+#[test]
 fn the_time_of_an_item_is_that_of_java() {
     for (stamp, begin, seconds) in [
         (5999, 1000, 4),
