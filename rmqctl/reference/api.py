@@ -126,11 +126,8 @@ SECTIONS = (
         "Rebuild",
         {
             "rmqctl.operations.mend.rebuildplan": ("plan_rebuild", "RebuildPlan"),
-            "rmqctl.operations.mend.rebuild": (
-                "rebuild_to",
-                "rebuild_in_place",
-                "RebuildSummary",
-            ),
+            "rmqctl.operations.mend.rebuild": ("rebuild_to", "rebuild_in_place"),
+            "rmqctl.operations.mend.onepass": ("RebuildSummary",),
             "rmqctl.operations.mend.swap": ("purge",),
         },
     ),

@@ -205,7 +205,8 @@ class ConsumeQueueWriter(ConsumeQueue):
         if self.ext is not None:
             return False
         if not self.files.entries:
-            self.put_message_position_info(*UNIT.unpack(stored[:UNIT_SIZE]), queue_offset)
+            first, size, tags_code = UNIT.unpack(stored[:UNIT_SIZE])
+            self.put_message_position_info(first, size, tags_code, queue_offset)
             stored, queue_offset = stored[UNIT_SIZE:], queue_offset + 1
             if not stored:
                 return True
@@ -214,8 +215,7 @@ class ConsumeQueueWriter(ConsumeQueue):
         if goes_on:
             try:
                 self._append(stored)
-            except BaseException:
-                # A full disk may have cut it off at a file's end.
+            except BaseException:  # A full disk may have cut it off at a file's end.
                 self.max_physical_offset = self._max_physical_offset()
                 raise
             last = Unit._make(UNIT.unpack(stored[-UNIT_SIZE:]))
