@@ -121,6 +121,7 @@ def test_names_are_forced_to_disk_when_all_files_have_theirs(
     """Each directory is, after its last one came; with several threads the first bulk's names are
     while the log is read."""
     monkeypatch.setattr(writer, "_FIRST_UNITS", 1)
+    monkeypatch.setattr(writer, "_UNITS_OF_QUEUE", 0)
     sync, on_disk, calls = os.fsync, {}, 0
 
     def noted(descriptor: int) -> None:
@@ -264,6 +265,27 @@ def test_a_queue_is_looked_at_once_however_often_it_is_written_to(
     assert len(looked) == QUEUES and most - before < 2 * KEEP * (queuetable.KEEP + 1) + 10
     if remembered == QUEUES:
         assert set(looked.values()) == {1}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_queues_that_have_few_units_each_are_not_made_soon(
+    jobs: int, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each would be opened again for every bulk; of few queues the units are put soon."""
+    put_units, bulks = DerivedWriter.put_units, 0
+
+    def counted(derived: DerivedWriter, *given: Any, **named: Any) -> int:
+        nonlocal bulks
+        bulks += 1
+        return put_units(derived, *given, **named)
+
+    monkeypatch.setattr(DerivedWriter, "put_units", counted)
+    monkeypatch.setattr(writer, "_FIRST_UNITS", 300)
+    rebuild(many, tmp_path / "at the end", jobs)
+    assert bulks == 1
+    monkeypatch.setattr(writer, "_UNITS_OF_QUEUE", 1)
+    rebuild(many, tmp_path / "soon", jobs)
+    assert bulks > 2 and queues_of(tmp_path / "soon") == queues_of(many)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Units of zeros that a gap in a queue is filled with at most: 320 MiB of queue, more than the loss
 #: of some log files of small messages leaves open.
 MOST_FILLED = 1 << 24
+#: As many as a broker makes of a topic (``BrokerConfig#defaultTopicQueueNums``).
+_QUEUES_OF_TOPIC = 8
 
 
 @dataclass(slots=True)
@@ -202,7 +204,9 @@ class _Builder:
     def _note_pending(self, count: int, scanner: Scanner) -> None:
         """So many more units are to be put, which they are when there are enough of them."""
         self._pending_units += count
-        if self._pending_units >= bulk_units(self._queue_count, self._summary.units):
+        # Each is opened for a bulk; of the first one nobody knows yet how many it has.
+        queues = self._queue_count or _QUEUES_OF_TOPIC * len(scanner.topics.names)
+        if self._pending_units >= bulk_units(queues, self._summary.units):
             self._put_pending(scanner)
 
     def _put_keys(self, keys: KeyBatch, last_record: int) -> None:
@@ -226,8 +230,9 @@ class _Builder:
             keep &= units.queue_id == plan.queue_id
         return type(units)(*(column[keep] for column in units))
 
-    def _put_pending(self, scanner: Scanner) -> None:
-        """Has the units that wait put."""
+    def _put_pending(self, scanner: Scanner, *, is_last: bool = False) -> None:
+        """Has the units that wait put; unless they are the last ones their queues' names are then
+        on their way to disk."""
         import numpy as np
 
         if not self._pending:
@@ -241,12 +246,13 @@ class _Builder:
             self._queue_count = self._derived.put_units(
                 pending, scanner.topics, ext, max_gap=max_gap
             )
-            self._names.begin()
+            if not is_last:
+                self._names.begin()
 
         self._units.do(put)
 
     def _put_last(self, scanner: Scanner) -> None:
-        self._put_pending(scanner)
+        self._put_pending(scanner, is_last=True)
         self._units.wait()
 
     def _finish(self, scanner: Scanner) -> RebuildSummary:
