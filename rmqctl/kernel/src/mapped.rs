@@ -7,13 +7,14 @@
 //!
 //! A page that is stored into through a map for the first time costs a fault, and on a disk's file
 //! system several times what it costs to write it: so where many records are stored together their
-//! bytes go to the file, and only their heads through the map.
+//! bytes are written to the file, without heads, and then once more with them.
 
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -22,6 +23,9 @@ use crate::fetch;
 
 /// What is stored last of a record: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
+
+/// Bytes of which a write stores all or none, whatever happens to the process.
+const PAGE: usize = 1 << 12;
 
 /// Bytes of records that are worth a write of their own.
 const WRITTEN_AT_ONCE: usize = 1 << 14;
@@ -58,11 +62,6 @@ impl<'a> Room<'a> {
         Room { file, ..self }
     }
 
-    /// The same bytes for another thread, which stores into other places than this one.
-    pub fn twin(&mut self) -> Room<'a> {
-        Room { start: self.start, length: self.length, file: self.file, held: PhantomData }
-    }
-
     /// Stores records of these sizes, one behind the other from `position` on, each as [`Self::store`]
     /// does: what has a head is whole, and so is all before it.
     pub fn store_all(
@@ -74,13 +73,40 @@ impl<'a> Room<'a> {
         let end = position.checked_add(records.len());
         assert!(end.is_some_and(|end| end <= self.length));
         let is_aside = self.write_aside(position, records, sizes.clone()).is_ok();
+        let (mut at, mut headless) = (0, 0);
+        for size in sizes.clone() {
+            let record = &records[at..at + size];
+            if !is_aside {
+                self.store(position + at, record);
+            } else if is_on_two_pages(position + at) {
+                self.write_heads(position, records, headless..at, sizes.clone());
+                self.store_head(position + at, record);
+                headless = at + RECORD_HEAD;
+            }
+            at += size;
+        }
+        if is_aside {
+            self.write_heads(position, records, headless..at, sizes);
+        }
+    }
+
+    /// Writes a part of records once more that is there but for its heads, each of which lies on one
+    /// page: a kill ends a write between two pages.
+    fn write_heads(
+        &mut self,
+        position: usize,
+        records: &[u8],
+        part: Range<usize>,
+        sizes: impl Iterator<Item = usize>,
+    ) {
+        let (place, bytes) = ((position + part.start) as u64, &records[part.clone()]);
+        if self.file.is_some_and(|file| file.write_all_at(bytes, place).is_ok()) {
+            return;
+        }
         let mut at = 0;
         for size in sizes {
-            let record = &records[at..at + size];
-            if is_aside {
-                self.store_head(position + at, record);
-            } else {
-                self.store(position + at, record);
+            if part.contains(&at) {
+                self.store_head(position + at, &records[at..at + size]);
             }
             at += size;
         }
@@ -186,6 +212,11 @@ impl<'a> Room<'a> {
             ptr::copy_nonoverlapping(bytes.as_ptr(), self.start.add(position), bytes.len());
         }
     }
+}
+
+/// Whether a head at this position lies on two pages.
+fn is_on_two_pages(position: usize) -> bool {
+    position / PAGE != (position + RECORD_HEAD - 1) / PAGE
 }
 
 #[cfg(test)]
