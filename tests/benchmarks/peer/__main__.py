@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ from rmqctl.engine.scan.plain import PlainWanted
 from rmqctl.engine.scan.scanner import Scanner
 from rmqctl.engine.scan.tuning import ScanTuning
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig
+from rmqctl.engine.write.bulk import Message, PropertyEncoder, plain
 from rmqctl.operations.look.index import query
 from rmqctl.operations.look.pull import pull_lines
 from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_to
@@ -58,6 +59,10 @@ JOBS = min(len(os.sched_getaffinity(0)), 4)
 WARM_UP = 4
 
 
+encode = PropertyEncoder()
+
+#: A line of a file for ``put --from``.
+Row = dict[str, Any]
 #: Gets everything ready, and gives what is to be timed; puts away afterwards.
 Round = Callable[[], AbstractContextManager[Callable[[], object]]]
 
@@ -141,13 +146,15 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
         return Warm(one, is_kept=True)
 
     def putting(
-        source: Path, work: Callable[[MessageStore, list[MessageExtBrokerInner]], object]
+        source: Path,
+        work: Callable[[MessageStore, list[Any]], object],
+        made: Callable[[Row], Message],
     ) -> Warm:
         @contextmanager
         def one() -> Iterator[Callable[[], object]]:
             remove(other)
             with source.open(encoding="utf-8") as file:
-                messages = [message_of(json.loads(line)) for line in file]
+                messages = [made(json.loads(line)) for line in file]
             with MessageStore(other, writable=True, create=True) as opened:
                 yield lambda: work(opened, messages)
 
@@ -170,9 +177,12 @@ def jobs_of_store(place: Path, body_size: int, count: int) -> list[Job]:
     pulls, queries = {"what": "pull", **on_store}, {"what": "query", **on_store, "keys": keys}
     pulling = reading(lambda opened: pull_queue(opened, share))
     querying = reading(lambda opened: query_keys(opened, keys))
+    stream, encoding = (putting(lines, put_stream, made) for made in (plain_of, message_of))
+    singly = putting(few, put_each, message_of)
     return [
-        Job("put, dispatched", puts, put, putting(lines, put_stream), count, count, other),
-        Job("put one by one", few_puts, None, putting(few, put_each), few_count, few_count),
+        Job("put, dispatched", puts, put, stream, count, count, other),
+        Job("put, encoding too", puts, None, encoding, count, count),
+        Job("put one by one", few_puts, None, singly, few_count, few_count),
         Job("check with CRC", checks, verify, reading(check), count, count),
         Job("dispatch, rebuild", dispatches, rebuild, Warm(rebuilding), count, count, rebuilt),
         Job("getMessage, pull", pulls, pull_all, pulling, share, share),
@@ -198,7 +208,14 @@ def opening(place: Path) -> Job:
     return Job("open, look at one", asked, command, Warm(looking), 1, 1)
 
 
-def message_of(row: dict[str, Any]) -> MessageExtBrokerInner:
+def plain_of(row: Row) -> Message:
+    """A message that is ready to be put: its properties are encoded, as those of the engine's are
+    (``setPropertiesString``) before the clock starts."""
+    message = message_of(row)
+    return plain(message, encode) or message
+
+
+def message_of(row: Row) -> MessageExtBrokerInner:
     return MessageExtBrokerInner(
         row["topic"],
         row["body"].encode(),
@@ -208,7 +225,7 @@ def message_of(row: dict[str, Any]) -> MessageExtBrokerInner:
     )
 
 
-def put_stream(store: MessageStore, messages: list[MessageExtBrokerInner]) -> None:
+def put_stream(store: MessageStore, messages: Sequence[Message]) -> None:
     stored = sum(len(bulk) for bulk in store.put_stream(messages, flush=False))
     assert stored == len(messages)
 
