@@ -111,11 +111,12 @@ class MessageStore(Store):
         return [_read_only() for _ in (listed[:1] if batch else listed)]
 
     def put_stream(
-        self, messages: Iterable[MessageExtBrokerInner | None], *, flush: bool = True
+        self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Sequence[PutMessageResult]]:
         """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
         in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
-        the source has nothing more for now.
+        the source has nothing more for now. While it has more, another process may find the keys
+        of a bulk some milliseconds after its answer.
 
         When ``messages`` raises, what came before it is stored and yielded first. What it puts
         into this store itself is refused with a RuntimeError.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 VARIABLE = "RMQCTL_KERNEL"
 #: How Python and the kernel talk; the kernel's own is in src/python.rs.
-_INTERFACE = 14
+_INTERFACE = 15
 
 
 class Kernel(NamedTuple):

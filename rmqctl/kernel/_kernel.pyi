@@ -349,6 +349,25 @@ def link_items(
     slot: object, number: object, newest_of_slot: object, big_endian: bool, count: int
 ) -> tuple[bytearray, bytearray, bytearray, int]: ...
 def group_by_queue(topic_id: object, queue_id: object) -> list[tuple[int, int, bytearray]]: ...
+
+class ItemRun:
+    def __init__(
+        self,
+        buffer: object,
+        slots: int,
+        slot_count: int,
+        items: int,
+        next: int,
+        keys: tuple[object, object, object],
+        first: int,
+        count: int,
+        first_diff: int,
+        before: tuple[int, ...],
+        behind: tuple[int, ...],
+    ) -> None: ...
+    @property
+    def fields(self) -> tuple[int, ...]: ...
+
 def store_items(
     buffer: object,
     slots: int,
@@ -361,17 +380,5 @@ def store_items(
     diff: int,
 ) -> int: ...
 def stores_behind() -> bool: ...
-def store_item_run(
-    buffer: object,
-    slots: int,
-    slot_count: int,
-    items: int,
-    next: int,
-    keys: tuple[object, object, object],
-    first: int,
-    count: int,
-    begin_timestamp: int,
-    first_diff: int,
-) -> int: ...
 def store_units(buffer: object, position: int, stored: object) -> None: ...
 def panic() -> None: ...

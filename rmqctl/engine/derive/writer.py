@@ -137,7 +137,7 @@ class DerivedWriter:
     def dispatch_run(self, run: PlainRun) -> bool:
         """:meth:`dispatch` of records whose units and keys are known. False: something about a
         queue or the index is unusual, and the log is to be asked; what was stored is not stored
-        again. Errors as there."""
+        again. Errors as there. The index may have its items only after :meth:`settle`."""
         from rmqctl.kernel import module as compiled
 
         kernel = compiled()
@@ -155,6 +155,11 @@ class DerivedWriter:
             self._note_filled(filled)
         self.logics_msg_timestamp = run.store_timestamp
         return True
+
+    def settle(self) -> None:
+        """Waits for what is stored beside whatever comes next."""
+        if self.index is not None:
+            self.index.settle()
 
     def dispatch_batch(self, batch: Batch, *, restoring: bool = False, max_gap: int = 0) -> None:
         """A batch of records; ``restoring`` and errors as in :meth:`dispatch`, ``max_gap`` as in

@@ -217,18 +217,16 @@ class IndexFile:
         return added
 
     def put_key_run(self, kernel: ModuleType, keys: KeyRun, start: int) -> int:
-        """:meth:`put_key_batch` by the compiled kernel; errors as there."""
+        """:meth:`put_key_batch` by the compiled kernel, which stores many keys beside whatever
+        comes next: who asks for the header waits for it. Errors as there."""
         end = min(keys.keys, start + self.geometry.index_num - self.header.index_count)
         if end <= start:
             return start
-
-        def store(run: NewItems) -> int:
-            fresh: int = kernel.store_item_run(
-                *self._places(run), keys, start, end - start, run.begin_timestamp, run.first_diff
-            )
-            return fresh
-
-        self._put_items(NewItems(end - start, keys.at(start), keys.at(end - 1)), store)
+        before, number = self.header, end - start
+        run, behind = self._make_room(NewItems(number, keys.at(start), keys.at(end - 1)))
+        self.live = kernel.ItemRun(
+            *self._places(run), keys, start, number, run.first_diff, before, behind
+        )
         return end
 
     def _places(self, run: NewItems) -> tuple[Any, int, int, int, int]:
@@ -239,9 +237,18 @@ class IndexFile:
         return self.mapped.buffer, slots, geometry.hash_slot_num, items, run.number
 
     def _put_items(self, run: NewItems, store: Callable[[NewItems], int]) -> None:
-        """Adds items that fit, one at least: makes sure of disk space for them and for all slots,
-        has ``store`` store both, items first, which says how many slots were empty, and stores the
-        header.
+        """Adds items that fit, one at least: has ``store`` store them and their slots, items first,
+        which says how many slots were empty, and stores the header.
+
+        :raises OSError: the disk is full; the file is as it was.
+        """
+        run, header = self._make_room(run)
+        slot_count = header.hash_slot_count + store(run)
+        self.store_header(header._replace(hash_slot_count=slot_count))
+
+    def _make_room(self, run: NewItems) -> tuple[NewItems, IndexHeader]:
+        """Makes sure of disk space for items that fit, one at least, and for all slots: what they
+        are stored with, and the header behind them, but for slots that they are the first of.
 
         :raises OSError: the disk is full; the file is as it was.
         """
@@ -253,8 +260,6 @@ class IndexFile:
             begin_timestamp=header.begin_timestamp if count > 1 else begin_time,
             first_diff=time_diff_seconds(begin_time, header.begin_timestamp),
         )
-        if count > 1:
-            begin_offset = header.begin_phy_offset
         position, size = self.geometry.item_position(count), run.added * ITEM.size
         if not self._has_slots:
             mapped.reserve(0, items)
@@ -265,18 +270,14 @@ class IndexFile:
         mapped.touch(position, position + size)
         # First, for an interrupt must not leave something that no flush knows of.
         mapped.mark_dirty(0, position + size)
-        slot_count = header.hash_slot_count + store(run)
-        self.store_header(
-            IndexHeader(
-                run.begin_timestamp,
-                last_time,
-                begin_offset,
-                last_offset,
-                slot_count,
-                count + run.added,
-            )
-        )
         mapped.forget_behind(position, items)
+        return run, header._replace(
+            begin_timestamp=run.begin_timestamp,
+            end_timestamp=last_time,
+            begin_phy_offset=header.begin_phy_offset if count > 1 else begin_offset,
+            end_phy_offset=last_offset,
+            index_count=count + run.added,
+        )
 
     def _reserve_slots(self) -> bool:
         """Makes sure of disk space for all slots; False: there is none, but perhaps for some."""
@@ -313,6 +314,8 @@ class IndexFile:
 
         :raises OSError: the disk is full; the file is as it was.
         """
+        from rmqctl.engine.index.links import store_batch
+
         room = self.geometry.index_num - self.header.index_count
         end = min(len(keys.key_hash), start + room)
         if end <= start:
@@ -321,28 +324,8 @@ class IndexFile:
         first, last = (
             (int(part.physical_offset[at]), int(part.store_timestamp[at])) for at in (0, -1)
         )
-        self._put_items(NewItems(end - start, first, last), partial(self._store_batch, part))
+        self._put_items(NewItems(end - start, first, last), partial(store_batch, self, part))
         return end
-
-    def _store_batch(self, keys: KeyBatch, run: NewItems) -> int:
-        """Stores a batch of items, then their slots; how many slots were empty."""
-        import numpy as np
-
-        from rmqctl.engine.index.links import item_dtype, link_items, time_diff_array
-
-        number = np.arange(run.number, run.number + run.added, dtype=np.int32)
-        slots = self.slot_array(writable=True)
-        slot = keys.key_hash.astype(np.int64) % self.geometry.hash_slot_num
-        links = link_items(slot, number, slots, run.number)
-        items = np.zeros(run.added, item_dtype())
-        items["key_hash"], items["physical_offset"] = keys.key_hash, keys.physical_offset
-        items["time_diff_seconds"] = time_diff_array(keys.store_timestamp, run.begin_timestamp)
-        if run.number <= 1:
-            items["time_diff_seconds"][0] = run.first_diff
-        items["prev_index_no"] = links.previous
-        self.mapped.write(self.geometry.item_position(run.number), items.tobytes())
-        slots[links.slot] = links.newest
-        return links.fresh_slots
 
     def slot_array(self, *, writable: bool = False) -> NDArray[np.int32]:
         """The slots as one array, big-endian int32 by slot number: a copy, or, for storing into
@@ -394,7 +377,14 @@ class IndexFile:
         return self.item_count - index_no
 
     def flush(self) -> None:
+        self.settle()
         self.mapped.flush()
 
     def close(self) -> None:
+        self.settle()
         self.mapped.close()
+
+    def settle(self) -> None:
+        """Waits until everything that was put is stored. Any thread may: nothing is changed."""
+        if (live := self.live) is not None:
+            _ = live.fields

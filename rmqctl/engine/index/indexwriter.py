@@ -3,7 +3,7 @@ files a next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
-from rmqctl.engine.index.indexservice import IndexService
+from rmqctl.engine.index.indexservice import IndexService, QueryItem
 from rmqctl.engine.index.mending import repair
 
 if TYPE_CHECKING:
@@ -211,17 +211,19 @@ class IndexServiceWriter(IndexService):
 
     def put_run(self, kernel: ModuleType, keys: KeyRun, last_record: int) -> list[int] | None:
         """:meth:`put_batch` of keys that all lie behind those that there are; None: some do not,
-        and nothing is stored."""
+        and nothing is stored. What is stored may be so only after :meth:`settle`."""
         filled: list[int] = []
         at, count = 0, keys.keys
         if count and keys.at(0)[0] <= self._end_phy_offset():
             return None
         while at < count:
             file = self.last_or_new()
-            at = file.put_key_run(kernel, keys, at)
-            if file.is_full:
+            # Not asked of the file afterwards, which would wait for it.
+            room = file.geometry.index_num - file.header.index_count
+            start, at = at, file.put_key_run(kernel, keys, at)
+            if at - start == room:
                 filled.append(file.header.end_timestamp)
-        if last_record > self._end_phy_offset():
+        if last_record > (keys.at(count - 1)[0] if count else self._end_phy_offset()):
             self.last_or_new()
         return filled
 
@@ -229,6 +231,20 @@ class IndexServiceWriter(IndexService):
         """Where the last message with items lies; -1 without a file."""
         last = self.last()
         return -1 if last is None else last.header.end_phy_offset
+
+    def settle(self) -> None:
+        """Waits until everything that was put is stored: who looks into the files by himself, and
+        not by this object, sees it then."""
+        if self.newest is not None:
+            self.newest.settle()
+
+    def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
+        self.settle()
+        return super().query(key_hash, begin, end)
+
+    def few_offsets(self, topic: str, key: str, begin: int) -> list[int] | None:
+        self.settle()
+        return super().few_offsets(topic, key, begin)
 
     def flush(self) -> None:
         if self.newest is not None:

@@ -6,7 +6,7 @@ share it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,11 @@ from formats.constants import INT_MAX
 from formats.derive import dtype_of
 from rmqctl.engine.scan.sorting import stable_order
 from rmqctl.kernel import module as compiled
+
+if TYPE_CHECKING:
+    from rmqctl.engine.dispatch.batches import KeyBatch
+    from rmqctl.engine.index.header import NewItems
+    from rmqctl.engine.index.indexfile import IndexFile
 
 _NO_ITEM = 0
 
@@ -93,3 +98,21 @@ def time_diff_array(stamps: NDArray[np.int64], begin_timestamp: int) -> NDArray[
 
 def item_dtype() -> np.dtype[np.void]:
     return dtype_of(layouts.INDEX_ITEM)
+
+
+def store_batch(file: IndexFile, keys: KeyBatch, run: NewItems) -> int:
+    """Stores a batch of items, then their slots, where both are reserved; how many slots were
+    empty."""
+    number = np.arange(run.number, run.number + run.added, dtype=np.int32)
+    slots = file.slot_array(writable=True)
+    slot = keys.key_hash.astype(np.int64) % file.geometry.hash_slot_num
+    links = link_items(slot, number, slots, run.number)
+    items = np.zeros(run.added, item_dtype())
+    items["key_hash"], items["physical_offset"] = keys.key_hash, keys.physical_offset
+    items["time_diff_seconds"] = time_diff_array(keys.store_timestamp, run.begin_timestamp)
+    if run.number <= 1:
+        items["time_diff_seconds"][0] = run.first_diff
+    items["prev_index_no"] = links.previous
+    file.mapped.write(file.geometry.item_position(run.number), items.tobytes())
+    slots[links.slot] = links.newest
+    return links.fresh_slots

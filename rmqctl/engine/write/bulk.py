@@ -166,6 +166,11 @@ class BulkAppender:
             self.failure = error
         return False
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the bulk that was filled last ended for its size."""
+        return not self._pauses and self.failure is None
+
     @staticmethod
     def refused(answer: PutMessageResult | None) -> Bulk:
         """A bulk of which nothing counts as stored."""

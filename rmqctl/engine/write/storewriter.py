@@ -221,14 +221,22 @@ class StoreWriter:
         from rmqctl.engine.write.appended import Bulk, Stored
         from rmqctl.engine.write.compiled import appender_of
 
-        appender = appender_of(self._putter, messages)
-        while appender.failure is None and appender.wait():
-            unable = self.check_store_status()
-            bulk = (
-                Bulk(Stored(), unable) if unable is not None else self._append_bulk(appender, flush)
-            )
-            if bulk.stored or bulk.refused:
-                yield bulk
+        appender, derived = appender_of(self._putter, messages), self._context.derived
+        try:
+            while appender.failure is None and appender.wait():
+                unable = self.check_store_status()
+                bulk = (
+                    Bulk(Stored(), unable)
+                    if unable is not None
+                    else self._append_bulk(appender, flush)
+                )
+                # Where there is more at once its index items are stored while that is read.
+                if bulk.refused or not appender.goes_on:
+                    derived.settle()
+                if bulk.stored or bulk.refused:
+                    yield bulk
+        finally:
+            derived.settle()
         if appender.failure is not None:
             raise appender.failure
 

@@ -36,10 +36,16 @@ pub struct Work<'a> {
 }
 
 /// Records one behind the other, and where they go.
-#[derive(Default)]
 struct Chunk {
     records: Vec<u8>,
     made: Vec<Made>,
+}
+
+impl Default for Chunk {
+    /// Of most messages the last one still fits: memory that grows is copied each time.
+    fn default() -> Self {
+        Chunk { records: Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8), made: Vec::new() }
+    }
 }
 
 /// Takes records to be stored.

@@ -2,8 +2,6 @@
 //! `put_key_batch` (`rmqctl/engine/index/indexfile.py`) without their header.
 
 use std::hint::black_box;
-use std::panic::resume_unwind;
-use std::thread;
 
 use crate::layouts::{
     INDEX_HEADER_BEGIN_PHY_OFFSET, INDEX_HEADER_BEGIN_TIMESTAMP, INDEX_HEADER_BYTES,
@@ -66,74 +64,31 @@ pub fn store(room: &mut Room<'_>, places: Places, hashes: &[i32], common: Common
     fresh
 }
 
-/// Stores the items of consecutive keys behind those that there are, each before its slot; how many
-/// slots had none before. `keys` are hashes, physical offsets and store times (ms), which count from
-/// `begin_timestamp`, but that of the first item.
+/// `IndexHeader`: times and physical offsets of the first and the last message, and counts.
+pub type Header = (i64, i64, i64, i64, i32, i32);
+
+/// Hash, physical offset and store time (ms) of a key.
+pub type Key = (i32, i64, i64);
+
+/// Stores the items of consecutive keys behind those that there are, each before its slot, and then
+/// the header: the one given, which counts them, and the slots that had none before. The time of the
+/// first item is `first_diff`.
 pub fn store_run(
     room: &mut Room<'_>,
     places: Places,
-    keys: impl Iterator<Item = Key>,
-    begin_timestamp: i64,
+    keys: &[Key],
     first_diff: i32,
-) -> i32 {
-    store_numbered(room, places, (places.next..).zip(keys), begin_timestamp, first_diff)
-}
-
-/// The same by two threads: each hangs items on the slots of one half, and of an item only others of
-/// its slot are asked for.
-pub fn store_run_by_two(
-    room: &mut Room<'_>,
-    places: Places,
-    keys: impl Iterator<Item = Key> + Clone + Send,
-    begin_timestamp: i64,
-    first_diff: i32,
-) -> i32 {
-    let middle = places.slots + 4 * (places.slot_count / 2) as usize;
-    let half = |is_low: bool| {
-        let numbered = (places.next..).zip(keys.clone());
-        numbered.filter(move |(_, (hash, ..))| (places.slot_of(*hash) < middle) == is_low)
-    };
-    let mut other = room.twin();
-    let (low, high) = (half(true), half(false));
-    thread::scope(|scope| {
-        let store = move || store_numbered(&mut other, places, low, begin_timestamp, first_diff);
-        let thread = thread::Builder::new().name("index".to_owned()).spawn_scoped(scope, store);
-        let fresh = store_numbered(room, places, high, begin_timestamp, first_diff);
-        let of_other = match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|cause| resume_unwind(cause)),
-            // The system has no thread for it.
-            Err(_) => store_numbered(room, places, half(true), begin_timestamp, first_diff),
-        };
-        fresh + of_other
-    })
-}
-
-/// Hash, physical offset and store time (ms) of a key.
-type Key = (i32, i64, i64);
-
-/// [`store_run`] of keys with the numbers of their items.
-fn store_numbered(
-    room: &mut Room<'_>,
-    places: Places,
-    mut numbered: impl Iterator<Item = (i32, Key)>,
-    begin_timestamp: i64,
-    first_diff: i32,
-) -> i32 {
+    header: Header,
+) -> Header {
+    let (begin_timestamp, end, begin_offset, end_offset, slots, count) = header;
     let mut fresh = 0;
-    let mut batch = [(0, (0, 0, 0)); AT_ONCE];
-    loop {
+    for (number, keys) in (places.next..).step_by(AT_ONCE).zip(keys.chunks(AT_ONCE)) {
         // Their slots first: these places lie far apart, and the machine fetches many of them at
         // once as long as nothing else depends on them.
-        let mut count = 0;
-        for (place, next) in batch.iter_mut().zip(&mut numbered) {
-            black_box(room.read::<4>(places.slot_of(next.1.0)));
-            *place = next;
-            count += 1;
+        for (hash, ..) in keys {
+            black_box(room.read::<4>(places.slot_of(*hash)));
         }
-        if count == 0 {
-            return fresh;
-        }
-        for &(number, (hash, physical_offset, stamp)) in &batch[..count] {
+        for (number, &(hash, physical_offset, stamp)) in (number..).zip(keys) {
             let slot = places.slot_of(hash);
             let stored = i32::from_be_bytes(room.read(slot));
             let previous = if (1..=number).contains(&stored) { stored } else { 0 };
@@ -146,6 +101,9 @@ fn store_numbered(
             room.write(slot, &number.to_be_bytes());
         }
     }
+    let header = (begin_timestamp, end, begin_offset, end_offset, slots + fresh, count);
+    store_header(room, header);
+    header
 }
 
 impl Places {
@@ -168,7 +126,7 @@ pub fn time_diff_seconds(store_timestamp: i64, begin_timestamp: i64) -> i32 {
 }
 
 /// Stores a header (`IndexHeader`), its count last: what it counts is whole.
-pub fn store_header(room: &mut Room<'_>, header: (i64, i64, i64, i64, i32, i32)) {
+pub fn store_header(room: &mut Room<'_>, header: Header) {
     let (begin, end, begin_offset, end_offset, slot_count, count) = header;
     let mut stored = [0; INDEX_HEADER_BYTES];
     put(&mut stored, INDEX_HEADER_BEGIN_TIMESTAMP, begin.to_be_bytes());

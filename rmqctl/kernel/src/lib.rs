@@ -49,6 +49,8 @@ mod pyarrow;
 #[cfg(feature = "python")]
 mod pyderived;
 #[cfg(feature = "python")]
+mod pyitems;
+#[cfg(feature = "python")]
 mod pykeys;
 #[cfg(feature = "python")]
 mod pylines;

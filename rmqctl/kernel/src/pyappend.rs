@@ -12,12 +12,10 @@ use pyo3::types::{PyByteArray, PyBytes, PyIterator, PyTuple, PyType};
 
 use crate::append::{self, Fixed, Place, Refused, Stop, Times};
 use crate::behind::{ALONE_BYTES, Behind, Work, has_processors, store_behind};
-use crate::items::{self, Common, Places};
 use crate::mapped::Room;
 use crate::newunits;
-use crate::pyderived::numbers;
 use crate::pymessage::{Fields, Host, Reader, host_of, reader_of};
-use crate::python::{array_of, bytes_of, guarded, longs, numbers_of};
+use crate::python::{bytes_of, guarded, longs, numbers_of};
 use crate::storing::Row;
 
 /// What was stored: the columns `queue`, `position`, `size`, `queue_offset` and `store_timestamp`, one
@@ -37,9 +35,6 @@ type OfLines = (usize, usize, usize, u8, usize);
 /// `(place of the next record, the message that was not stored or the error of what gives them, why
 /// it stopped, what the next record needs)`.
 type OfMessages<'py> = (usize, Option<Bound<'py, PyAny>>, u8, usize);
-
-/// Keys that are worth a second thread.
-const LONG_RUN: usize = 1 << 12;
 
 /// Whether a second thread stores what is appended of messages, where there is much of it.
 #[pyfunction]
@@ -336,62 +331,6 @@ pub fn system_clock() -> PyResult<i64> {
     let since = since.map_err(|error| PyValueError::new_err(error.to_string()))?;
     // Their sum in numbers of 128 bits would take longer than to ask for them.
     Ok(since.as_secs() as i64 * 1000 + i64::from(since.subsec_millis()))
-}
-
-/// Stores the items of one message into an index file, behind the `next` - 1 ones that it has, and
-/// its slots; how many slots had none before.
-#[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "where to, and what")]
-pub fn store_items(
-    buffer: PyBuffer<u8>,
-    slots: usize,
-    slot_count: u32,
-    items: usize,
-    next: i32,
-    key_hashes: Vec<i32>,
-    physical_offset: i64,
-    first_diff: i32,
-    diff: i32,
-) -> PyResult<i32> {
-    let mut room = room_of(&buffer)?;
-    let places = Places { slots, slot_count, items, next };
-    let common = Common { physical_offset, first_diff, diff };
-    guarded(|| Ok(items::store(&mut room, places, &key_hashes, common)))
-}
-
-/// Stores the items of the keys of many messages, from number `first` on in their columns, `count` of
-/// them, behind the `next` - 1 items that an index file has; how many slots had none before. Hashes
-/// are 32-bit, offsets and times 64-bit numbers of this machine.
-#[pyfunction]
-#[expect(clippy::too_many_arguments, reason = "where to, and what")]
-pub fn store_item_run(
-    py: Python<'_>,
-    buffer: PyBuffer<u8>,
-    slots: usize,
-    slot_count: u32,
-    items: usize,
-    next: i32,
-    keys: (PyBuffer<u8>, PyBuffer<u8>, PyBuffer<u8>),
-    first: usize,
-    count: usize,
-    begin_timestamp: i64,
-    first_diff: i32,
-) -> PyResult<i32> {
-    let mut room = room_of(&buffer)?;
-    let places = Places { slots, slot_count, items, next };
-    let hashes = bytes_of(&keys.0).chunks_exact(4).map(|hash| i32::from_ne_bytes(array_of(hash)));
-    let keys = hashes.zip(numbers(bytes_of(&keys.1))).zip(numbers(bytes_of(&keys.2)));
-    let keys = keys.skip(first).take(count).map(|((hash, offset), stamp)| (hash, offset, stamp));
-    let is_long = count >= LONG_RUN && has_processors();
-    py.detach(|| {
-        guarded(|| {
-            Ok(if is_long {
-                items::store_run_by_two(&mut room, places, keys, begin_timestamp, first_diff)
-            } else {
-                items::store_run(&mut room, places, keys, begin_timestamp, first_diff)
-            })
-        })
-    })
 }
 
 /// Stores whole units at a position of a queue's file where nothing stands.

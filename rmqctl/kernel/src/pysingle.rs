@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
 
 use crate::append::{self, Place, Stop};
-use crate::items::{self, Common, Places};
+use crate::items::{self, Common, Header, Places};
 use crate::layouts::{INDEX_ITEM_BYTES, QUEUE_UNIT_BYTES};
 use crate::newunits;
 use crate::pyappend::{fixed_of, room_of, system_clock};
@@ -87,9 +87,6 @@ impl LiveHeader {
         self.0
     }
 }
-
-/// `IndexHeader`: times and physical offsets of the first and the last message, and counts.
-type Header = (i64, i64, i64, i64, i32, i32);
 
 /// Answers: what makes a `PutMessageResult` without any field, and the status of all.
 #[derive(FromPyObject)]

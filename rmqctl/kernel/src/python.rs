@@ -18,9 +18,10 @@ use crate::layouts::VERSIONS;
 use crate::links;
 use crate::parts::{self, Part};
 use crate::plain::{self, Asked};
-use crate::pyappend::{Appender, store_item_run, store_items, store_units, stores_behind};
+use crate::pyappend::{Appender, store_units, stores_behind};
 use crate::pyarrow::arrow_columns;
 use crate::pyderived::{PySlots, units_by_queue};
+use crate::pyitems::{ItemRun, store_items};
 use crate::pykeys::{IndexReader, few_offsets, index_key_hash};
 use crate::pylines::{PyLines, unit_lines};
 use crate::pyplain::{self, Runs, join_runs};
@@ -39,7 +40,7 @@ pyo3::create_exception!(
 );
 
 /// How Python and the kernel talk: `rmqctl/kernel/__init__.py` has the same number.
-const INTERFACE: u32 = 14;
+const INTERFACE: u32 = 15;
 
 /// The place of the last panic, for who catches it.
 static PLACE: Mutex<String> = Mutex::new(String::new());
@@ -314,7 +315,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<LiveHeader>()?;
     module.add_function(wrap_pyfunction!(units_by_queue, module)?)?;
     module.add_function(wrap_pyfunction!(store_items, module)?)?;
-    module.add_function(wrap_pyfunction!(store_item_run, module)?)?;
+    module.add_class::<ItemRun>()?;
     module.add_function(wrap_pyfunction!(stores_behind, module)?)?;
     module.add_function(wrap_pyfunction!(store_units, module)?)?;
     module.add_function(wrap_pyfunction!(link_items, module)?)?;
