@@ -194,6 +194,8 @@ class OneCallPutter:
             # The next record does not fit, or there is no space.
             return False
         self._reserved = reserved
+        # Where one comes after the other all of these pages are stored into.
+        mapped.touch(start - base, reserved[1])
         self._kernel.set_log(mapped.buffer, *reserved)
         return True
 
