@@ -14,7 +14,7 @@ use crate::behind::has_processors;
 use crate::items::{self, Common, Header, Key, Places};
 use crate::pyappend::room_of;
 use crate::pyderived::numbers;
-use crate::python::{array_of, bytes_of, guarded};
+use crate::python::{KernelPanic, array_of, bytes_of, guarded};
 
 /// Keys that are worth a thread.
 const LONG_RUN: usize = 1 << 12;
@@ -54,6 +54,8 @@ enum State {
     /// The buffer is held as long as the thread stores into it.
     Running(JoinHandle<PyResult<Header>>, Arc<PyBuffer<u8>>),
     Ended(Header),
+    /// Nobody knows what is stored.
+    Failed,
 }
 
 #[pymethods]
@@ -113,11 +115,7 @@ impl ItemRun {
         }
         py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            match mem::replace(&mut *state, State::Ended(self.before)) {
-                State::Ended(header) => {
-                    *state = State::Ended(header);
-                    Ok(header)
-                }
+            match mem::replace(&mut *state, State::Failed) {
                 State::Running(thread, held) => {
                     let header = guarded(|| ended(thread))?;
                     *state = State::Ended(header);
@@ -125,6 +123,11 @@ impl ItemRun {
                     drop(held);
                     Ok(header)
                 }
+                State::Ended(header) => {
+                    *state = State::Ended(header);
+                    Ok(header)
+                }
+                State::Failed => Err(KernelPanic::new_err("index items were not stored")),
             }
         })
     }
@@ -134,7 +137,7 @@ impl Drop for ItemRun {
     /// The buffer is not let go before the thread has ended.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let State::Running(thread, held) = mem::replace(state, State::Ended(self.before)) {
+        if let State::Running(thread, held) = mem::replace(state, State::Failed) {
             if self.process == process::id() {
                 let _ = thread.join();
             } else {
