@@ -114,16 +114,15 @@ class MessageStore(Store):
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True
     ) -> Iterator[Sequence[PutMessageResult]]:
         """Appends a stream, dispatching and flushing in bulks; yields the results of each bulk,
-        in order, once it is safe (with ``flush``: on disk). None among the messages ends a bulk:
-        the source has nothing more for now. While it has more, another process may find the keys
-        of a bulk some milliseconds after its answer.
+        in order, once it is safe (with ``flush``: on disk). None ends a bulk: there is no message
+        for now. While there is, others may find the keys of a bulk milliseconds after its answer.
 
         When ``messages`` raises, what came before it is stored and yielded first. What it puts
         into this store itself is refused with a RuntimeError.
         """
         from rmqctl.engine.write.appended import Results
 
-        return map(Results, self.append_stream(messages, flush=flush))
+        return (Results(bulk) for bulk in self.append_stream(messages, flush=flush))
 
     def append_stream(
         self, messages: Iterable[MessageExtBrokerInner | PlainMessage | None], *, flush: bool = True

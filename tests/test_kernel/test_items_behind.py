@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from formats.constants import INT_MAX
 from formats.geometry import Geometry
 from rmqctl import kernel
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.index.header import HEADER
+from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.messagestore import MessageStore, WritableStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
@@ -99,6 +101,59 @@ def test_what_is_flushed_is_all_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path:
             assert counts[-1] == 2 * messages + 1
 
 
+def test_a_large_batch_is_found_by_others_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its answer does not come before its items are there."""
+    said = []
+    for name in ("put_key_run", "settle"):
+        was = getattr(IndexFile, name)
+
+        def noted(file: IndexFile, *given: Any, name: str = name, was: Any = was) -> Any:
+            said.append(name)
+            return was(file, *given)
+
+        monkeypatch.setattr(IndexFile, name, noted)
+    root, keys = tmp_path / "store", " ".join(f"k{number}" for number in range(3_000))
+    with created(root) as store:
+        for number in range(100):  # The kernel has batches from some puts on.
+            assert store.put_batch([message_with(f"few{number}")], flush=False).is_ok
+        for batches in range(1, 9):
+            said.clear()
+            assert store.put_batch([message_with(keys)] * 4, flush=False).is_ok
+            assert said[0] == "put_key_run" and said[-1] == "settle"
+            with MessageStore(root, LARGE) as other:
+                assert len(list(other.query_message("t", "k2999"))) == 4 * batches
+
+
+def message_with(keys: str) -> MessageExtBrokerInner:
+    return MessageExtBrokerInner("t", b"body", properties={"KEYS": keys})
+
+
+def test_a_count_of_slots_that_runs_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nobody checks that field of a file: it is another number then, as Java's is."""
+
+    def run(choice: str) -> Any:
+        monkeypatch.setenv(kernel.VARIABLE, choice)
+        root = tmp_path / choice
+        with created(root) as store:
+            assert store.put_message(message_with("first"), flush=False).is_ok
+        (path,) = root.glob("index/*")
+        count = HEADER.size - 8
+        with path.open("r+b") as file:
+            file.seek(count)
+            file.write(INT_MAX.to_bytes(4, "big"))
+        with created(root) as store:
+            for number in range(200):
+                assert store.put_message(message_with(f"few{number}"), flush=False).is_ok
+            assert sum(len(bulk) for bulk in store.put_stream(sent(), flush=False)) == COUNT
+            assert found(store, COUNT - 1) == 1
+        assert int.from_bytes(path.read_bytes()[count : count + 4], "big", signed=True) < 0
+        return [], files_of(root)
+
+    assert_alike(run)
+
+
 def test_a_fork_has_no_part_in_it(tmp_path: Path) -> None:
     """A child that is made while items are stored has nobody who does it, and waits for nobody; the
     parent's are stored."""
@@ -156,20 +211,35 @@ def test_the_memory_is_held_until_it_ends(compiled: ModuleType) -> None:
     assert bytes(dropped[:-1]) == whole
 
 
-def test_a_bug_in_it_is_told_whoever_asks(compiled: ModuleType) -> None:
-    """Nobody goes on behind items of which nobody knows whether they are there."""
+def test_a_bug_in_it_is_told_whoever_asks(compiled: ModuleType, tmp_path: Path) -> None:
+    """Nobody goes on behind items of which nobody knows whether they are there; the file is closed
+    all the same, and ``abort`` stays for the next start."""
     run = run_of(compiled, bytearray(GEOMETRY.item_position(0) + 100))
+    store = created(tmp_path / "store")
+    assert store.put_message(message_with("first"), flush=False).is_ok
+    file = store.index.last()
+    assert file is not None
+    file.live = run
     for _ in range(2):
         with pytest.raises(compiled.KernelPanic):
-            _ = run.fields
+            store.put_message(message_with("second"), flush=False)
+    with pytest.raises(compiled.KernelPanic):
+        store.close()
+    assert file.mapped.descriptor < 0 and (tmp_path / "store" / "abort").exists()
+    with created(tmp_path / "store") as again:
+        queue = again.queues.find("t", 0)
+        assert queue is not None
+        matches = list(again.query_message("t", "second"))
+        assert len(matches) == queue.max_offset - 1 > 0
 
 
 def test_who_waits_changes_nothing(tmp_path: Path) -> None:
     """A thread that asks for keys while another one puts must not bring an older header back."""
     with created(tmp_path / "store") as store:
         assert store.put_message(next(sent()), flush=False).is_ok
-        file = store.index.last()
-        assert file is not None
+        newest = store.index.last()
+        assert newest is not None
+        file: IndexFile = newest
         older, newer = file.header, file.header._replace(index_count=7)
 
         class Live:

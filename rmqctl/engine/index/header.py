@@ -6,7 +6,7 @@ from struct import Struct
 from typing import NamedTuple, Protocol
 
 from formats import layouts
-from formats.constants import INT_MAX, LONG_MIN
+from formats.constants import INT_MAX, INT_MIN, LONG_MIN
 
 HEADER = Struct(layouts.INDEX_HEADER.format)
 ITEM = Struct(layouts.INDEX_ITEM.format)
@@ -24,6 +24,12 @@ class IndexHeader(NamedTuple):
     end_phy_offset: int
     hash_slot_count: int
     index_count: int
+
+    def with_slots(self, added: int) -> IndexHeader:
+        """With so many more slots that have items: a count that runs over is another one, as Java's
+        is."""
+        count = (self.hash_slot_count + added - INT_MIN) % (1 << 32) + INT_MIN
+        return self._replace(hash_slot_count=count)
 
     def pack(self) -> bytes:
         """The header's bytes."""

@@ -168,14 +168,14 @@ class IndexFile:
         fitting = key_hashes[: self.geometry.index_num - header.index_count]
         if not fitting:
             return 0
-        count, slot_count = header.index_count, header.hash_slot_count
+        count, slot_count, added = header.index_count, header.hash_slot_count, 0
         begin_time, begin_offset = header.begin_timestamp, header.begin_phy_offset
         slots: dict[int, int] = {}
         items = []
         for key_hash in fitting:
             slot = key_hash % self.geometry.hash_slot_num
             previous = slots[slot] if slot in slots else self._linkable(self.slot(slot), count)
-            slot_count += previous == _NO_ITEM
+            added += previous == _NO_ITEM
             slots[slot] = count
             diff = time_diff_seconds(store_timestamp, begin_time)
             items.append(ITEM.pack(key_hash, physical_offset, diff, previous))
@@ -190,11 +190,8 @@ class IndexFile:
         self.mapped.write(position, b"".join(items))
         for slot, value in slots.items():
             self.mapped.write(self.geometry.slot_position(slot), SLOT.pack(value))
-        self.store_header(
-            IndexHeader(
-                begin_time, store_timestamp, begin_offset, physical_offset, slot_count, count
-            )
-        )
+        times, offsets = (begin_time, store_timestamp), (begin_offset, physical_offset)
+        self.store_header(IndexHeader(*times, *offsets, slot_count, count).with_slots(added))
         return len(fitting)
 
     def put_keys_by(
@@ -243,8 +240,7 @@ class IndexFile:
         :raises OSError: the disk is full; the file is as it was.
         """
         run, header = self._make_room(run)
-        slot_count = header.hash_slot_count + store(run)
-        self.store_header(header._replace(hash_slot_count=slot_count))
+        self.store_header(header.with_slots(store(run)))
 
     def _make_room(self, run: NewItems) -> tuple[NewItems, IndexHeader]:
         """Makes sure of disk space for items that fit, one at least, and for all slots: what they
@@ -381,8 +377,10 @@ class IndexFile:
         self.mapped.flush()
 
     def close(self) -> None:
-        self.settle()
-        self.mapped.close()
+        try:
+            self.settle()
+        finally:
+            self.mapped.close()
 
     def settle(self) -> None:
         """Waits until everything that was put is stored. Any thread may: nothing is changed."""

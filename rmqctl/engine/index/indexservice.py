@@ -196,6 +196,10 @@ class IndexService:
                 return header.end_timestamp
         return 0
 
+    def last_header(self) -> IndexHeader | None:
+        """That of the newest file; None without one, or where it is of a wrong length."""
+        return self._header(self.paths[-1]) if self.paths else None
+
     def _header(self, path: Path) -> IndexHeader | None:
         """The header of a file; None of one of a wrong length."""
         if path in self.irregular:

@@ -213,7 +213,7 @@ class IndexServiceWriter(IndexService):
         """:meth:`put_batch` of keys that all lie behind those that there are; None: some do not,
         and nothing is stored. What is stored may be so only after :meth:`settle`."""
         filled: list[int] = []
-        at, count = 0, keys.keys
+        at, count, is_full = 0, keys.keys, False
         if count and keys.at(0)[0] <= self._end_phy_offset():
             return None
         while at < count:
@@ -221,9 +221,14 @@ class IndexServiceWriter(IndexService):
             # Not asked of the file afterwards, which would wait for it.
             room = file.geometry.index_num - file.header.index_count
             start, at = at, file.put_key_run(kernel, keys, at)
-            if at - start == room:
+            is_full = at - start == room
+            if is_full:
                 filled.append(file.header.end_timestamp)
-        if last_record > (keys.at(count - 1)[0] if count else self._end_phy_offset()):
+        if count:
+            makes_room = is_full and last_record > keys.at(count - 1)[0]
+        else:
+            makes_room = last_record > self._end_phy_offset()
+        if makes_room:
             self.last_or_new()
         return filled
 
@@ -235,8 +240,9 @@ class IndexServiceWriter(IndexService):
     def settle(self) -> None:
         """Waits until everything that was put is stored: who looks into the files by himself, and
         not by this object, sees it then."""
-        if self.newest is not None:
-            self.newest.settle()
+        newest = self.newest
+        if newest is not None:
+            newest.settle()
 
     def query(self, key_hash: int, begin: int, end: int) -> Iterator[QueryItem]:
         self.settle()
@@ -252,9 +258,9 @@ class IndexServiceWriter(IndexService):
 
     def close(self) -> None:
         super().close()
-        if self.newest is not None:
-            self.newest.close()
-            self.newest = None
+        newest, self.newest = self.newest, None
+        if newest is not None:
+            newest.close()
 
     def _header(self, path: Path) -> IndexHeader | None:
         if self.newest is not None and self.newest.path == path:

@@ -183,7 +183,9 @@ class StoreWriter:
                 return None
             result, run = appended
             self.stats.stored_many(((result.topic, run.messages, run.end - run.start),))
-            return self._dispatch(run.start, run.messages, runs=(run.derived(),)) or result
+            failure = self._dispatch(run.start, run.messages, runs=(run.derived(),))
+            self._context.derived.settle()
+            return failure or result
 
     def _put(self, messages: list[MessageExtBrokerInner], batch: bool) -> list[PutMessageResult]:
         """Checks, then appends and dispatches under the lock."""

@@ -101,7 +101,9 @@ pub fn store_run(
             room.write(slot, &number.to_be_bytes());
         }
     }
-    let header = (begin_timestamp, end, begin_offset, end_offset, slots + fresh, count);
+    // A count that runs over is another one, as Java's is.
+    let slots = slots.wrapping_add(fresh);
+    let header = (begin_timestamp, end, begin_offset, end_offset, slots, count);
     store_header(room, header);
     header
 }

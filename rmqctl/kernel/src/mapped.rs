@@ -24,7 +24,7 @@ use crate::fetch;
 /// What is stored last of a record: its size and its magic code.
 pub const RECORD_HEAD: usize = 8;
 
-/// Bytes of which a write stores all or none, whatever happens to the process.
+/// Bytes of which a write leaves all or none, whenever the process is killed.
 const PAGE: usize = 1 << 12;
 
 /// Bytes of records that are worth a write of their own.
@@ -62,8 +62,9 @@ impl<'a> Room<'a> {
         Room { file, ..self }
     }
 
-    /// Stores records of these sizes, one behind the other from `position` on, each as [`Self::store`]
-    /// does: what has a head is whole, and so is all before it.
+    /// Stores records of these sizes, one behind the other from `position` on: what has a head is
+    /// whole, and so is all before it. A kill leaves whole heads; who reads meanwhile may see a part of
+    /// one, as of any that lies on two lines of the processor's cache, and looks again.
     pub fn store_all(
         &mut self,
         position: usize,

@@ -586,7 +586,7 @@ impl IndexFile {
         let mut room = room_of(&self.buffer)?;
         let places = Places { next: count, ..self.places };
         let common = Common { physical_offset, first_diff, diff };
-        let slots = slots + items::store(&mut room, places, hashes, common);
+        let slots = slots.wrapping_add(items::store(&mut room, places, hashes, common));
         let count = count + hashes.len() as i32;
         self.fields = (begin, stamp, begin_offset, physical_offset, slots, count);
         items::store_header(&mut room, self.fields);

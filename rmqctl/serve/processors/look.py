@@ -65,7 +65,7 @@ def _query(store: Store, topic: str, key: str, most: int, begin: int, end: int) 
         records.append(match.record)
     records.sort()
     index = store.index
-    last = index.open(index.paths[-1]).header if index.paths else None
+    last = index.last_header()
     body = b"" if unreadable(records) else stored_bytes(store, records)
     return _Found(
         records,
