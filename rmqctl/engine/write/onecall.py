@@ -141,7 +141,7 @@ class OneCallPutter:
                 if type(answer) is not int:
                     break
                 stop, answer, steps = answer, None, steps + 1
-                if steps > _MOST_STEPS or not self._prepare(message, stop, waits):
+                if steps > _MOST_STEPS or not self._prepare(message, stop):
                     break
         if answer is None:
             return writer.put_message(message, flush)
@@ -156,14 +156,13 @@ class OneCallPutter:
             self._form = self._putter.form
         return self._putter.form is self._form
 
-    def _prepare(self, message: MessageExtBrokerInner, stop: int, waits: bool) -> bool:
-        """Whether there is now what the kernel stopped for; whoever puts it may wait for the
-        disk."""
+    def _prepare(self, message: MessageExtBrokerInner, stop: int) -> bool:
+        """Whether there is now what the kernel stopped for."""
         with self._lock, self._putter.alone, self._putter:
             if stop == Stop.QUEUE:
                 return self._admit((message.topic, message.queue_id))
             if stop == Stop.ROOM:
-                return self._open_log(waits)
+                return self._open_log()
             return stop == Stop.INDEX and self._open_index()
 
     def _admit(self, key: tuple[str, int]) -> bool:
@@ -182,7 +181,7 @@ class OneCallPutter:
         self._kernel.admit(*key, *held, first, queue_offset + units)
         return units > 0
 
-    def _open_log(self, waits: bool) -> bool:
+    def _open_log(self) -> bool:
         start = self._log.write_offset
         mapped = self._log.files.find(start)
         if mapped is None:
@@ -195,10 +194,6 @@ class OneCallPutter:
             # The next record does not fit, or there is no space.
             return False
         self._reserved = reserved
-        # Where one comes after the other all of these pages are stored into; but a disk that
-        # somebody waits for is not to write them as zeros first.
-        if not waits:
-            mapped.touch(start - base, reserved[1])
         self._kernel.set_log(mapped.buffer, *reserved)
         return True
 
