@@ -137,16 +137,21 @@ def look(
     return Job(None, work, lambda found, now: None, is_brief)  # type: ignore[arg-type]
 
 
+def readers_of(disk: Disk, told: list[Any]) -> readers.Readers:
+    """Readers by the disk's clock, which add what looks gave to ``told``."""
+    return readers.Readers(
+        lambda looked: told.extend(result for _, result in looked),
+        lambda: disk.now,
+        lambda: disk.reads,
+    )
+
+
 def looked(disk: Disk, *jobs: Job) -> list[Any]:
     """What was told of looks, one after the other."""
     told: list[Any] = []
 
     async def run() -> None:
-        one = readers.Readers(
-            lambda looked: told.extend(result for _, result in looked),
-            lambda: disk.now,
-            lambda: disk.reads,
-        )
+        one = readers_of(disk, told)
         for job in jobs:
             one.take(job)
             await one.drain(60)
@@ -196,11 +201,7 @@ def test_of_many_looks_some_are_taken_before_the_sockets_are_asked() -> None:
     told: list[Any] = []
 
     async def run() -> None:
-        one = readers.Readers(
-            lambda looked: told.extend(result for _, result in looked),
-            lambda: disk.now,
-            lambda: disk.reads,
-        )
+        one = readers_of(disk, told)
         for job in first:
             one.take(job)
             await one.drain(60)

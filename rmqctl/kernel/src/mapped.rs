@@ -273,6 +273,27 @@ mod tests {
     }
 
     #[test]
+    fn heads_that_cannot_be_written_are_stored_through_the_map() -> io::Result<()> {
+        let refusing = File::open("/dev/null")?;
+        let (mut map, records) = (vec![0; FILE], records());
+        let mut room = Room::of(&mut map).in_file(Some(&refusing));
+        // Of all but the first record and the last one.
+        let (first, last) = (SIZES[0], records.len() - WRITTEN_AT_ONCE);
+        room.write_heads(START, &records, first..last, SIZES.into_iter());
+        let mut expected = vec![0; FILE];
+        let mut at = 0;
+        for size in SIZES {
+            if at >= first && at < last {
+                let place = START + at;
+                expected[place..place + RECORD_HEAD].copy_from_slice(&records[at..][..RECORD_HEAD]);
+            }
+            at += size;
+        }
+        assert!(map == expected);
+        Ok(())
+    }
+
+    #[test]
     fn what_is_written_has_no_head_before_all_of_it_is_there() -> io::Result<()> {
         let file = sparse()?;
         let mut none = vec![0; FILE];
