@@ -1,7 +1,7 @@
 """A disk that loses what was not forced to it, tears what it was writing, fills up, and fails.
 
-The files are real; what is kept beside them is their content when they were forced to disk last.
-Names are on disk at once, which the engine sees to by syncing directories.
+The files are real; what is kept beside them is their content when they were forced to disk last,
+and the names that were in a directory then. What was removed stays so.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,20 +37,22 @@ class Disk:
         #: Told of each file that was forced to disk.
         self.on_synced: list[Callable[[Path], None]] = []
         self._durable: dict[int, bytes] = {}
+        #: Of directories, by their inodes, the names that are on disk.
+        self._names: dict[int, set[str]] = {}
 
     def synced(self, descriptor: int) -> None:
         """A file is forced to disk. :raises PowerLoss, OSError: it is not."""
-        if self.stops_next:
-            self.stops_next = False
-            raise PowerLoss
-        if self.fails_next:
-            self.fails_next = False
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._may_stop()
         status = os.fstat(descriptor)
         with open(f"/proc/self/fd/{descriptor}", "rb") as file:
             self._durable[status.st_ino] = file.read(status.st_size)
         for tell in self.on_synced:
             tell(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    def named(self, descriptor: int) -> None:
+        """The names in a directory are forced to disk. :raises PowerLoss, OSError: they are not."""
+        self._may_stop()
+        self._names[os.fstat(descriptor).st_ino] = set(os.listdir(descriptor))
 
     def contents(self, path: Path) -> tuple[bytes, bytes]:
         """A file as it is read now, and as it is on disk; empty without one."""
@@ -63,9 +66,24 @@ class Disk:
         if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    def _may_stop(self) -> None:
+        if self.stops_next:
+            self.stops_next = False
+            raise PowerLoss
+        if self.fails_next:
+            self.fails_next = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
     def lose_power(self, chance: random.Random) -> None:
-        """Leaves of what was not forced any part, sector by sector."""
+        """Leaves of what was not forced any part, sector by sector and name by name."""
         kept = chance.choice((0.0, 0.5, 0.5, 1.0))
+        for directory in (self.root, *sorted(self.root.rglob("*/"))):
+            if directory.exists():
+                inode = directory.stat().st_ino
+                for name in sorted({*os.listdir(directory)} - self._names.get(inode, set())):
+                    if chance.random() >= kept:
+                        remove(directory / name)
+                self._names[inode] = {*os.listdir(directory)}
         for path in sorted(self.root.rglob("*")):
             if not path.is_file():
                 continue
@@ -79,6 +97,14 @@ class Disk:
             if image != now:
                 path.write_bytes(image)
             self._durable[path.stat().st_ino] = image
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a directory with all that is in it."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextmanager
@@ -99,6 +125,8 @@ def simulated(*disks: Disk) -> Iterator[None]:
                 real(descriptor)
             elif stat.S_ISREG(os.fstat(descriptor).st_mode):
                 disk.synced(descriptor)
+            else:
+                disk.named(descriptor)
 
         return force
 

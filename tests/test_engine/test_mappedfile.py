@@ -19,6 +19,7 @@ from rmqctl.engine.files.filequeue import MappedFileQueue
 from rmqctl.engine.files.filequeuewriter import MappedFileQueueWriter
 from rmqctl.engine.files.mappedfile import PAGE, MappedFile, reserved_chunk
 from rmqctl.engine.files.pagelock import mlock, munlock
+from rmqctl.engine.files.paths import Forced
 from rmqctl.errors import CannotRead, CannotWrite, SymbolicLinkRefused
 
 BLOCK = 4096
@@ -249,9 +250,9 @@ def test_nothing_is_read_ahead_in_a_new_file(tmp_path: Path) -> None:
     mapped = MappedFile.open_writable(tmp_path, path)
     assert is_read_ahead(mapped)
     mapped.close()
-    unnamed = MappedFile.create_unnamed(tmp_path, tmp_path / "other", FILE, 0, False)
+    unnamed = MappedFile.create_unnamed(tmp_path, tmp_path / "other", FILE, 0, Forced.NOTHING)
     if unnamed is not None:
-        unnamed.give_name(tmp_path, b"", False)
+        unnamed.give_name(tmp_path, b"", Forced.NOTHING)
         assert not is_read_ahead(unnamed)
         unnamed.close()
 

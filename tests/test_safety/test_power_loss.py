@@ -1,4 +1,5 @@
-"""The machine goes off: of each file what was last forced to disk is left, and zeros elsewhere.
+"""The machine goes off: of each file what was last forced to disk is left, and zeros elsewhere; of
+each directory the names that it had when it was.
 
 Kills leave what the system holds in memory; here that is gone as well. What a put, a flush or a
 closed store has promised must be there all the same.
@@ -26,10 +27,11 @@ CONFIG = small_config(log=4096, queue=200, slots=20, items=60)
 
 
 class Power:
-    """Notes what each file held when it was last forced to disk."""
+    """Notes what each file and directory held when it was last forced to disk."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self._forced: dict[int, bytes] = {}
+        self._names: dict[int, list[str]] = {}
         for name in ("fdatasync", "fsync"):
             patched.setattr(os, name, self._noted(getattr(os, name)))
 
@@ -39,19 +41,21 @@ class Power:
             status = os.fstat(descriptor)
             if stat.S_ISREG(status.st_mode):
                 self._forced[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+            else:
+                self._names[status.st_ino] = os.listdir(descriptor)
 
         return call
 
     def goes_off(self, root: Path, image: Path) -> Path:
-        """What is left of a store, in another place. Names are: directories are forced too."""
-        for path in sorted(root.rglob("*")):
-            place = image / path.relative_to(root)
+        """What is left of a store, in another place."""
+        image.mkdir(parents=True)
+        known = self._names.get(root.stat().st_ino, [])
+        for path in sorted(path for path in root.iterdir() if path.name in known):
+            place, status = image / path.name, path.stat()
             if path.is_dir():
-                place.mkdir(parents=True)
+                self.goes_off(path, place)
             else:
-                status = path.stat()
                 forced = self._forced.get(status.st_ino, b"")
-                place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(forced.ljust(status.st_size, b"\0"))
         return image
 
@@ -135,6 +139,26 @@ def test_a_flush_and_a_closed_store_leave_nothing_to_lose(
         for number in range(150, 300):
             assert store.put_message(message(number), flush=False).is_ok
     assert content(power.goes_off(root, fast_path / "closed")) == content(root)
+
+
+def test_the_names_that_a_killed_writer_left_are_forced_by_the_next(
+    fast_path: Path, power: Power
+) -> None:
+    """Those of queues that are not on disk yet, and of their directories."""
+    root = fast_path / "store"
+    store = MessageStore(root, CONFIG, writable=True, create=True, clock=Clock())
+    assert store.put_message(message(0, "topic0", 0)).is_ok
+    store.flush()
+    for number in range(1, 30):
+        assert store.put_message(message(number), flush=False).is_ok
+    store.abandon()
+    before = tree(root / "consumequeue")
+    image = power.goes_off(root, fast_path / "killed")
+    assert len(tree(image / "consumequeue")) < len(before)
+    with MessageStore(root, CONFIG, writable=True, clock=Clock()) as store:
+        store.flush()
+        image = power.goes_off(root, fast_path / "again")
+        assert tree(image / "consumequeue") == tree(root / "consumequeue") == before
 
 
 @pytest.mark.parametrize("structure", ["commitlog", "queues", "index"])

@@ -22,7 +22,8 @@ class DirtyRange:
         return -(-self.end // _PAGE) - self.start // _PAGE
 
 
-#: Files with something that is not on disk, be they mapped or not any more.
+#: Files with something that is not on disk, be they mapped or not any more, and directories with
+#: names that are not.
 Unsynced = dict[Path, DirtyRange]
 
 

@@ -193,8 +193,8 @@ _SYNCED_AT_ONCE, _SYNCED_BY_ONE = 16, 4
 
 
 def sync_files(paths: Iterable[Path], *, may_be_gone: bool = False) -> None:
-    """Forces files to disk that are no longer mapped; of many some at a time, for a disk, and a
-    journal, takes several at once for little more than one.
+    """Forces files to disk that are no longer mapped, and the names in directories; of many some at
+    a time, for a disk, and a journal, takes several at once for little more than one.
 
     :param may_be_gone: what retention has removed meanwhile is left out.
     :raises OSError: the disk failed.
@@ -224,6 +224,9 @@ def _sync_file(path: Path, may_be_gone: bool) -> None:
             raise
         return
     try:
-        os.fdatasync(descriptor)
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            os.fsync(descriptor)  # Names are no data of a file, and a disk may leave them out.
+        else:
+            os.fdatasync(descriptor)
     finally:
         os.close(descriptor)

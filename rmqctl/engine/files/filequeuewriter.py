@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from rmqctl.engine.files.advice import expect_readers
-from rmqctl.engine.files.dirty import Unsynced, take_unsynced
+from rmqctl.engine.files.dirty import DirtyRange, Unsynced, take_unsynced
 from rmqctl.engine.files.filequeue import (
     FILE_NAME_DIGITS,
     FileEntry,
@@ -16,7 +16,7 @@ from rmqctl.engine.files.filequeue import (
     sync_files,
 )
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import remove_file
+from rmqctl.engine.files.paths import Forced, remove_file
 from rmqctl.errors import CannotRead, CannotWrite
 
 
@@ -42,6 +42,10 @@ class MappedFileQueueWriter(MappedFileQueue):
         self.root = root
         #: Whether a new file and its name are on disk at once; else whoever made it syncs both.
         self.is_durable = True
+        #: Whether the name of the first file, and of directories that are made for it, are on disk
+        #: with the next flush only: in most that is all that waits for the disk. Of later ones the
+        #: names are on disk at once, or a loss of power could keep a file and not the one before.
+        self.names_wait = False
         self._unsynced: Unsynced = {} if unsynced is None else unsynced
         #: Files with room for what is to come, which have no names yet.
         self._ahead: dict[int, MappedFile] = {}
@@ -71,6 +75,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         nothing is left of it."""
         path = self._path_of_next(file_from_offset)
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
+        forced = self._forced
         before = self._open.get(self._offsets[-1]) if self._offsets else None
         if ahead is None:
             mapped = MappedFile.create(
@@ -79,23 +84,33 @@ class MappedFileQueueWriter(MappedFileQueue):
                 self.file_size,
                 file_from_offset,
                 head,
-                self.is_durable,
+                forced,
                 self._unsynced,
             )
         else:
             mapped = ahead
             try:
-                mapped.give_name(root, head, self.is_durable)
+                mapped.give_name(root, head, forced)
             except BaseException:
                 self._unsynced.pop(path, None)
                 mapped.close()
                 raise
+        if forced is Forced.FILE:
+            for directory in (root / part for part in path.relative_to(root).parents):
+                self._unsynced.setdefault(directory, DirtyRange(0, 1))
         if before is not None:
             expect_readers(before.buffer)
         self._open.put(file_from_offset, mapped)
         self.entries.append(FileEntry(file_from_offset, path, self.file_size))
         self._offsets.append(file_from_offset)
         return mapped
+
+    @property
+    def _forced(self) -> Forced:
+        """What of the next file is on disk when it is made."""
+        if not self.is_durable:
+            return Forced.NOTHING
+        return Forced.FILE if self.names_wait and not self.entries else Forced.ALL
 
     def _path_of_next(self, file_from_offset: int) -> Path:
         directory = self._next_directory(file_from_offset)
@@ -113,7 +128,7 @@ class MappedFileQueueWriter(MappedFileQueue):
         if ahead is None:
             path = self._path_of_next(start)
             ahead = MappedFile.create_unnamed(
-                self.root_of(path), path, self.file_size, start, self.is_durable, self._unsynced
+                self.root_of(path), path, self.file_size, start, self._forced, self._unsynced
             )
         has_name = ahead is None
         mapped = self.append_file(start) if ahead is None else ahead

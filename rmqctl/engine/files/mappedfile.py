@@ -2,8 +2,8 @@
 
 A file has a fixed size and is mapped whole, which costs nothing until its pages are touched.
 New files are sparse, have their full length at once and are durable (file and directory entry are
-synced). Before bytes are stored through the map their blocks are allocated: a full disk is then
-an ``OSError`` at a known place, and never a SIGBUS.
+synced, unless the caller does it). Before bytes are stored through the map their blocks are
+allocated: a full disk is then an ``OSError`` at a known place, and never a SIGBUS.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rmqctl.engine.files.advice import expect_zeros, want_all
 from rmqctl.engine.files.dirty import DirtyRange, Unsynced
 from rmqctl.engine.files.extents import ZEROS, end_of_first_data, extents, length_of_data
 from rmqctl.engine.files.paths import (
+    Forced,
     create_file,
     create_unnamed,
     name_file,
@@ -109,11 +110,11 @@ class MappedFile:
         size: int,
         file_from_offset: int = 0,
         head: bytes = b"",
-        durable: bool = True,
+        forced: Forced = Forced.ALL,
         unsynced: Unsynced | None = None,
     ) -> MappedFile:
         """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and maps it for writing."""
-        descriptor = create_file(root, path, size, head, durable)
+        descriptor = create_file(root, path, size, head, forced)
         mapped = cls(path, descriptor, file_from_offset, True, unsynced)
         expect_zeros(mapped.buffer)
         return mapped
@@ -125,23 +126,23 @@ class MappedFile:
         path: Path,
         size: int,
         file_from_offset: int,
-        durable: bool,
+        forced: Forced,
         unsynced: Unsynced | None = None,
     ) -> MappedFile | None:
         """:meth:`create` of a file that has no name before :meth:`give_name`; None where the file
         system has no such files."""
-        descriptor = create_unnamed(root, path, size, durable)
+        descriptor = create_unnamed(root, path, size, forced)
         if descriptor < 0:
             return None
         mapped = cls(path, descriptor, file_from_offset, True, unsynced)
         expect_zeros(mapped.buffer)
         return mapped
 
-    def give_name(self, root: Path, head: bytes, durable: bool) -> None:
-        """The file begins with ``head``, is on disk when ``durable``, and gets its name."""
+    def give_name(self, root: Path, head: bytes, forced: Forced) -> None:
+        """The file begins with ``head``, and gets its name."""
         self.reserve(0, len(head))
         self.write(0, head)
-        name_file(root, self.path, self.descriptor, durable)
+        name_file(root, self.path, self.descriptor, forced)
 
     def load(self, start: int, end: int) -> None:
         """Told before a range is read through :attr:`buffer`. Here all of the file is there; one

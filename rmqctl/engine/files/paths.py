@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -197,15 +198,24 @@ def open_for_writing(root: Path, path: Path, *, create: bool = False) -> int:
         return descriptor
 
 
-def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: bool = True) -> int:
+class Forced(IntEnum):
+    """What of a new file is on disk when it has been made; the rest is the caller's to sync."""
+
+    NOTHING = 0
+    #: Its bytes, before it has a name; the name, and those of directories that were made, are not.
+    FILE = 1
+    ALL = 2
+
+
+def create_file(
+    root: Path, path: Path, size: int, head: bytes = b"", forced: Forced = Forced.ALL
+) -> int:
     """Makes a sparse file of ``size`` bytes, ``head`` and zeros, and opens it read-write.
 
     The file gets its name when it has its length: a kill leaves none or a whole one, for a broker
-    refuses to start on a short file. Unless ``durable`` it is the caller's to sync, and
-    :func:`sync_directories` its directory. Errors as of :func:`open_for_writing`; nothing is left
-    then.
+    refuses to start on a short file. Errors as of :func:`open_for_writing`; nothing is left then.
     """
-    with parent_directory(root, path, True, durable) as directory:
+    with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
         named = descriptor < 0
         if named:
@@ -217,10 +227,11 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: b
             if os.pwrite(descriptor, head, 0) != len(head):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if not named:
-                _name(descriptor, path.name, directory, durable)
-            elif durable:
+                _name(descriptor, path.name, directory, forced)
+            elif forced >= Forced.FILE:
                 os.fsync(descriptor)
-                os.fsync(directory)
+                if forced >= Forced.ALL:
+                    os.fsync(directory)
         except BaseException:
             os.close(descriptor)
             if named:
@@ -229,11 +240,11 @@ def create_file(root: Path, path: Path, size: int, head: bytes = b"", durable: b
         return descriptor
 
 
-def create_unnamed(root: Path, path: Path, size: int, durable: bool = True) -> int:
+def create_unnamed(root: Path, path: Path, size: int, forced: Forced = Forced.ALL) -> int:
     """A sparse file of ``size`` bytes that gets the name ``path`` with :func:`name_file`: until
     then a kill leaves nothing of it; -1 where the file system has no such files. Errors as of
     :func:`open_for_writing`."""
-    with parent_directory(root, path, True, durable) as directory:
+    with parent_directory(root, path, True, forced) as directory:
         descriptor = _open_unnamed(directory)
         if descriptor >= 0:
             try:
@@ -244,11 +255,11 @@ def create_unnamed(root: Path, path: Path, size: int, durable: bool = True) -> i
         return descriptor
 
 
-def name_file(root: Path, path: Path, descriptor: int, durable: bool = True) -> None:
-    """Forces a file of :func:`create_unnamed` to disk, and gives it its name. It has none when this
-    raises; errors as of :func:`open_for_writing`."""
-    with parent_directory(root, path, True, durable) as directory:
-        _name(descriptor, path.name, directory, durable)
+def name_file(root: Path, path: Path, descriptor: int, forced: Forced = Forced.ALL) -> None:
+    """Gives a file of :func:`create_unnamed` its name. It has none when this raises; errors as of
+    :func:`open_for_writing`."""
+    with parent_directory(root, path, True, forced) as directory:
+        _name(descriptor, path.name, directory, forced)
 
 
 def _open_unnamed(directory: int) -> int:
@@ -261,13 +272,13 @@ def _open_unnamed(directory: int) -> int:
         return -1
 
 
-def _name(descriptor: int, name: str, directory: int, durable: bool) -> None:
-    """Gives a file its name; when ``durable`` both are on disk then. An error takes it away."""
-    if durable:
+def _name(descriptor: int, name: str, directory: int, forced: Forced) -> None:
+    """Gives a file its name. An error takes it away."""
+    if forced >= Forced.FILE:
         os.fsync(descriptor)
     os.link(f"/proc/self/fd/{descriptor}", name, dst_dir_fd=directory)
     try:
-        if durable:
+        if forced >= Forced.ALL:
             os.fsync(directory)
     except BaseException:
         os.unlink(name, dir_fd=directory)
@@ -310,17 +321,18 @@ def remove_file(root: Path, path: Path) -> None:
 
 
 @contextmanager
-def parent_directory(root: Path, path: Path, create: bool, durable: bool = True) -> Iterator[int]:
+def parent_directory(
+    root: Path, path: Path, create: bool, forced: Forced = Forced.ALL
+) -> Iterator[int]:
     """A descriptor of the directory that holds ``path``, reached without following a link below
-    ``root``; system errors within become rmqctl's. What ``create`` makes is synced when
-    ``durable``."""
+    ``root``; system errors within become rmqctl's. ``create`` makes what is missing."""
     directory = -1
     try:
         directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in path.relative_to(root).parts[:-1]:
             # An interrupt at the closing must not have it closed twice: the number may be another
             # thread's by then.
-            above, directory = directory, _open_directory(directory, part, create, durable)
+            above, directory = directory, _open_directory(directory, part, create, forced)
             os.close(above)
         yield directory
     except OSError as error:
@@ -330,7 +342,7 @@ def parent_directory(root: Path, path: Path, create: bool, durable: bool = True)
             os.close(directory)
 
 
-def _open_directory(parent: int, name: str, create: bool, durable: bool) -> int:
+def _open_directory(parent: int, name: str, create: bool, forced: Forced) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         return os.open(name, flags, dir_fd=parent)
@@ -343,7 +355,7 @@ def _open_directory(parent: int, name: str, create: bool, durable: bool) -> int:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
         raise
     os.mkdir(name, 0o755, dir_fd=parent)
-    if durable:
+    if forced >= Forced.ALL:
         os.fsync(parent)
     return os.open(name, flags, dir_fd=parent)
 

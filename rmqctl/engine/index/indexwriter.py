@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import remove_file
+from rmqctl.engine.files.paths import Forced, remove_file
 from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
@@ -117,8 +117,9 @@ class IndexServiceWriter(IndexService):
             self.forced_timestamp = last.header.end_timestamp
         path = self.directory / self._new_name()
         head = first_header(last.header if last is not None else None).pack()
+        forced = Forced.NOTHING if self._is_new else Forced.ALL
         mapped = MappedFile.create(
-            self.root, path, self.geometry.file_size, head=head, durable=not self._is_new
+            self.root, path, self.geometry.file_size, head=head, forced=forced
         )
         fresh = self._new_file(mapped)
         if last is not None:

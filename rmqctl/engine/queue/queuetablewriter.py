@@ -98,8 +98,8 @@ class ConsumeQueueTableWriter(ConsumeQueueTable):
             ext=self._ext_of(topic, queue_id),
             unsynced=self._unsynced,
         )
-        if self._is_new:
-            queue.files.is_durable = False
+        queue.files.is_durable = not self._is_new
+        queue.files.names_wait = True
         self._cut(queue)
         return queue
 

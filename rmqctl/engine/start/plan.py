@@ -247,7 +247,8 @@ def _record_at(log: CommitLog, physical_offset: int) -> int:
 
 def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
     """Files of queues with units of records from an offset on, and of what these have in their
-    extension, and the index."""
+    extension, and the index; of queues that begin with such a unit the directories, too."""
+    above = set()
     for queue in _queues(files):
         first = None
         for entry in reversed(queue.files.entries):
@@ -255,6 +256,9 @@ def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
             first = queue.unit(entry.file_from_offset // UNIT_SIZE)
             if first is not None and first.is_written and first.physical_offset < dispatch_from:
                 break
+        else:
+            yield queue.files.directory
+            above.add(queue.files.directory.parent)
         if queue.ext is not None:
             from rmqctl.engine.queue.extension import ext_offset
 
@@ -263,6 +267,10 @@ def _doubtful(files: StoreFiles, dispatch_from: int) -> Iterator[Path]:
             for entry in queue.ext.files.entries:
                 if start is None or entry.file_from_offset + entry.size > start:
                     yield entry.path
+    yield from above
+    if above:
+        yield files.queues.directory
+        yield files.queues.directory.parent
     yield from files.index.paths
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Items of the index for which disk space is made sure of at once, and of a file that was not put
 #: to before.
-_ITEMS_AHEAD, _FIRST_ITEMS = 1 << 13, 1 << 10
+_ITEMS_AHEAD, _FIRST_ITEMS = 1 << 13, 1 << 8
 #: What one message may need, and again at the end of a file.
 _MOST_STEPS = 4
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rmqctl.engine.files.filequeue import sync_files
 from rmqctl.engine.files.mappedfile import MappedFile
-from rmqctl.engine.files.paths import create_file, open_for_writing, sync_directories
+from rmqctl.engine.files.paths import Forced, create_file, open_for_writing, sync_directories
 from rmqctl.errors import CannotRead
 from rmqctl.operations.backup.content import Content, Extent, Piece, runs_of_data
 from rmqctl.operations.backup.errors import BackupNotFound, BackupUnsound
@@ -47,7 +47,7 @@ class TreeWriter:
         if path.exists():
             descriptor = open_for_writing(self._root, path)
         else:
-            descriptor = create_file(self._root, path, entry.size, durable=False)
+            descriptor = create_file(self._root, path, entry.size, forced=Forced.NOTHING)
             self._made.append(path)
         try:
             os.ftruncate(descriptor, entry.size)
