@@ -76,6 +76,10 @@ class MappedFileQueueWriter(MappedFileQueue):
         path = self._path_of_next(file_from_offset)
         root, ahead = self.root_of(path), self._ahead.pop(file_from_offset, None)
         forced = self._forced
+        if forced is Forced.FILE:
+            # First: an interrupt must not leave a name that no flush knows of.
+            for directory in (root / part for part in path.relative_to(root).parents):
+                self._unsynced.setdefault(directory, DirtyRange(0, 1))
         before = self._open.get(self._offsets[-1]) if self._offsets else None
         if ahead is None:
             mapped = MappedFile.create(
@@ -95,9 +99,6 @@ class MappedFileQueueWriter(MappedFileQueue):
                 self._unsynced.pop(path, None)
                 mapped.close()
                 raise
-        if forced is Forced.FILE:
-            for directory in (root / part for part in path.relative_to(root).parents):
-                self._unsynced.setdefault(directory, DirtyRange(0, 1))
         if before is not None:
             expect_readers(before.buffer)
         self._open.put(file_from_offset, mapped)
