@@ -1,6 +1,6 @@
-"""Queue files of one unit: the engine's start goes through them for ever
-(``ConsumeQueue#truncateDirtyLogicFiles``). No store is made with them, and one that has them is
-named."""
+"""Files of sizes with which a broker comes to no end. Through queue files of one unit the engine's
+start goes for ever (``ConsumeQueue#truncateDirtyLogicFiles``): no store is made with them, and one
+that has them is named."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from rmqctl.engine.messagestore import MessageStore
 from rmqctl.engine.record.message import MessageExtBrokerInner
 from rmqctl.engine.settings.storeconfig import MessageStoreConfig, parse_broker_conf
-from rmqctl.errors import QueueFilesTooSmall
-from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place
+from rmqctl.errors import IndexFilesTooSmall, QueueFilesTooSmall
+from rmqctl.operations.mend.rebuild import plan_rebuild, rebuild_in_place, rebuild_to
 from rmqctl.operations.verify import ERROR, Finding, configcheck, verify
 
 LARGER = parse_broker_conf("mappedFileSizeCommitLog=4096\nmappedFileSizeConsumeQueue=40\n")
@@ -89,3 +89,19 @@ def test_a_configuration_that_would_make_them_is_named(tmp_path: Path) -> None:
         plan_rebuild(root, SMALL, "all")
     with pytest.raises(QueueFilesTooSmall):
         MessageStore(root, SMALL, writable=True)
+
+
+def test_index_files_without_room_for_an_item_are_not_made(tmp_path: Path) -> None:
+    """``IndexFile#putKey`` of a broker refuses every key, and ``IndexService#putKey`` makes the
+    next file, again and again. What is there is read."""
+    root, config = tmp_path / "store", replace(LARGER, max_index_num=1)
+    for create in (True, False):
+        with pytest.raises(IndexFilesTooSmall, match="maxIndexNum of 2 or more"):
+            MessageStore(root, config, writable=True, create=create)
+        put(root, LARGER)
+    (root / "index").rename(tmp_path / "aside")
+    with pytest.raises(IndexFilesTooSmall):
+        rebuild_to(plan_rebuild(root, config, "index"), tmp_path / "rebuilt")
+    assert not (tmp_path / "rebuilt").exists()
+    with MessageStore(root, config) as store:
+        assert store.get_message("T", 0, 0).max_offset == 14

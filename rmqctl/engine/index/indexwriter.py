@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from formats.constants import DEFAULT_MAX_INDEX_NUM
 from formats.geometry import Geometry
 from rmqctl.engine.files.mappedfile import MappedFile
 from rmqctl.engine.files.paths import Forced, remove_file
@@ -15,6 +16,7 @@ from rmqctl.engine.index.header import IndexHeader, first_header
 from rmqctl.engine.index.indexfile import IndexFile
 from rmqctl.engine.index.indexservice import IndexService, QueryItem
 from rmqctl.engine.index.mending import repair
+from rmqctl.errors import IndexFilesTooSmall
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,6 +58,10 @@ class IndexServiceWriter(IndexService):
     def __init__(
         self, directory: Path, geometry: Geometry, root: Path, *, is_new: bool = False
     ) -> None:
+        """:raises IndexFilesTooSmall: no file would have room for an item."""
+        if geometry.index_num < 2:
+            # Item 0 is nobody's: of such a file ``IndexFile#putKey`` refuses every key.
+            raise IndexFilesTooSmall(count=geometry.index_num, default=DEFAULT_MAX_INDEX_NUM)
         super().__init__(directory, geometry)
         self._is_new = is_new
         self.root = root
