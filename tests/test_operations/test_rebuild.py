@@ -185,9 +185,11 @@ def test_slots_are_stored_in_large_pieces_where_there_are_many_items(
         for number in range(messages):
             message = MessageExtBrokerInner("topic", b"body", properties={"KEYS": f"key{number}"})
             assert store.put_message(message, flush=False).is_ok
-    for pieces in (newindexfile._MANY_ITEMS, 10**9):  # The latter: never large ones.
-        monkeypatch.setattr(newindexfile, "_MANY_ITEMS", pieces)
-        output = tmp_path / str(pieces)
+    # Never large ones; one; and several.
+    for number, (items, size) in enumerate([(10**9, 1), (1, 1 << 20), (1, 1 << 15)]):
+        monkeypatch.setattr(newindexfile, "_MANY_ITEMS", items)
+        monkeypatch.setattr(newindexfile, "_LARGE_PIECE", size)
+        output = tmp_path / str(number)
         rebuild_to(plan_rebuild(tmp_path / "store", config, "all"), output, jobs=2)
         (built,), (written,) = ((root / "index").iterdir() for root in (output, tmp_path / "store"))
         assert built.read_bytes() == written.read_bytes()
