@@ -38,7 +38,8 @@ def test_a_directory_is_forced_again_when_it_has_another_name(
     names = NewNames(tmp_path, is_ahead=is_ahead)
     names.begin()
     if is_ahead:
-        assert names._begun is not None and names._begun.result(60) is None
+        assert names._behind is not None
+        names._behind.wait()
     before = [(".", ["a", "c"]), ("a", ["b"]), ("a/b", ["file"]), ("c", [])]
     assert sorted(forced) == (before if is_ahead else [])
     (tmp_path / "a" / "b" / "other").touch()

@@ -24,9 +24,9 @@ from rmqctl.engine.index.newslots import new_slots
 
 #: Slots that are looked at together: of those that are all empty nothing is stored.
 _PIECE = 1 << 14
-#: The same where so many have an item that no piece is empty: they go past the system's cache, for
-#: who waits for the end waits for them alone, and a disk takes several MiB at once sooner.
-_LARGE_PIECE = 1 << 20
+#: The same where so many have an item that no piece is empty: they go past the system's cache, and
+#: together, by the default geometry, for between two pieces a disk would wait for us.
+_LARGE_PIECE = 1 << 23
 #: Items to a piece of which hardly any is empty.
 _MANY_ITEMS = 8
 #: Bytes of items that are begun to be written to disk together.
@@ -94,9 +94,8 @@ class NewIndexFile(IndexFile):
             self._on_its_way = end
         slots, lead = geometry.hash_slot_num, geometry.slot_position(0) // HASH_SLOT_SIZE
         is_filled = self._slots.used * _PIECE >= _MANY_ITEMS * slots
-        size, write = _PIECE, MappedFile.write_aside
-        if is_filled:
-            size, write = _LARGE_PIECE, write_past_cache
+        size = _LARGE_PIECE if is_filled else _PIECE
+        write = write_past_cache if is_filled else MappedFile.write_aside
         # From where a block of the file begins, and up to there.
         for low in range(-lead, slots, size):
             start, behind = max(low, 0), min(low + size, slots)

@@ -51,7 +51,7 @@ class NewSlots(Protocol):
         just what is stored for its key; how many. The pure engine does not say it so fast, and
         takes none."""
 
-    def stored(self, start: int, count: int) -> bytes | memoryview | None:
+    def stored(self, start: int, count: int) -> memoryview | None:
         """Some of the slots as they are stored; None when none of them has an item. While somebody
         has them no item can be hung on any."""
 
@@ -110,10 +110,10 @@ class PureSlots:
         """See :class:`NewSlots`; items of the item's dtype."""
         return 0
 
-    def stored(self, start: int, count: int) -> bytes | None:
+    def stored(self, start: int, count: int) -> memoryview | None:
         """See :class:`NewSlots`."""
         piece = self._newest[start : start + count]
-        return piece.astype(_SLOT).tobytes() if piece.any() else None
+        return memoryview(piece.astype(_SLOT).view(np.uint8)) if piece.any() else None
 
     def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """See :class:`NewSlots`: int64 slots, int32 numbers."""

@@ -12,6 +12,7 @@ from rmqctl.engine.derive.writer import DerivedWriter, bulk_units
 from rmqctl.engine.dispatch.batches import filled_bytes
 from rmqctl.engine.dispatch.rules import Dispatcher
 from rmqctl.engine.files import paths
+from rmqctl.engine.files.behind import Behind
 from rmqctl.engine.files.newnames import NewNames
 from rmqctl.engine.index.indexwriter import IndexServiceWriter
 from rmqctl.engine.log.spread import open_commit_log
@@ -19,7 +20,6 @@ from rmqctl.engine.queue.batchqueue import BatchQueueTableWriter
 from rmqctl.engine.queue.queuetablewriter import ConsumeQueueTableWriter
 from rmqctl.engine.record.record import Damage, End
 from rmqctl.engine.state.laterversions import batch_topics
-from rmqctl.operations.mend.behind import Behind
 from rmqctl.operations.mend.endedqueues import keep_ended_queues
 from rmqctl.operations.mend.rebuildplan import RebuildPlan
 from rmqctl.operations.progress import Progress

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from rmqctl.operations.mend.behind import Behind
+from rmqctl.engine.files.behind import Behind
 
 
 @pytest.mark.parametrize("is_threaded", [False, True])
