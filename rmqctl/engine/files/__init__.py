@@ -2,6 +2,7 @@
 
 Other rooms use:
 
+- :mod:`~rmqctl.engine.files.behind`
 - :mod:`~rmqctl.engine.files.bufferpool`
 - :mod:`~rmqctl.engine.files.dirty`
 - :mod:`~rmqctl.engine.files.extents`
@@ -16,6 +17,7 @@ Other rooms use:
 - :mod:`~rmqctl.engine.files.opencache`
 - :mod:`~rmqctl.engine.files.owndirectory`
 - :mod:`~rmqctl.engine.files.pagelock`
+- :mod:`~rmqctl.engine.files.pastcache`
 - :mod:`~rmqctl.engine.files.paths`
 - :mod:`~rmqctl.engine.files.unfinished`
 - :mod:`~rmqctl.engine.files.writeback`
