@@ -332,10 +332,10 @@ def test_a_bulk_grows_with_the_queues(many: Path, monkeypatch: pytest.MonkeyPatc
         1_048_576,
         1 << 20,
     ]
-    # Who makes queues while the log is read puts few units soon, and then as many as there are.
-    units = (0, 100_000, 10**6)
-    assert [writer.bulk_units(16, put) for put in units] == [1 << 15, 100_000, 1 << 18]
-    assert [writer.bulk_units(10_000, put) for put in units] == [1_048_576] * 3
+    # Who makes queues while the log is read puts few units soon.
+    assert [writer.bulk_units(n, is_first=True) for n in (0, 16, 10_000)] == [
+        *(1 << 15, 1 << 15, 1_048_576)
+    ]
     monkeypatch.setattr(writer, "_BULK_UNITS", (2 * QUEUES, 1 << 20))
     opened = 0
     original = mappedfile.MappedFile.open

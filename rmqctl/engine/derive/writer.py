@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: A bulk of units: at least and at most so many, and by itself so many for each queue.
 _BULK_UNITS = (1 << 18, 1 << 20)
 _UNITS_OF_QUEUE = 128
-#: The first bulk of who makes queues anew; from the second on as many units as there are.
+#: The first bulk of who makes queues anew.
 _FIRST_UNITS = 1 << 15
 
 
@@ -263,17 +263,16 @@ class DerivedWriter:
             self.index.close()
 
 
-def bulk_units(queues: int, put: int | None = None) -> int:
+def bulk_units(queues: int, *, is_first: bool = False) -> int:
     """How many units to gather before they are put, or looked at, queue by queue, when there are so
     many queues: each is opened once for a bulk, so this should have some units of it.
 
-    :param put: units that were put so far, by who makes queues while the log is read: what is left
-        at its end keeps everyone waiting, so that few units are put soon.
+    :param is_first: of who makes queues while the log is read: few, so that most queues, and their
+        names, are soon on their way to disk. Units do not hurry: the last ones are put while the
+        disk has the slots of the index, which keep it longer.
     """
     least, most = _BULK_UNITS
-    if put is not None:
-        least = min(max(put, _FIRST_UNITS), least)
-    return min(max(queues * _UNITS_OF_QUEUE, least), most)
+    return min(max(queues * _UNITS_OF_QUEUE, _FIRST_UNITS if is_first else least), most)
 
 
 def ext_timestamps(batch: Batch, units: UnitBatch) -> NDArray[np.int64]:

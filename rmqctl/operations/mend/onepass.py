@@ -206,7 +206,7 @@ class _Builder:
         self._pending_units += count
         # Each is opened for a bulk; of the first one nobody knows yet how many it has.
         queues = self._queue_count or _QUEUES_OF_TOPIC * len(scanner.topics.names)
-        if self._pending_units >= bulk_units(queues, self._summary.units):
+        if self._pending_units >= bulk_units(queues, is_first=not self._summary.units):
             self._put_pending(scanner)
 
     def _put_keys(self, keys: KeyBatch, last_record: int) -> None:
