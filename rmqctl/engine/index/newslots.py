@@ -113,7 +113,7 @@ class PureSlots:
     def stored(self, start: int, count: int) -> memoryview | None:
         """See :class:`NewSlots`."""
         piece = self._newest[start : start + count]
-        return memoryview(piece.astype(_SLOT).view(np.uint8)) if piece.any() else None
+        return piece.astype(_SLOT).view(np.uint8).data if piece.any() else None
 
     def wrong_slots(self, slots: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """See :class:`NewSlots`: int64 slots, int32 numbers."""
